@@ -1,0 +1,37 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing into .venv first.
+SHELL := /bin/bash
+PYTHON ?= python3
+LOCK ?= cpu
+VENV := .venv
+BIN := $(VENV)/bin
+export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
+export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
+
+.PHONY: demo test check lock clean
+.DEFAULT_GOAL := demo
+
+$(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
+	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV) envs/$(LOCK).lock
+	@touch $@
+
+demo: $(VENV)/installed-$(LOCK)
+	@$(BIN)/snakemake --profile local
+	@$(BIN)/python -m pipeline verify results/demo
+	@echo "report: results/demo/report/index.html"
+	@echo "crate sha256: $$(sha256sum results/demo/ro-crate-metadata.json | cut -d' ' -f1)"
+
+check: $(VENV)/installed-$(LOCK)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/snakemake --profile local --lint
+
+test: check
+	$(BIN)/python -m pytest
+
+lock:
+	sh envs/lock.sh
+
+clean:
+	rm -rf $(VENV) .snakemake results

@@ -1,0 +1,86 @@
+"""Polder: sources → corpus → tokenizer → tokens → pretrain → evaluate → report → provenance (and plan, a leaf)."""
+
+import sys
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+sys.path.insert(0, workflow.basedir)
+shell.prefix(f"export PATH={sys.prefix}/bin:$PATH; ")
+
+if "run" not in config:
+
+    configfile: "config/config.yaml"
+
+
+container: "envs/polder.sif"
+
+
+include: "rules/run.smk"
+include: "rules/sources.smk"
+include: "rules/corpus.smk"
+include: "rules/tokenizer.smk"
+include: "rules/tokens.smk"
+include: "rules/plan.smk"
+include: "rules/pretrain.smk"
+include: "rules/evaluate.smk"
+include: "rules/report.smk"
+include: "rules/provenance.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        f"{RUN}/ro-crate-metadata.json",
+        f"{RUN}/report/index.html",
+
+
+rule sources:
+    input:
+        expand(
+            f"{RUN}/sources/{{source}}/manifest.json",
+            source=[source.name for source in run.sources],
+        ),
+
+
+rule corpus:
+    input:
+        expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
+
+
+rule tokenizer:
+    input:
+        expand(f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer),
+
+
+rule tokens:
+    input:
+        expand(f"{RUN}/tokens/{{tokens}}/index.json", tokens=run.tokens),
+
+
+rule plan:
+    input:
+        f"{RUN}/plan/plan.json",
+
+
+rule pretrain:
+    input:
+        expand(f"{RUN}/models/{{model}}/final", model=run.models),
+
+
+rule evaluate:
+    input:
+        [
+            f"{RUN}/evaluation/{model}/{step}/results.json"
+            for model, step in dag.evaluated()
+        ],
+
+
+rule report:
+    input:
+        f"{RUN}/report/index.html",
+
+
+rule provenance:
+    input:
+        f"{RUN}/ro-crate-metadata.json",

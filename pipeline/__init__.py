@@ -1,0 +1,1 @@
+"""Polder: from openly licensed text to a documented language model."""

@@ -1,0 +1,150 @@
+"""One try at a stage: its meters, its heartbeat and the file that stays when it fails or is killed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipeline.energy.meters import (
+    cpu_seconds_of_process_tree,
+    peak_memory_bytes_of_process_tree,
+    start_meters,
+)
+
+HEARTBEAT_SECONDS = 5.0
+SAMPLE_SECONDS = 0.5
+SLURM_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_NTASKS",
+    "SLURM_RESTART_COUNT",
+)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def anonymous(text: str) -> str:
+    """Return the text without the home directory and the name of the user."""
+    text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
+    user = getpass.getuser()
+    return text if user == "root" else text.replace(f"/{user}/", "/USER/")
+
+
+def command_line() -> list[str]:
+    """Return the command line of this process as a person would type it."""
+    return ["python", "-m", "pipeline", *(anonymous(argument) for argument in sys.argv[1:])]
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def execution_context() -> dict[str, Any]:
+    """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
+    commit = _git("rev-parse", "HEAD")
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
+    return {
+        "git": {"commit": commit, "dirty": bool(status)} if commit else None,
+        "host": platform.node(),
+        "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
+        "container": os.environ.get("APPTAINER_NAME"),
+        "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
+        "slurm": slurm or None,
+    }
+
+
+class Attempt:
+    """Measures the block that it surrounds and keeps its own file up to date while the block runs."""
+
+    def __init__(self, stage: str, instance: dict[str, str], run_directory: Path) -> None:
+        self._began = time.monotonic()
+        self._meters = start_meters()
+        self._stop = threading.Event()
+        self._peak_memory_bytes = 0
+        started = _now()
+        stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
+        name = ".".join([stage, *instance.values(), stamp, str(os.getpid())])
+        self.path = run_directory / "provenance" / "attempts" / f"{name}.json"
+        self.content: dict[str, Any] = {
+            "stage": stage,
+            "instance": instance,
+            "command": command_line(),
+            **{key: value for key, value in execution_context().items() if key in ("host", "slurm")},
+            "started": started,
+            "ended": None,
+            "status": "running",
+            "error": None,
+        }
+
+    def _write(self) -> None:
+        self.content |= {
+            "last_seen": _now(),
+            "wall_seconds": round(time.monotonic() - self._began, 3),
+            "cpu_seconds": round(cpu_seconds_of_process_tree(), 3),
+            "peak_memory_bytes": self._peak_memory_bytes,
+            "energy": self._meters.read(),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_name(f".partial-{self.path.name}")
+        partial.write_text(json.dumps(self.content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        os.replace(partial, self.path)
+
+    def _beat(self) -> None:
+        written = time.monotonic()
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self._sample_memory()
+            if time.monotonic() - written >= HEARTBEAT_SECONDS:
+                self._write()
+                written = time.monotonic()
+
+    def _sample_memory(self) -> None:
+        self._peak_memory_bytes = max(self._peak_memory_bytes, peak_memory_bytes_of_process_tree())
+
+    def _end(self, status: str, error: str | None) -> None:
+        self._sample_memory()
+        self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
+        self._write()
+
+    def refused(self, sentence: str) -> None:
+        """Write down that the job stopped before it began, and why."""
+        self._end("refused", sentence)
+
+    def __enter__(self) -> Attempt:
+        self._write()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if error is None:
+            self._end("finished", None)
+        else:
+            self._end("failed", f"{type(error).__name__}: {error}")
+
+    def measured(self) -> dict[str, Any]:
+        """Return what the record takes over: times, CPU seconds, memory, energy and the attempt's file name."""
+        keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "energy")
+        return {**{key: self.content[key] for key in keys}, "attempt": self.path.name}

@@ -1,0 +1,1 @@
+"""From raw text to clean documents: reading, filtering, deduplication, statistics."""

@@ -1,0 +1,162 @@
+"""Documents and removed documents as Parquet: their columns, their order, and how they are read and written.
+
+A file of documents is sorted by `id_hash`, then `id`, and carries in its Parquet metadata which unit it is and what it
+counts, so that later stages can check that no document was lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+DOCUMENT_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("language", pa.string(), nullable=False),
+        pa.field("language_score", pa.float64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("license", pa.string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("title", pa.string()),
+        pa.field("id_hash", pa.uint64(), nullable=False),
+    ]
+)
+REMOVED_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("value", pa.string()),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+ROWS_PER_GROUP = 1000
+LAST_HASH = 2**64 - 1
+
+
+def _digest(document_id: str) -> bytes:
+    return hashlib.sha256(document_id.encode()).digest()
+
+
+def id_hash(document_id: str) -> int:
+    """Return the first 8 bytes, big-endian, of the sha256 of an id."""
+    return int.from_bytes(_digest(document_id)[:8], "big")
+
+
+def is_validation(document_id: str, fraction: float) -> bool:
+    """Return whether a document belongs to the held-out `fraction`, by the second 8 bytes of the sha256 of its id."""
+    return int.from_bytes(_digest(document_id)[8:16], "big") / 2**64 < fraction
+
+
+def read_documents(
+    paths: Iterable[Path], hash_range: tuple[int, int] = (0, LAST_HASH), columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the documents of the files, in the order of the files and of their rows.
+
+    Args:
+        hash_range: the least and the greatest `id_hash` that is wanted; row groups outside it are not read.
+        columns: the columns that are wanted; all where it is None.
+    """
+    least, greatest = hash_range
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            wanted = [*columns, "id_hash"] if columns is not None and "id_hash" not in columns else columns
+            for group in range(file.num_row_groups):
+                bounds = file.metadata.row_group(group).column(len(DOCUMENT_SCHEMA) - 1).statistics
+                if bounds is not None and bounds.has_min_max and (bounds.max < least or bounds.min > greatest):
+                    continue
+                for batch in file.iter_batches(ROWS_PER_GROUP, row_groups=[group], columns=wanted):
+                    hashes = batch.column("id_hash")
+                    low, high = pa.scalar(least, pa.uint64()), pa.scalar(greatest, pa.uint64())
+                    inside = batch.filter(pc.and_(pc.greater_equal(hashes, low), pc.less_equal(hashes, high)))
+                    yield from (inside if columns is None else inside.select(columns)).to_pylist()
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return what a file of documents or removed documents says about itself, with its number of rows as `rows`."""
+    with pq.ParquetFile(path) as file:
+        stored = json.loads(file.metadata.metadata[b"polder"])
+        return {**stored, "rows": file.metadata.num_rows}
+
+
+class DocumentWriter:
+    """Writes rows that are already in order, and counts documents and bytes of text in all and per language."""
+
+    def __init__(self, path: Path) -> None:
+        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}}
+        self._writer = pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd")
+
+    def __enter__(self) -> DocumentWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._writer.add_key_value_metadata({"polder": json.dumps(self.metadata, sort_keys=True)})
+        self._writer.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Write one row group, shape (rows,), of the columns of DOCUMENT_SCHEMA."""
+        if table.num_rows == 0:
+            return
+        sizes = pc.binary_length(table["text"])
+        for language in pc.unique(table["language"]).to_pylist():
+            counts = self.metadata["languages"].setdefault(language, {"documents": 0, "bytes": 0})
+            chosen = sizes.filter(pc.equal(table["language"], language))
+            counts["documents"] += len(chosen)
+            counts["bytes"] += pc.sum(chosen).as_py()
+        self.metadata["documents"] += table.num_rows
+        self.metadata["bytes"] += pc.sum(sizes).as_py()
+        self._writer.write_table(table)
+
+
+class DocumentCollector:
+    """Holds the documents of one unit as Arrow batches until they are written in order."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash`."""
+        self._rows.append({**row, "id_hash": id_hash(row["id"])})
+        if len(self._rows) == ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        self.batches.append(pa.RecordBatch.from_pylist(self._rows, schema=DOCUMENT_SCHEMA))
+        self._rows = []
+
+    def write(self, path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Write what was added, sorted by `id_hash` and `id`; return the metadata of the file."""
+        self._flush()
+        keys = [
+            (hash_value, document_id, number, row)
+            for number, batch in enumerate(self.batches)
+            for row, (hash_value, document_id) in enumerate(
+                zip(batch.column("id_hash").to_pylist(), batch.column("id").to_pylist(), strict=True)
+            )
+        ]
+        keys.sort()
+        with DocumentWriter(path) as writer:
+            writer.metadata |= metadata
+            for start in range(0, len(keys), ROWS_PER_GROUP):
+                rows = [self.batches[number].slice(row, 1) for *_, number, row in keys[start : start + ROWS_PER_GROUP]]
+                writer.write(pa.Table.from_batches(rows).combine_chunks())
+        return writer.metadata
+
+
+def write_removed(path: Path, rows: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+    """Write removed documents, mappings of the columns of REMOVED_SCHEMA, sorted by `id`."""
+    ordered = sorted(rows, key=lambda row: str(row["id"]))
+    table = pa.Table.from_pylist(ordered, schema=REMOVED_SCHEMA)
+    stored = {"polder": json.dumps(metadata, sort_keys=True)}
+    pq.write_table(table.replace_schema_metadata(stored), path, compression="zstd")

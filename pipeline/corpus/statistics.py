@@ -1,0 +1,129 @@
+"""Counts what a corpus holds and what was removed from it, and stops where a document was lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.settings import StatisticsSettings
+from pipeline.errors import InputError
+
+STAGES = ("filter", "deduplicate")
+Unit = tuple[str, int]
+
+
+def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
+    """Return the metadata of each file, with its path, by unit and stage."""
+    described: dict[tuple[Unit, str], dict[str, Any]] = {}
+    for path in paths:
+        metadata = read_metadata(path)
+        key = (metadata["source"], metadata["unit"]), metadata["stage"]
+        if key in described:
+            raise InputError(f"{path} and {described[key]['path']} are the same unit: leave out one of them")
+        described[key] = {**metadata, "path": path}
+    return described
+
+
+def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the counts of one stage of one unit after checking that nothing was lost or added.
+
+    Args:
+        before: the file of the stage before, which this one has to have begun with.
+    """
+    table = pq.read_table(removed["path"], columns=["reason", "bytes"])
+    name = f"{kept['source']}.{kept['unit']}"
+    pairs = [
+        ("documents in its file", kept["documents"], kept["rows"]),
+        ("documents", kept["documents_in"], kept["rows"] + table.num_rows),
+    ]
+    if before is not None:
+        pairs += [
+            ("documents from the stage before", before["rows"], kept["documents_in"]),
+            ("bytes", before["bytes"], kept["bytes"] + (pc.sum(table["bytes"]).as_py() or 0)),
+        ]
+    for what, expected, found in pairs:
+        if expected != found:
+            raise InputError(
+                f"unit {name}, stage {stage}: {expected} {what} are expected and {found} are there: "
+                f"delete its files and run corpus.{'filter' if before is None else 'finalise'} again"
+            )
+    reasons = Counter(table["reason"].to_pylist())
+    return {"stage": stage, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
+
+
+def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
+    """Add the counts of a unit or a source to a total."""
+    for key in ("documents_in", "bytes_in", "documents_out", "bytes_out"):
+        total[key] += part[key]
+    for stage, added in zip(total["stages"], part["stages"], strict=True):
+        stage["in"] += added["in"]
+        stage["kept"] += added["kept"]
+        stage["removed"] = dict(sorted((Counter(stage["removed"]) + Counter(added["removed"])).items()))
+
+
+def _nothing() -> dict[str, Any]:
+    stages = [{"stage": stage, "in": 0, "kept": 0, "removed": {}} for stage in STAGES]
+    return {"documents_in": 0, "bytes_in": 0, "stages": stages, "documents_out": 0, "bytes_out": 0}
+
+
+def run(
+    settings: StatisticsSettings, *, filtered: list[Path], removed: list[Path], final: list[Path], statistics: Path
+) -> dict[str, Any]:
+    """Write the counts of every source, of all together, of each language, and of the masked personal data.
+
+    Raises:
+        InputError: documents of a unit were lost or added at a stage, a file is missing, or a source is empty.
+    """
+    kept = _by_unit(filtered) | _by_unit(final)
+    gone = _by_unit(removed)
+    units = sorted({unit for unit, _ in kept.keys() | gone.keys()})
+    described = {source.name: source for source in settings.sources}
+    sources = {
+        name: {"license": source.license, "language": source.language, **_nothing()}
+        for name, source in sorted(described.items())
+    }
+    languages: dict[str, Counter[str]] = {}
+    personal_data: Counter[str] = Counter()
+    for unit in units:
+        source, number = unit
+        if source not in sources:
+            raise InputError(f"unit {source}.{number} is of no source of corpus {settings.corpus}: leave out its files")
+        for stage in STAGES:
+            if (unit, stage) not in kept or (unit, stage) not in gone:
+                raise InputError(f"unit {source}.{number} lacks a file of stage {stage}: run that stage again")
+        first, last = kept[unit, "filter"], kept[unit, "deduplicate"]
+        counts = {
+            "documents_in": first["documents_in"],
+            "bytes_in": first["bytes_in"],
+            "stages": [
+                _stage(first, gone[unit, "filter"], "filter", None),
+                _stage(last, gone[unit, "deduplicate"], "deduplicate", first),
+            ],
+            "documents_out": last["rows"],
+            "bytes_out": last["bytes"],
+        }
+        _add(sources[source], counts)
+        personal_data.update(first["personal_data"])
+        for language, sizes in last["languages"].items():
+            languages.setdefault(language, Counter()).update(sizes)
+    totals = _nothing()
+    for name, source_counts in sources.items():
+        if source_counts["documents_in"] == 0:
+            raise InputError(f"source {name} is empty: give it files with text, or remove it from the sources")
+        _add(totals, source_counts)
+    content = {
+        "corpus": settings.corpus,
+        "sources": sources,
+        "totals": totals,
+        "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
+        "personal_data": dict(sorted(personal_data.items())),
+    }
+    statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)
+    return {key: totals[key] for key in ("documents_in", "bytes_in", "documents_out", "bytes_out")}

@@ -1,0 +1,141 @@
+"""What the rules need to know of a run: where things lie, what a job's parameters are, which records are stale."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline import versions
+from pipeline.config import Config
+
+
+class Dag:
+    """The names and parameters of one run's jobs."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.run = config.directory.as_posix()
+
+    def contract(self, stage: str) -> Callable[[Mapping[str, str]], list[str]]:
+        """Return the function of a job's wildcards that gives the options of the contract.
+
+        Settings, code and environment: when one of them changes, Snakemake runs the job again, and for no other reason.
+        """
+
+        def options(wildcards: Mapping[str, str]) -> list[str]:
+            instance = dict(wildcards.items())
+            settings, code, environment = self.versions(stage, instance)
+            pairs = [f"{key}={value}" for key, value in instance.items()]
+            return ["--settings", settings, "--code", code, "--environment", environment, "--instance", *pairs]
+
+        return options
+
+    def versions(self, stage: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
+        """Return settings (sorted JSON), code version and environment version of a job."""
+        settings = self.config.step_settings(stage, instance).model_dump(mode="json")
+        module = f"pipeline.{stage}"
+        return (
+            json.dumps(settings, sort_keys=True, ensure_ascii=False),
+            versions.code_version(module),
+            versions.environment_version(module, self.config.run.environment),
+        )
+
+    def record(self, stage: str, *wildcards: str) -> str:
+        """Return the record's path of a stage, with its wildcards."""
+        return f"{self.run}/provenance/records/{self.job(stage, *wildcards)}.json"
+
+    def log(self, stage: str, *wildcards: str) -> str:
+        """Return the log's path of a stage, with its wildcards."""
+        return f"{self.run}/logs/{self.job(stage, *wildcards)}.log"
+
+    @staticmethod
+    def job(stage: str, *wildcards: str) -> str:
+        """Return the name of a stage's jobs: the stage and its wildcards."""
+        return ".".join([stage, *(f"{{{wildcard}}}" for wildcard in wildcards)])
+
+    def unit_files(self, wildcards: Any) -> list[str]:
+        """Return the raw files of one unit of a source."""
+        return [str(path) for path in self.config.units(wildcards.source)[wildcards.unit].values()]
+
+    def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
+        """Return (source, unit) of the sources, in the order in which every stage reads them."""
+        return [(source, unit) for source in sources for unit in self.config.units(source)]
+
+    def corpus_files(self, kind: str, corpus: str, suffix: str = ".parquet") -> list[str]:
+        """Return the files (`filtered`, `final`, `signatures`, …) of all units of a corpus."""
+        pairs = self.units(self.config.corpus_sources(corpus))
+        return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}{suffix}" for source, unit in pairs]
+
+    def milestone(self, model: str, step: int | str) -> str:
+        """Return the directory of a milestone."""
+        return f"{self.run}/models/{model}/milestones/{step}"
+
+    def previous_milestone(self, wildcards: Any) -> list[str]:
+        """Return the milestone that a segment starts from; none for the first."""
+        milestones = self.config.models[wildcards.model].training.milestones()
+        before = [step for step in milestones if step < int(wildcards.step)]
+        return [self.milestone(wildcards.model, before[-1])] if before else []
+
+    def milestones(self, model: str) -> list[str]:
+        """Return all milestones of a model, the last one last."""
+        return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
+
+    def evaluated(self) -> list[tuple[str, int]]:
+        """Return (model, step) of every milestone that is evaluated."""
+        last_only = self.config.evaluation.checkpoints == "final"
+        return [
+            (name, step)
+            for name, model in self.config.models.items()
+            for step in (model.training.milestones()[-1:] if last_only else model.training.milestones())
+        ]
+
+    def records(self) -> list[str]:
+        """Return the records of all jobs before the report, in the order of the chapters."""
+        config = self.config
+        jobs: list[tuple[str, ...]] = []
+        for source in sorted(s.name for s in config.sources):
+            jobs += [("sources.fingerprint", source, unit) for unit in config.units(source)]
+            jobs.append(("sources.manifest", source))
+        for corpus in config.corpus:
+            for step in ("filter", "signatures", "finalise"):
+                jobs += [(f"corpus.{step}", corpus, s, u) for s, u in self.units(config.corpus_sources(corpus))]
+            jobs += [("corpus.deduplicate", corpus), ("corpus.statistics", corpus)]
+        jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
+        for name, section in config.tokens.items():
+            jobs += [("tokens.shard", name, str(shard)) for shard in range(section.shards)]
+            jobs.append(("tokens.index", name))
+        for name, model in config.models.items():
+            jobs += [("pretrain.segment", name, str(step)) for step in model.training.milestones()]
+            jobs.append(("pretrain.export", name))
+        jobs += [("evaluate.suites", name, str(step)) for name, step in self.evaluated()]
+        jobs.append(("plan.estimate",))
+        return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
+
+    def forgotten(self, memory: Path) -> list[Path]:
+        """Return the records that no longer fit the configuration, code and environment, and that Snakemake forgot.
+
+        Snakemake compares a job's parameters with those in its `memory` (.snakemake/metadata). Where that is lost it
+        believes every file that exists; the truth then lies in the records.
+        """
+        stale = []
+        for name in [*self.records(), self.record("report.page"), self.record("provenance.crate")]:
+            path = Path(name)
+            if path.is_file() and not (memory / urlsafe_b64encode(name.encode()).decode()).exists():
+                record = json.loads(path.read_text(encoding="utf-8"))
+                planned = self.versions(record["stage"], record["instance"])
+                written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
+                if planned != (written, record["code_version"], record["environment_version"]):
+                    stale.append(path)
+        return stale
+
+
+def content_hash(*paths: str | Path) -> str:
+    """Return one hash of the contents of small files: what decides whether an expensive stage runs again."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""What a job costs in joules, measured or estimated."""

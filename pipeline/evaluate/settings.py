@@ -1,0 +1,109 @@
+"""What is evaluated: suites of lm-eval tasks, and on which checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from pipeline.errors import InputError
+from pipeline.evaluate.task_files import suite_files
+from pipeline.settings import Settings
+
+
+class Suite(Settings):
+    """A set of tasks of one language: a folder of task files, or tasks that lm-eval ships."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    language: str
+    folder: str | None = Field(default=None, description="every *.yaml in it is a task")
+    tasks: list[str] = Field(default=[], description="names of tasks, groups or tags that lm-eval ships")
+    data: str | None = Field(
+        default=None,
+        description="the folder of the tasks' data files; for shipped tasks a mirror NAMESPACE/DATASET/README.md, …",
+    )
+    limit: int | None = Field(default=None, ge=1, description="evaluate this many examples, drawn by the run's seed")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Suite:
+        if (self.folder is None) == (not self.tasks):
+            raise ValueError(
+                f"the suite {self.name!r} needs either folder (of task files) or tasks (that lm-eval ships)"
+            )
+        if self.tasks and self.data is None:
+            raise ValueError(
+                f"the suite {self.name!r} names shipped tasks: give data, the folder that mirrors their data"
+            )
+        return self
+
+    def files(self) -> list[Path]:
+        """Return the files that the suite reads; see `task_files.suite_files`."""
+        return suite_files(self)
+
+
+KNOWN_SUITES = {
+    "dutch": Suite(name="dutch", language="nl", folder="config/tasks/dutch"),
+    "english": Suite(name="english", language="en", folder="config/tasks/english"),
+    "dutch_open": Suite(
+        name="dutch_open", language="nl", folder="config/tasks/dutch_open", data="{data}/eval", limit=1000
+    ),
+    "english_open": Suite(
+        name="english_open", language="en", folder="config/tasks/english_open", data="{data}/eval", limit=1000
+    ),
+}
+
+
+class Evaluation(Settings):
+    """The section `evaluation` of a run."""
+
+    suites: list[Suite | Literal["dutch", "english", "dutch_open", "english_open"]] = Field(
+        default=["dutch", "english"]
+    )
+    checkpoints: Literal["all", "final"] = "all"
+    batch_size: int = Field(default=16, ge=1)
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> Evaluation:
+        names = [suite.name if isinstance(suite, Suite) else suite for suite in self.suites]
+        if len(set(names)) < len(names):
+            raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
+        return self
+
+    def resolved(self, data: str | None) -> list[Suite]:
+        """Return the suites, names replaced by what they stand for and `{data}` by the run's data folder.
+
+        Raises:
+            InputError: when a suite needs the data folder and none is given.
+        """
+        suites = []
+        for entry in self.suites:
+            suite = entry if isinstance(entry, Suite) else KNOWN_SUITES[entry]
+            if suite.data is not None and "{data}" in suite.data:
+                if data is None:
+                    raise InputError(f"evaluation.suites: {suite.name} reads {suite.data}: add --config data=FOLDER")
+                suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
+            suites.append(suite)
+        return suites
+
+
+class SuiteSettings(Settings):
+    """The part of a suite that decides its results; where its data lie is told by the step's inputs."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+    name: str
+    language: str
+    folder: str | None = None
+    tasks: list[str] = Field(default=[])
+    limit: int | None = None
+
+
+class SuitesSettings(Settings):
+    """Settings of the step `evaluate suites`."""
+
+    model: str
+    step: int = Field(ge=0)
+    suites: list[SuiteSettings]
+    batch_size: int = Field(default=16, ge=1)
+    seed: int = Field(default=42, ge=0)

@@ -1,0 +1,234 @@
+"""The step `evaluate suites`: benchmarks of one checkpoint with lm-eval, offline."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import math
+import os
+import random
+import tempfile
+from collections.abc import Sequence
+from contextlib import chdir
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
+
+
+def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results: Path) -> dict[str, Any]:
+    """Evaluate the model in `milestone`/huggingface on every suite and write results.json.
+
+    Args:
+        settings: the suites, the batch size and the seed that draws the examples of a limited suite.
+        milestone: a checkpoint's directory.
+        tasks: every file that the suites read: task files, what they include, data files.
+        results: the file to write.
+
+    Returns:
+        The number of tasks and of evaluated examples.
+
+    Raises:
+        InputError: for an unknown task, missing or malformed data, or a model that does not load.
+    """
+    # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
+    os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1"}
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import datasets
+    import lm_eval
+    import torch
+
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    torch.manual_seed(settings.seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    given = [path.absolute() for path in tasks]
+    rows: list[dict[str, Any]] = []
+    examples = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
+        loaded = [
+            (suite, _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, Path(scratch)))
+            for suite in settings.suites
+        ]
+        model = _load_model(milestone / "huggingface", settings.batch_size)
+        for suite, suite_tasks in loaded:
+            drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
+            rows += _evaluate(model, suite, suite_tasks, drawn, settings.seed)
+            examples += sum(map(len, drawn.values()))
+            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
+    content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
+    results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
+
+
+def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
+    """Return the tasks of the given files that lie in the suite's folder, by name, in the order of their files."""
+    from datasets import Dataset
+    from jinja2 import TemplateError
+    from lm_eval.api.task import ConfigurableTask
+
+    folder = Path(suite.folder or "").absolute()
+    tasks: dict[str, Task] = {}
+    for path in sorted(file for file in given if file.parent == folder and file.suffix == ".yaml"):
+        configuration = read_task(path)
+        name = configuration["task"]
+        if name in tasks:
+            raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
+        data = given_data_file(path, data_file(path, configuration), given)
+        # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
+        try:
+            test = Dataset.from_list(read_rows(data))
+            local = {"dataset_kwargs": None, "custom_dataset": lambda test=test, **_: {"test": test}}
+            task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
+            raise InputError(
+                f"task file {path} does not fit its data file {data.name} ({type(error).__name__}: {error}); "
+                "compare the fields that its templates name with those of the data"
+            ) from None
+        tasks[name] = task
+    if not tasks:
+        raise InputError(f"suite {suite.name}: no task file of {suite.folder} is given; give them with --input tasks")
+    return tasks
+
+
+@cache
+def _shipped_index() -> TaskManager:
+    """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
+
+
+def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+    """Return tasks that lm-eval ships, by name, reading their data from the given mirror of data sets.
+
+    A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
+    which that path leads to the mirror.
+    """
+    hub = scratch / "hub"
+    for readme in (path for path in given if path.name == "README.md"):
+        link = hub / readme.parent.parent.name / readme.parent.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to(readme.parent)
+        elif link.resolve() != readme.parent.resolve():
+            raise InputError(f"the data set {link.relative_to(hub)} is given twice, as {readme.parent} too; give one")
+    hub.mkdir(exist_ok=True)
+    manager = _shipped_index()
+    for name in suite.tasks:
+        if name not in manager.task_index:
+            near = difflib.get_close_matches(name, manager.all_tasks, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
+            raise InputError(f"suite {suite.name}: lm-eval ships no task {name!r}: {advice}")
+    with chdir(hub):
+        try:
+            tasks: dict[str, Task] = manager.load(list(suite.tasks))["tasks"]
+        except (OSError, ValueError, KeyError) as error:
+            problem = " ".join(str(error).split()).replace(str(scratch), "")
+            raise InputError(
+                f"suite {suite.name}: the data of {', '.join(suite.tasks)} do not load ({type(error).__name__}: "
+                f"{problem}); put their data sets below the suite's data folder as NAMESPACE/DATASET"
+            ) from None
+    return tasks
+
+
+def _load_model(folder: Path, batch_size: int) -> HFLM:
+    import torch
+    from lm_eval.models.huggingface import HFLM
+    from safetensors import SafetensorError
+
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no config.json: give a milestone that holds a model in Hugging Face layout")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        # The softmax in fp32: in bf16 the likelihoods of two choices are often the same number.
+        return HFLM(
+            pretrained=str(folder), backend="causal", device=device, batch_size=batch_size, softmax_dtype="float32"
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        problem = " ".join(str(error).split())[:300]
+        raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None
+
+
+def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
+    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
+    count = len(task.eval_docs)
+    if limit is None or limit >= count:
+        return list(range(count))
+    return sorted(random.Random(seed).sample(range(count), limit))
+
+
+def _chance_level(task: Task, drawn: Sequence[int]) -> float | None:
+    """Return the accuracy that guessing reaches: the mean of 1/choices; None for tasks without choices.
+
+    Raises:
+        InputError: when the answer of an example is none of its choices.
+    """
+    if task.OUTPUT_TYPE != "multiple_choice":
+        return None
+    shares = []
+    for index in drawn:
+        example = task.eval_docs[index]
+        target, choices = task.doc_to_target(example), task.doc_to_choice(example)
+        if isinstance(target, int) and not 0 <= target < len(choices):
+            raise InputError(
+                f"task {task.config.task}, line {index + 1} of its data: the answer {target} is not the index "
+                f"of one of its {len(choices)} choices, which count from 0; mend the line"
+            )
+        shares.append(1 / len(choices))
+    return math.fsum(shares) / len(shares)
+
+
+def _evaluate(
+    model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
+) -> list[dict[str, Any]]:
+    """Return the rows of results.json for one suite, by task and metric."""
+    from lm_eval import evaluator
+
+    for task in tasks.values():
+        if task.get_config("num_fewshot") is None:
+            task.set_config(key="num_fewshot", value=0)
+        task.set_fewshot_seed(seed=seed)
+    chance_levels = {name: _chance_level(task, drawn[name]) for name, task in tasks.items()}
+    found = evaluator.evaluate(
+        lm=model,
+        task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
+        samples=drawn,
+        bootstrap_iters=BOOTSTRAP_ITERATIONS,
+        log_samples=False,
+    )
+    rows = []
+    for name in sorted(tasks):
+        measured = found["results"][name]
+        for key in sorted(measured):
+            metric, _, kind = key.partition(",")
+            if not kind or metric.endswith("_stderr"):
+                continue
+            error = measured.get(f"{metric}_stderr,{kind}")
+            rows.append(
+                {
+                    "task": name,
+                    "suite": suite.name,
+                    "language": suite.language,
+                    "metric": metric if kind == "none" else f"{metric},{kind}",
+                    "value": measured[key],
+                    "standard_error": error if isinstance(error, float) and math.isfinite(error) else None,
+                    "chance_level": chance_levels[name] if metric in ("acc", "acc_norm") else None,
+                    "examples": len(drawn[name]),
+                    "higher_is_better": found["higher_is_better"][name][metric],
+                }
+            )
+    return rows

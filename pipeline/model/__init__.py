@@ -1,0 +1,1 @@
+"""The Llama-3 model and its exchange with Hugging Face."""

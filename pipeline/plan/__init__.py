@@ -1,0 +1,1 @@
+"""Compute, memory, time, energy and carbon before anything runs."""

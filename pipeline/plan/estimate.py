@@ -1,0 +1,138 @@
+"""The step `plan estimate`: compute, memory, time, energy and carbon of every model before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.plan import formulas
+from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
+
+FORMULAS = {
+    "parameters": "exact, from the shape: embeddings, blocks, norms, output",
+    "tokens": "steps x batch_size x sequence_length",
+    "training_flops_6nd": "6 x parameters x tokens (Kaplan et al. 2020)",
+    "training_flops_8nd": "8 x parameters x tokens, with full recomputation (Narayanan et al. 2021)",
+    "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x width) "
+    "(Chowdhery et al. 2022)",
+    "general_purpose_share_6nd": "training_flops_6nd / 1e23, the indicative criterion for general-purpose models",
+    "general_purpose_share_8nd": "training_flops_8nd / 1e23",
+    "devices_used": "min(devices, batch_size / micro_batch_size): more devices than micro-batches stand idle",
+    "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
+    "model_state_bytes_per_device": "parameters x (weights + gradients + optimizer bytes, each / devices where it is "
+    "sharded) (Rajbhandari et al. 2020)",
+    "activation_bytes_per_device": "micro_batch_size x sequence_length x (layers x (6 D + 2 K + 4 F) + 2 D elements "
+    "+ fp32 logits) (after Korthikanti et al. 2022)",
+    "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
+    "memory_fits": "model state + activations <= memory_bytes_per_device",
+    "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
+    "seconds": "model_flops / (devices_used x peak_flops_per_second x model_flops_utilization)",
+    "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
+    "seconds_8nd": "training_flops_8nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
+    "device_hours": "seconds x devices_used / 3600",
+    "energy_joules": "seconds x devices_used x device_power_watts",
+    "facility_energy_joules": "energy_joules x pue",
+    "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
+}
+SUMMED = ("tokens", "model_flops", "seconds", "device_hours", "energy_joules", "facility_energy_joules", "carbon_grams")
+
+
+def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
+    """Write plan.json and return the number of models planned."""
+    plan.write_text(json.dumps(estimate(settings), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"models": len(settings.models)}
+
+
+def estimate(settings: EstimateSettings) -> dict[str, Any]:
+    """Return the plan: `models` and `totals` hold estimates, each by the formula of the same name in `formulas`.
+
+    What needs a figure that the platform does not state is None.
+    """
+    models = {
+        name: _model(model, settings.platform, settings.energy) for name, model in sorted(settings.models.items())
+    }
+    totals: dict[str, float | None] = {}
+    for key in SUMMED:
+        values = [model[key] for model in models.values()]
+        totals[key] = None if None in values else sum(values)
+    return {
+        "label": "estimated",
+        "formulas": FORMULAS,
+        "platform": settings.platform.model_dump(),
+        "energy": settings.energy.model_dump(),
+        "models": models,
+        "totals": totals,
+    }
+
+
+def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
+    training, architecture = model.training, model.architecture
+    parameters = parameter_count(architecture, model.vocabulary_size)
+    tokens = training.steps * training.batch_size * training.sequence_length
+    devices = min(platform.devices, max(training.batch_size // training.micro_batch_size, 1))
+    flops = {
+        "training_flops_6nd": formulas.training_flops(parameters, tokens),
+        "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),
+        "model_flops": tokens * flops_per_token(architecture, model.vocabulary_size, training.sequence_length),
+    }
+    state = formulas.model_state_bytes(
+        parameters, strategy=training.strategy, precision=training.precision, devices=devices
+    )
+    kept, recomputed = (
+        formulas.activation_bytes(
+            architecture,
+            model.vocabulary_size,
+            tokens=training.micro_batch_size * training.sequence_length,
+            precision=training.precision,
+            recomputation=recomputation,
+        )
+        for recomputation in (False, True)
+    )
+    memory = platform.memory_bytes_per_device
+    return {
+        "parameters": parameters,
+        "tokens": tokens,
+        **flops,
+        "general_purpose_share_6nd": flops["training_flops_6nd"] / formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_8nd": flops["training_flops_8nd"] / formulas.GENERAL_PURPOSE_FLOPS,
+        "devices_used": devices,
+        "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
+        "model_state_bytes_per_device": round(state),
+        "activation_bytes_per_device": round(kept),
+        "activation_bytes_with_recomputation": round(recomputed),
+        "memory_fits": None if memory is None else state + kept <= memory,
+        "memory_fits_with_recomputation": None if memory is None else state + recomputed <= memory,
+        **_consumption(flops, devices, platform, energy),
+    }
+
+
+def _consumption(
+    flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
+) -> dict[str, float | None]:
+    """Return time, energy and carbon; None where the platform does not state what they need."""
+    keys = ("seconds", "seconds_6nd", "seconds_8nd", "device_hours", *SUMMED[-3:])
+    found: dict[str, float | None] = dict.fromkeys(keys)
+    peak, utilization = platform.peak_flops_per_second, platform.model_flops_utilization
+    if peak is None or utilization is None:
+        return found
+    names = {"model_flops": "seconds", "training_flops_6nd": "seconds_6nd", "training_flops_8nd": "seconds_8nd"}
+    times = {
+        names[key]: formulas.duration_seconds(
+            value, devices=devices, peak_flops_per_second=peak, utilization=utilization
+        )
+        for key, value in flops.items()
+    }
+    found |= times
+    found["device_hours"] = times["seconds"] * devices / 3600
+    if platform.device_power_watts is not None:
+        joules = formulas.energy_joules(
+            times["seconds"], devices=devices, device_power_watts=platform.device_power_watts
+        )
+        found["energy_joules"] = joules
+        found["facility_energy_joules"] = joules * energy.pue
+        found["carbon_grams"] = formulas.carbon_grams(
+            joules, pue=energy.pue, carbon_intensity_grams_per_kwh=energy.carbon_intensity_grams_per_kwh
+        )
+    return found

@@ -1,0 +1,85 @@
+"""Compute, memory, time, energy and carbon of a training run, each from its published formula."""
+
+from __future__ import annotations
+
+from pipeline.model.settings import Architecture
+from pipeline.plan.settings import Precision, Strategy
+
+JOULES_PER_KWH = 3_600_000
+GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
+
+# Bytes per parameter of weights, gradients and optimizer state with Adam. bf16: weights and gradients of 2 bytes, and
+# fp32 master weights, first and second moment: Rajbhandari et al. 2020 (ZeRO), section 3.1. fp32 needs no master copy.
+STATE_BYTES: dict[Precision, tuple[int, int, int]] = {"bf16": (2, 2, 12), "fp32": (4, 4, 8)}
+
+# Whether weights, gradients and optimizer state are split over the devices: ZeRO, section 5; Zhao et al. 2023 (FSDP).
+SHARDED: dict[Strategy, tuple[bool, bool, bool]] = {
+    "no_shard": (False, False, False),
+    "zero0": (False, False, False),
+    "zero1": (False, False, True),
+    "shard_grad_op": (False, True, True),
+    "zero2": (False, True, True),
+    "full_shard": (True, True, True),
+    "zero3": (True, True, True),
+}
+
+
+def training_flops(parameters: float, tokens: float, *, recomputation: bool = False) -> float:
+    """Return the floating-point operations of training: 6 N D, or 8 N D where activations are computed again.
+
+    2 N per token forward and 4 N backward, a second forward with recomputation: Kaplan et al. 2020, section 2.1;
+    Narayanan et al. 2021, appendix. Attention's own products are not in it (`pipeline.model.size.flops_per_token`).
+    """
+    return (8 if recomputation else 6) * parameters * tokens
+
+
+def model_state_bytes(parameters: float, *, strategy: Strategy, precision: Precision, devices: int) -> float:
+    """Return the bytes on one device of weights, gradients and Adam's state.
+
+    Buffers, fragmentation and the weights that a sharded strategy gathers for one block at a time come on top.
+    """
+    pairs = zip(STATE_BYTES[precision], SHARDED[strategy], strict=True)
+    return sum(parameters * size / (devices if sharded else 1) for size, sharded in pairs)
+
+
+def activation_bytes(
+    architecture: Architecture, vocabulary_size: int, *, tokens: int, precision: Precision, recomputation: bool = False
+) -> float:
+    """Return the bytes of activations that one device keeps for the backward pass of `tokens` tokens.
+
+    Korthikanti et al. 2022 (Reducing activation recomputation), section 4, counted for this architecture and an
+    attention kernel that keeps no matrix of scores. A block keeps, per token, 6 D + 2 K + 4 F elements: the inputs of
+    both norms, of the attention's and the feed-forward's projections, the queries and the attention's result (6 D),
+    keys and values (2 K, K their joint width), gate, its activation, up and their product (4 F). With recomputation
+    only the input of each block stays (D), and one block at a time in full. The output keeps its norm's input and
+    result (2 D) and fp32 logits.
+    """
+    a = architecture
+    block = 6 * a.width + 2 * a.groups * a.head_dimension + 4 * a.hidden
+    blocks = a.layers * a.width + block if recomputation else a.layers * block
+    element = 2 if precision == "bf16" else 4
+    return tokens * (element * (blocks + 2 * a.width) + 4 * vocabulary_size)
+
+
+def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:
+    """Return the time that devices of a given peak need at a given utilization of it (1 = all of the peak)."""
+    return flops / (devices * peak_flops_per_second * utilization)
+
+
+def energy_joules(seconds: float, *, devices: int, device_power_watts: float) -> float:
+    """Return the energy of the devices, each at a constant power; without the building's overhead."""
+    return seconds * devices * device_power_watts
+
+
+def carbon_grams(joules: float, *, pue: float, carbon_intensity_grams_per_kwh: float) -> float:
+    """Return grams of CO2 equivalent: energy x PUE x intensity.
+
+    PUE is the building's energy over that of computing: Patterson et al. 2021, section 2.
+    """
+    return joules / JOULES_PER_KWH * pue * carbon_intensity_grams_per_kwh
+
+
+def tensor_parallel_degrees(architecture: Architecture, largest: int = 8) -> list[int]:
+    """Return the degrees up to `largest` by which the attention splits: divisors of heads and of key-value heads."""
+    a = architecture
+    return [degree for degree in range(1, largest + 1) if a.heads % degree == 0 and a.groups % degree == 0]

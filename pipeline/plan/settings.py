@@ -1,0 +1,66 @@
+"""What a plan is made from: the models, the machine, the energy. Lengths of training are in steps of global batches."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from pipeline.model.settings import Architecture
+from pipeline.settings import Settings
+
+Strategy = Literal["no_shard", "shard_grad_op", "full_shard", "zero0", "zero1", "zero2", "zero3"]
+Precision = Literal["fp32", "bf16"]
+
+
+class _Part(Settings):
+    """A part of a section of the configuration: the keys that a plan reads, the others left out."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+class TrainingPlan(_Part):
+    """What decides a model's compute and memory."""
+
+    strategy: Strategy = "full_shard"
+    precision: Precision = "fp32"
+    sequence_length: int = Field(ge=1)
+    batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
+    micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
+    steps: int = Field(ge=1)
+
+
+class ModelPlan(_Part):
+    """One model."""
+
+    architecture: Architecture
+    training: TrainingPlan
+    vocabulary_size: int = Field(ge=1)
+
+
+class PlatformPlan(_Part):
+    """The machine; what is not known of it is left out of the plan."""
+
+    name: str = "local"
+    devices: int = Field(default=1, ge=1)
+    peak_flops_per_second: float | None = Field(
+        default=None, gt=0, description="of one device, dense, in the precision"
+    )
+    device_power_watts: float | None = Field(default=None, gt=0, description="of one device with its share of the node")
+    memory_bytes_per_device: int | None = Field(default=None, gt=0)
+    model_flops_utilization: float | None = Field(default=None, gt=0, le=1)
+
+
+class EnergyPlan(_Part):
+    """From energy to carbon."""
+
+    pue: float = Field(default=1.2, ge=1)
+    carbon_intensity_grams_per_kwh: float = Field(default=267.622, ge=0)
+
+
+class EstimateSettings(Settings):
+    """Settings of the step `plan estimate`."""
+
+    models: dict[str, ModelPlan]
+    platform: PlatformPlan
+    energy: EnergyPlan

@@ -1,0 +1,68 @@
+"""A plan as a table for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Suffix of a key: the units from large to small, each with its size in the key's own unit.
+UNITS: dict[str, tuple[tuple[str, float], ...]] = {
+    "seconds": (("days", 86_400), ("hours", 3600), ("minutes", 60), ("s", 1)),
+    "hours": (("h", 1),),
+    "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)),
+    "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600)),
+    "grams": (("t", 1e6), ("kg", 1e3), ("g", 1)),
+    "flops": (("FLOP", 1),),
+}
+
+
+def readable(key: str, value: Any) -> str:
+    """Return a value with three significant digits in the unit that the key's name tells."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    words = key.split("_")
+    unit = next((word for word in reversed(words) if word in UNITS), None)
+    if unit is not None:
+        symbol, size = next((entry for entry in UNITS[unit] if value >= entry[1]), UNITS[unit][-1])
+        return f"{_number(value / size)} {symbol}"
+    if "share" in words:
+        return f"{100 * value:.3g} %"
+    return _number(value)
+
+
+def _label(key: str) -> str:
+    """Return the words of a key without its unit, which the value carries."""
+    words = [
+        "time" if word == "seconds" else word for word in key.split("_") if word not in ("bytes", "joules", "grams")
+    ]
+    return " ".join(words)
+
+
+def _number(value: float) -> str:
+    """Return a number with its thousands separated, a large one with a power of ten."""
+    if value >= 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def table(plan: dict[str, Any]) -> str:
+    """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
+    columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
+    keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
+    rows = [["estimated", *columns]]
+    rows += [
+        [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]
+        for key in keys
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    assumed = {**plan["platform"], **plan["energy"]}
+    stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
+    missing = [key for key, value in assumed.items() if value is None]
+    lines += ["", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
+    if missing:
+        lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
+    return "\n".join(lines)

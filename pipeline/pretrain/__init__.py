@@ -1,0 +1,1 @@
+"""Pre-training in segments with FSDP2 or DeepSpeed."""

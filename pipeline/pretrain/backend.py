@@ -1,0 +1,55 @@
+"""What the training loop needs of a backend, and what both backends share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.pretrain.settings import Training
+
+Batch = tuple[Tensor, Tensor]
+"""Input and target tokens, each (B, T); a target of -100 does not count."""
+
+
+class Backend(Protocol):
+    """A model and its optimizer, spread over the processes. Every process calls the same methods in the same order."""
+
+    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """Add up the gradients of a step and return the sum of this process's token losses."""
+
+    def update(self, learning_rate: float) -> float:
+        """Take the step and return the global norm of the gradient before clipping."""
+
+    def loss_sum(self, batch: Batch) -> Tensor:
+        """Return the sum of the token losses of a batch, without a gradient."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all parameters in full by name, float32 on the CPU, on process 0; nothing on the others."""
+
+    def moments(self) -> dict[str, Tensor]:
+        """Return the optimizer's running averages likewise, as `exp_avg.NAME` and `exp_avg_sq.NAME`."""
+
+
+def token_loss_sum(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
+    """Return the summed cross-entropy in nats, computed in float32."""
+    return F.cross_entropy(logits_BTV.float().flatten(0, 1), target_BT.flatten(), reduction="sum")
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], training: Training, *, fused: bool) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone."""
+    every = list(parameters)
+    groups = [
+        {"params": [p for p in every if p.dim() >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in every if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=training.learning_rate,
+        betas=(training.beta1, training.beta2),
+        eps=training.epsilon,
+        fused=fused,
+    )

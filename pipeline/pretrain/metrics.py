@@ -1,0 +1,119 @@
+"""What a training run says of itself while it runs: metrics.jsonl, TensorBoard, a line now and then for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+Metrics = Mapping[str, float | int | None]
+EVENTS = "events.out.tfevents.0"
+SECONDS_BETWEEN_LINES = 2.0
+
+# Dense bf16 FLOP/s of one device, from the vendors' data sheets.
+PEAK_FLOPS_PER_SECOND = {
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100 PCIe": 756e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200": 989e12,
+    "AMD Instinct MI250X": 191.5e12,
+}
+
+
+def peak_flops_per_second(device_name: str) -> float | None:
+    """Return what one device can reach in bf16, or None where it is not known."""
+    return next((peak for name, peak in PEAK_FLOPS_PER_SECOND.items() if device_name.startswith(name)), None)
+
+
+def read(path: Path) -> list[dict[str, float | int | None]]:
+    """Return the lines of a metrics file; a last line that a kill cut off is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def truncate(path: Path, step: int) -> None:
+    """Remove the lines of steps after `step`, which are going to be done again."""
+    kept = [line for line in read(path) if int(line["step"] or 0) <= step]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    partial.replace(path)
+
+
+class TensorBoardWriter:
+    """One events file whose content follows from the metrics alone: its clock is the sum of the steps' seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._stream = (folder / EVENTS).open("wb")
+        self._records = RecordWriter(self._stream)
+        self._seconds = 0.0
+        self._records.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+
+    def add(self, metrics: Iterable[Metrics]) -> None:
+        """Append lines of metrics, one chart for each name."""
+        for line in metrics:
+            self._seconds += line.get("seconds") or 0.0
+            values = [
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in line.items()
+                if name not in ("step", "seconds") and value is not None
+            ]
+            event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
+            self._records.write(event.SerializeToString())
+        self._records.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records.close()
+
+
+class Log:
+    """Writes the metrics of a segment into `scratch` and tells a person how far it is; process 0 has one."""
+
+    def __init__(self, scratch: Path, first_step: int, last_step: int) -> None:
+        path = scratch / "metrics.jsonl"
+        self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
+        self._tensorboard.add(read(path))
+        self._stream = path.open("a", encoding="utf-8")
+        self._first, self._last = first_step, last_step
+        self._started = time.monotonic()
+        self._told = 0.0
+
+    def add(self, line: Metrics) -> None:
+        """Write one line of metrics."""
+        self._stream.write(json.dumps(line) + "\n")
+        self._stream.flush()
+        self._tensorboard.add([line])
+
+    def tell(self, line: Metrics) -> None:
+        """Print how far the training is, at most every two seconds and at the last step."""
+        now, step = time.monotonic(), int(line["step"] or 0)
+        if now - self._told < SECONDS_BETWEEN_LINES and step < self._last:
+            return
+        self._told = now
+        remaining = (now - self._started) / (step - self._first) * (self._last - step)
+        print(
+            f"step {step}/{self._last}  loss {line['loss']:.4f}  {line['tokens_per_second']:,.0f} tokens/s  "
+            f"{remaining / 60:.1f} min left",
+            flush=True,
+        )
+
+    def sync(self) -> None:
+        """Wait until the lines are on the disk."""
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stream.close()
+        self._tensorboard.close()

@@ -1,0 +1,90 @@
+"""What a model is and how it is trained."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline.model.settings import Architecture
+from pipeline.settings import Settings
+
+STRATEGIES = {
+    "fsdp": ("no_shard", "shard_grad_op", "full_shard"),
+    "deepspeed": ("zero0", "zero1", "zero2", "zero3"),
+}
+
+
+class Training(Settings):
+    """How a model is trained; batches are global, so the same at any number of processes."""
+
+    backend: Literal["fsdp", "deepspeed"] = "fsdp"
+    strategy: Literal["no_shard", "shard_grad_op", "full_shard", "zero0", "zero1", "zero2", "zero3"] = "full_shard"
+    sequence_length: int = Field(ge=2, description="tokens in one sequence")
+    batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
+    micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
+    steps: int = Field(ge=1)
+    milestone_every: int | None = Field(default=None, ge=1, description="steps between milestones; default: one, last")
+    learning_rate: float = Field(gt=0)
+    minimum_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
+    warmup_steps: int = Field(default=0, ge=0)
+    schedule: Literal["cosine", "wsd"] = "cosine"
+    decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
+    weight_decay: float = Field(default=0.1, ge=0, description="of matrices; norms are not decayed")
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
+    precision: Literal["fp32", "bf16"] = "fp32"
+    validation_every: int = Field(default=0, ge=0, description="steps between validations; 0: none")
+    validation_batches: int = Field(default=8, ge=1, description="global batches in one validation")
+    checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
+    threads: int = Field(default=1, ge=1, description="threads of one process on a CPU")
+    compile: bool = False
+    peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Check what concerns several fields."""
+        if self.strategy not in STRATEGIES[self.backend]:
+            choices = ", ".join(STRATEGIES[self.backend])
+            raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
+        if self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
+                "change one of them"
+            )
+        if self.warmup_steps > self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
+        if self.compile and self.backend == "deepspeed":
+            raise ValueError("compile is not available with backend deepspeed: set compile to false")
+        return self
+
+    def milestones(self) -> list[int]:
+        """Return the steps after which a milestone is kept, in order; the last one is the last step."""
+        return [*range(self.milestone_every or self.steps, self.steps, self.milestone_every or self.steps), self.steps]
+
+
+class Model(Settings):
+    """One model of a run."""
+
+    tokens: str = "main"
+    architecture: Architecture
+    training: Training
+
+
+class SegmentSettings(Settings):
+    """One stretch of training, from one milestone to the next."""
+
+    model: str
+    architecture: Architecture
+    training: Training
+    seed: int
+    first_step: int = Field(ge=0, description="steps done before")
+    last_step: int = Field(ge=1)
+
+
+class ExportSettings(Settings):
+    """The end of a model's training."""
+
+    model: str

@@ -1,0 +1,1 @@
+"""The crate, verification, lineage and comparison of runs."""

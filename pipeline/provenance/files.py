@@ -1,0 +1,39 @@
+"""Which files make up a run's results, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+METADATA = "ro-crate-metadata.json"
+RECORDS = "provenance/records"
+CRATE_RECORD = f"{RECORDS}/provenance.crate.json"  # written after the crate, so the crate cannot hold it
+# What is written while or after the crate is made, and what is no result.
+OUTSIDE = ("logs", "benchmarks", "scratch", "provenance/attempts", "provenance/accounting")
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, as hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def artefacts(run_directory: Path) -> list[str]:
+    """Sorted paths, relative to the run, of all files that belong to its results.
+
+    Left out are the crate's own metadata and record, attempts, accounting, logs, scratch, and unfinished outputs.
+    """
+    found = []
+    for folder, subfolders, names in os.walk(run_directory, followlinks=True):
+        below = Path(folder).relative_to(run_directory)
+        subfolders[:] = [
+            name for name in subfolders if not name.startswith(".partial") and (below / name).as_posix() not in OUTSIDE
+        ]
+        found += [
+            path
+            for name in names
+            if not name.startswith(".partial") and name != ".snakemake_timestamp"
+            if (path := (below / name).as_posix()) not in (METADATA, CRATE_RECORD)
+        ]
+    return sorted(found)

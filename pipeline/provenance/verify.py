@@ -1,0 +1,224 @@
+"""Whether a run's results are still what its records and its crate say: every byte, every link, every count.
+
+Each file is hashed once. A file that was changed is named once and then believed in nothing else, so that one
+changed byte gives one sentence about one file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pipeline.errors import InputError
+from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts, sha256_of
+from pipeline.provenance.records import FileEntry, Record, producers, read_records
+
+
+class _Crate:
+    """What the metadata say: sha256 of every file, and the records of the run's jobs."""
+
+    def __init__(self, text: bytes) -> None:
+        entities: list[dict[str, Any]] = json.loads(text)["@graph"]
+        self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if e["@type"] == "File"}
+        self.records = {unquote(e["subjectOf"]["@id"]) for e in entities if e["@type"] == "CreateAction"}
+
+
+def _read_crate(
+    run_directory: Path, records: list[Record], crate_sha256: str | None, problems: dict[str, str]
+) -> _Crate | None:
+    """The crate, or None and a problem where it is missing, broken or not the one that was made."""
+    path = run_directory / METADATA
+    if not path.is_file():
+        problems[METADATA] = f"{METADATA} is missing: the crate was not made or was deleted."
+        return None
+    actual = sha256_of(path)
+    recorded = [o.sha256 for r in records if r.file == CRATE_RECORD for o in r.outputs if o.path == METADATA]
+    if crate_sha256 is not None and actual != crate_sha256.lower():
+        problems[METADATA] = f"{METADATA} was changed: its sha256 is {actual}, the sha256 given is {crate_sha256}."
+        return None
+    if crate_sha256 is None and recorded and actual != recorded[0]:
+        problems[METADATA] = f"{METADATA} was changed: its sha256 is {actual}, {CRATE_RECORD} says {recorded[0]}."
+        return None
+    if recorded and actual != recorded[0]:
+        problems[CRATE_RECORD] = f"{CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
+    try:
+        return _Crate(path.read_bytes())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problems[METADATA] = f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata."
+        return None
+
+
+def _conserved(name: str, part: dict[str, Any]) -> list[str]:
+    """Problems of the counts of one source or of the totals: documents in = kept + removed, stage by stage."""
+    problems, expected = [], int(part["documents_in"])
+    for stage in part["stages"]:
+        entering, kept, removed = int(stage["in"]), int(stage["kept"]), sum(map(int, stage["removed"].values()))
+        if entering != expected:
+            problems.append(f"{name}, {stage['stage']}: {entering} documents came in, but {expected} were there.")
+        if entering != kept + removed:
+            problems.append(f"{name}, {stage['stage']}: {entering} in is not {kept} kept + {removed} removed.")
+        expected = kept
+    if int(part["documents_out"]) != expected:
+        problems.append(f"{name}: {part['documents_out']} documents came out, but {expected} were kept.")
+    return problems
+
+
+def _statistics_problems(run_directory: Path, path: str) -> list[str]:
+    try:
+        content = json.loads((run_directory / path).read_bytes())
+        sources, totals = content["sources"], content["totals"]
+        problems = _conserved(f"{path}, totals", totals)
+        for source, part in sorted(sources.items()):
+            problems += _conserved(f"{path}, source {source}", part)
+        for key in ("documents_in", "documents_out"):
+            total = sum(int(part[key]) for part in sources.values())
+            if total != int(totals[key]):
+                problems.append(f"{path}: {key} of the sources add up to {total}, the total says {totals[key]}.")
+        return problems
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [f"{path} is not valid: it does not hold the counts of a corpus."]
+
+
+class _Verification:
+    """One pass over a run; `problems` maps each path in question to its one sentence."""
+
+    def __init__(self, run_directory: Path, crate_sha256: str | None) -> None:
+        self.run_directory = run_directory
+        self.problems: dict[str, str] = {}
+        self.hash = cache(self._hash)
+        records, broken = read_records(run_directory)
+        self.crate = _read_crate(run_directory, records, crate_sha256, self.problems)
+        self.problems |= {path: f"{sentence}." for path, sentence in broken.items()}
+        self.files = artefacts(run_directory)
+        if self.crate is not None:
+            self.check_files(self.crate)
+        # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
+        self.records = [
+            record
+            for record in records
+            if record.file not in self.problems
+            and record.file != CRATE_RECORD
+            and (self.crate is None or record.file in self.crate.records)
+        ]
+        self.made = producers(self.records)
+        for record in self.records:
+            self.check_outputs(record)
+        for record in self.records:
+            self.check_inputs(record)
+
+    def _hash(self, path: str) -> str:
+        try:
+            return sha256_of(self.run_directory / path)
+        except OSError as error:
+            return f"unknown ({error.strerror})"
+
+    def tell(self, path: str, sentence: str) -> None:
+        """Note the first problem of a path."""
+        self.problems.setdefault(path, sentence)
+
+    def check_files(self, crate: _Crate) -> None:
+        """Every file of the crate is there with its hash, and there is no other."""
+        present = set(self.files)
+        for path, expected in sorted(crate.sha256_of.items()):
+            if path not in present:
+                self.tell(path, f"{path} is missing, the crate lists it.")
+            elif self.hash(path) != expected:
+                self.tell(path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}.")
+        for path in sorted(present - crate.sha256_of.keys()):
+            self.tell(path, f"{path} is unknown: the crate does not list it.")
+
+    def check_outputs(self, record: Record) -> None:
+        """The files that a job wrote are there with the hashes in its record, and no other job wrote them."""
+        for output in record.outputs:
+            producer = self.made[output.path][0]
+            if producer is not record:
+                self.tell(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
+            elif not (self.run_directory / output.path).is_file():
+                self.tell(output.path, f"{output.path} is missing, {record.file} lists it as written.")
+            elif self.hash(output.path) != output.sha256:
+                self.tell(
+                    output.path,
+                    f"{output.path} was changed: its sha256 is {self.hash(output.path)}, "
+                    f"{record.file} says {output.sha256}.",
+                )
+
+    def check_inputs(self, record: Record) -> None:
+        """What a job read is what another job wrote, or what lies there: the chain has no gap."""
+        for given in record.inputs:
+            if given.is_outside or given.path in self.problems:
+                continue
+            if given.path in self.made:
+                producer, output = self.made[given.path]
+                if given.sha256 != output.sha256 and not self.same_unit(record, given):
+                    self.tell(
+                        record.file,
+                        f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
+                        f"{producer.file} wrote {output.sha256}.",
+                    )
+            elif not (self.run_directory / given.path).is_file():
+                self.tell(given.path, f"{given.path} is missing, {record.file} read it.")
+            elif self.hash(given.path) != given.sha256:
+                self.tell(
+                    record.file,
+                    f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
+                    f"the file has {self.hash(given.path)}.",
+                )
+
+    def same_unit(self, record: Record, manifest: FileEntry) -> bool:
+        """Whether a source's manifest changed elsewhere only: the files of this job's unit are those that it lists.
+
+        A file added to one unit of a source changes the manifest, and only that unit is read again.
+        """
+        try:
+            content = json.loads((self.run_directory / manifest.path).read_bytes())
+            listed = content["units"][str(record.instance["unit"])]["files"]
+            return {file["sha256"] for file in listed} == {i.sha256 for i in record.inputs if i.is_outside}
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def _verified(run_directory: Path, crate_sha256: str | None) -> tuple[list[str], int, int]:
+    """Problems, number of files and number of records."""
+    if not run_directory.is_dir():
+        raise InputError(f"{run_directory} does not exist: give the folder of a run's results")
+    done = _Verification(run_directory, crate_sha256)
+    counts = [
+        problem
+        for path in done.files
+        if path.startswith("corpus/") and path.endswith("/statistics.json") and path not in done.problems
+        for problem in _statistics_problems(run_directory, path)
+    ]
+    return [*(done.problems[path] for path in sorted(done.problems)), *counts], len(done.files), len(done.records)
+
+
+def verify(run_directory: Path, crate_sha256: str | None = None) -> list[str]:
+    """All problems of a run's results, one sentence each, that name the file; an empty list if there is none.
+
+    Checks that the crate is the one of that sha256 (or of its record, if none is given), that its files are there
+    unchanged and no others, that records agree with files and with each other, and that no document got lost in the
+    counts. Attempts, accounting, logs and scratch are outside the crate and are not checked.
+
+    Raises:
+        InputError: the folder does not exist.
+    """
+    return _verified(run_directory, crate_sha256)[0]
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline verify results/RUN [--crate-sha256 HASH]`: 0 if all is as recorded, 1 and the list if not."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline verify", description=verify.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--crate-sha256", help="the hash that was printed when the crate was made")
+    options = parser.parse_args(arguments)
+    problems, files, records = _verified(options.run_directory, options.crate_sha256)
+    for problem in problems:
+        print(problem)
+    if problems:
+        print(f"{options.run_directory}: {len(problems)} problem(s) in {files} files and {records} records.")
+        return 1
+    print(f"{options.run_directory}: {files} files and {records} records are as the crate and the records say.")
+    return 0

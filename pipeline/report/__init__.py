@@ -1,0 +1,1 @@
+"""The auditor's page, the model card and the training content summary."""

@@ -1,0 +1,125 @@
+"""Charts as inline SVG: no script, no font and no colour of their own, so that the page's style sheet decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from pipeline.report.formats import number
+
+WIDTH, HEIGHT = 720, 260
+LEFT, RIGHT, TOP, BOTTOM = 76, 16, 14, 42
+POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart: its name in the legend and its points (x, y)."""
+
+    name: str
+    points: list[tuple[float, float]]
+
+
+def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[tuple[float, float]]:
+    """Return at most `limit` points, each the mean of as many neighbours; the last point stays as it is."""
+    if len(points) <= limit:
+        return points
+    stride = math.ceil((len(points) - 1) / (limit - 1))
+    groups = [points[start : min(start + stride, len(points) - 1)] for start in range(0, len(points) - 1, stride)]
+    means = [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
+    return [*means, points[-1]]
+
+
+def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Return round numbers from `low` to `high`, about `wanted` of them."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / wanted
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _tick_text(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_zero: bool = False) -> Markup:
+    """Return a line chart of the finite points of the series, or a sentence where there are none."""
+    drawn = [
+        Series(line.name, thinned([point for point in line.points if all(map(math.isfinite, point))]))
+        for line in series
+    ]
+    drawn = [line for line in drawn if line.points]
+    if not drawn:
+        return Markup('<p class="none">{}: no values recorded.</p>').format(title)
+    xs = [x for line in drawn for x, _ in line.points]
+    ys = [y for line in drawn for _, y in line.points]
+    x_low, x_high = min(xs), max(xs)
+    y_low, y_high = (0.0 if from_zero else min(ys)), max(ys)
+    margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
+    y_low, y_high = (y_low if from_zero else y_low - margin), y_high + margin
+    x_high = x_high if x_high > x_low else x_low + 1
+
+    def place(x: float, y: float) -> tuple[str, str]:
+        across = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+        down = HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+        return f"{across:.1f}", f"{down:.1f}"
+
+    summary = "; ".join(f"{line.name}: first {number(line.points[0][1])}, last {number(line.points[-1][1])}"
+                        for line in drawn)  # fmt: skip
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+            WIDTH, HEIGHT, f"{title}. {summary}"
+        ),
+        Markup("<title>{}</title>").format(f"{title}. {summary}"),
+    ]
+    for value in ticks(y_low, y_high):
+        _, y = place(x_low, value)
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
+        parts.append(
+            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 8, y, _tick_text(value))
+        )
+    for value in ticks(x_low, x_high, 6):
+        x, _ = place(value, y_low)
+        parts.append(
+            Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 24, _tick_text(value))
+        )
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    parts.append(
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format((WIDTH + LEFT) / 2, HEIGHT - 6, x_label)
+    )
+    parts.append(
+        Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>').format(middle, y_label)
+    )
+    for index, line in enumerate(drawn, 1):
+        placed = [place(*point) for point in line.points]
+        path = "M" + "L".join(f"{x} {y}" for x, y in placed)
+        parts.append(Markup('<path class="line series-{}" d="{}"/>').format(index, path))
+        if len(placed) <= 20:
+            parts += [Markup('<circle class="series-{}" cx="{}" cy="{}" r="3.5"/>').format(index, x, y)
+                      for x, y in placed]  # fmt: skip
+    parts.append(Markup("</svg>"))
+    legend = Markup(" ").join(
+        Markup('<span class="key"><i class="series-{}"></i>{}</span>').format(index, line.name)
+        for index, line in enumerate(drawn, 1)
+    )
+    caption = Markup("<figcaption>{} {}</figcaption>").format(title, legend if len(drawn) > 1 else "")
+    return Markup("<figure>{}{}</figure>").format(Markup("").join(parts), caption)
+
+
+def bar(parts: list[tuple[str, str, float]], whole: float) -> Markup:
+    """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values."""
+    title = "; ".join(f"{name}: {value:,.0f} of {whole:,.0f}" for _, name, value in parts)
+    start, segments = 0.0, []
+    for kind, _, value in parts:
+        width = 100 * value / whole if whole else 0.0
+        segments.append(f'<rect class="{escape(kind)}" x="{start:.2f}" width="{width:.2f}" height="10"/>')
+        start += width
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{title}">'
+        "<title>{title}</title>{segments}</svg>"
+    ).format(title=title, segments=Markup("".join(segments)))

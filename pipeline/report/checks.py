@@ -1,0 +1,114 @@
+"""The sums that must add up: documents in and out of every stage, and hashes along the chain of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipeline.report.read import Artefact, Json, Material
+
+
+@dataclass(frozen=True)
+class Check:
+    """One sum: what must hold, the figures, and whether it holds."""
+
+    name: str
+    figures: str
+    holds: bool
+    link: str
+
+
+def _stage_checks(name: str, part: Json, link: str) -> Iterator[Check]:
+    before = part["documents_in"]
+    for stage in part["stages"]:
+        removed = sum(stage["removed"].values())
+        yield Check(
+            f"{name}: in = kept + removed, stage {stage['stage']}",
+            f"{stage['in']:,} = {stage['kept']:,} + {removed:,}",
+            stage["in"] == stage["kept"] + removed,
+            link,
+        )
+        yield Check(
+            f"{name}: what goes into {stage['stage']} came out before it",
+            f"{before:,} = {stage['in']:,}",
+            before == stage["in"],
+            link,
+        )
+        before = stage["kept"]
+    yield Check(
+        f"{name}: documents out = kept by the last stage",
+        f"{part['documents_out']:,} = {before:,}",
+        part["documents_out"] == before,
+        link,
+    )
+
+
+def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
+    content, link = statistics.content, statistics.link
+    corpus = content["corpus"]
+    for source, part in sorted(content["sources"].items()):
+        yield from _stage_checks(f"corpus {corpus}, source {source}", part, link)
+    yield from _stage_checks(f"corpus {corpus}, all sources", content["totals"], link)
+    for key in ("documents_in", "documents_out", "bytes_in", "bytes_out"):
+        total = content["totals"][key]
+        parts = sum(part[key] for part in content["sources"].values())
+        yield Check(
+            f"corpus {corpus}: {key.replace('_', ' ')} = sum over sources",
+            f"{total:,} = {parts:,}",
+            total == parts,
+            link,
+        )
+
+
+def _source_checks(manifest: Artefact) -> Iterator[Check]:
+    files = [file for unit in manifest.content.get("units", {}).values() for file in unit["files"]]
+    total, parts = manifest.content["bytes"], sum(file["bytes"] for file in files)
+    yield Check(
+        f"source {manifest.name}: bytes = sum over files", f"{total:,} = {parts:,}", total == parts, manifest.link
+    )
+    total = manifest.content["files"]
+    yield Check(
+        f"source {manifest.name}: number of files", f"{total:,} = {len(files):,}", total == len(files), manifest.link
+    )
+
+
+def _chain_check(material: Material) -> Check:
+    """Every input that another job wrote must have the hash that its writer recorded."""
+    written = {entry["path"]: entry["sha256"] for record in material.records for entry in record.content["outputs"]}
+    read = [entry for record in material.records for entry in record.content["inputs"] if entry["path"] in written]
+    same = sum(entry["sha256"] == written[entry["path"]] for entry in read)
+    return Check(
+        "records: every input has the sha256 that the job which wrote it recorded",
+        f"{same:,} of {len(read):,} inputs",
+        same == len(read),
+        "../provenance/records",
+    )
+
+
+def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
+    name, content = f"token set {index.name}", index.content
+    for split in ("train", "validation"):
+        for key in ("documents", "tokens"):
+            total, parts = content[split][key], sum(shard[key] for shard in content[split]["shards"])
+            what = f"{name}, {split}: {key} = sum over shards"
+            yield Check(what, f"{total:,} = {parts:,}", total == parts, index.link)
+    shards = material.records_of("tokens.shard", tokens=index.name)
+    paths = {entry["path"] for record in shards for entry in record.content["inputs"]}
+    documents = content["train"]["documents"] + content["validation"]["documents"]
+    for statistics in material.statistics:
+        corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
+        if any(path.startswith(f"corpus/{corpus}/") for path in paths):
+            what = f"{name}: documents = documents out of corpus {corpus}"
+            yield Check(what, f"{documents:,} = {out:,}", documents == out, index.link)
+
+
+def conservation_checks(material: Material) -> list[Check]:
+    """Return every check of the run, those of the chain first."""
+    checks = [_chain_check(material)]
+    for manifest in material.manifests:
+        checks += _source_checks(manifest)
+    for statistics in material.statistics:
+        checks += _corpus_checks(statistics)
+    for index in material.indexes:
+        checks += _token_checks(material, index)
+    return checks

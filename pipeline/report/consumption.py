@@ -1,0 +1,132 @@
+"""Time, energy and carbon of a run: of the jobs whose outputs stand, and of every other attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pipeline.report.formats import JOULES_PER_KWH
+from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.settings import PageSettings
+
+
+@dataclass
+class Consumption:
+    """A sum over jobs; energy in joules, kept apart by whether a meter measured it or a model estimated it."""
+
+    name: str
+    jobs: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    measured_joules: float = 0.0
+    estimated_joules: float = 0.0
+    unread: int = 0
+    meters: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+
+    @property
+    def joules(self) -> float:
+        """The sum of measured and estimated energy."""
+        return self.measured_joules + self.estimated_joules
+
+    @property
+    def label(self) -> str:
+        """Whether the energy is measured, estimated or both, and how many jobs have none."""
+        if not self.jobs:
+            return "none"
+        text = " + ".join(sorted(self.kinds, reverse=True)) or "not measured"
+        return f"{text}, {self.unread} jobs without a reading" if self.unread and self.kinds else text
+
+    def add(self, job: Json) -> None:
+        """Add one record or attempt."""
+        self.jobs += 1
+        self.wall_seconds += float(job.get("wall_seconds") or 0)
+        self.cpu_seconds += float(job.get("cpu_seconds") or 0)
+        energy = job.get("energy") or {}
+        joules = energy.get("joules")
+        meters = [meter for meter in energy.get("meters") or [] if meter.get("joules") is not None]
+        if joules is None or not meters:
+            self.unread += 1
+            return
+        measured = sum(float(meter["joules"]) for meter in meters if meter.get("measured"))
+        if abs(sum(float(meter["joules"]) for meter in meters) - joules) > 1e-3 * abs(joules):
+            measured = joules if energy.get("measured") else 0.0  # its meters overlap: the whole counts as one reading
+        self.measured_joules += measured
+        self.estimated_joules += joules - measured
+        for meter in meters:
+            kind = "measured" if meter.get("measured") else "estimated"
+            model = f", {meter['model']}" if meter.get("model") else ""
+            self.kinds.add(kind)
+            self.meters.add(f"{meter['meter']} ({kind}{model})")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt whose outputs do not stand, and why."""
+
+    artefact: Artefact
+    fate: str
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy and carbon of a run: location-based and, by the contract, market-based; None without intensity."""
+
+    stages: list[Consumption]
+    finished: Consumption
+    lost: Consumption
+    total: Consumption
+    attempts: list[Attempt]
+    facility_joules: float
+    carbon_grams: float | None
+    market_based_grams: float | None
+
+
+def consumption(name: str, jobs: Iterable[Json]) -> Consumption:
+    """Return the sum over jobs."""
+    total = Consumption(name)
+    for job in jobs:
+        total.add(job)
+    return total
+
+
+def lost_attempts(material: Material) -> list[Attempt]:
+    """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
+    standing = {record.content.get("attempt") for record in material.records}
+    found = []
+    for attempt in sorted(material.attempts, key=lambda artefact: (artefact.content["started"], artefact.link)):
+        if attempt.link.rsplit("/", 1)[-1] in standing:
+            continue
+        status = attempt.content["status"]
+        if status == "running" and not attempt.content.get("ended"):
+            status = "killed"
+        fate = {"finished": "finished, replaced by a later one"}.get(status, status)
+        found.append(Attempt(attempt, fate))
+    return found
+
+
+def carbon(facility_joules: float, grams_per_kwh: float | None) -> float | None:
+    """Return grams of CO2 equivalent: energy of the facility in kWh × intensity in g/kWh; None without intensity."""
+    return None if grams_per_kwh is None else facility_joules / JOULES_PER_KWH * grams_per_kwh
+
+
+def run_energy(material: Material, settings: PageSettings) -> Energy:
+    """Return the energy of every stage in the order of the pipeline, of lost attempts, and of both together."""
+    stages: dict[str, list[Json]] = {}
+    for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
+        stages.setdefault(record.content["stage"], []).append(record.content)
+    attempts = lost_attempts(material)
+    finished = [record.content for record in material.records]
+    lost = [attempt.artefact.content for attempt in attempts]
+    total = consumption("all attempts", [*finished, *lost])
+    facility_joules = total.joules * (settings.pue or 1.0)
+    return Energy(
+        stages=[consumption(name, jobs) for name, jobs in stages.items()],
+        finished=consumption("jobs whose outputs stand", finished),
+        lost=consumption("attempts that did not finish or were replaced", lost),
+        total=total,
+        attempts=attempts,
+        facility_joules=facility_joules,
+        carbon_grams=carbon(facility_joules, settings.carbon_intensity_grams_per_kwh),
+        market_based_grams=carbon(facility_joules, settings.market_based_grams_per_kwh),
+    )

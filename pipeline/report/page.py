@@ -1,0 +1,178 @@
+"""The step `report page`: the auditor's page, the model card and the summary of training content.
+
+All three are computed from the records and artefacts of a run, so the same files give the same bytes. What comes from
+data is escaped, and the page asks nothing of any network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from pipeline.report import charts, formats
+from pipeline.report.consumption import Consumption
+from pipeline.report.read import Json, Material, read_material
+from pipeline.report.settings import PageSettings
+from pipeline.report.view import context
+
+SECTIONS = (
+    ("summary", "Summary"),
+    ("sources", "Sources and rights"),
+    ("corpus", "From raw text to corpus"),
+    ("tokenizer", "Tokenizer"),
+    ("tokens", "Token sets"),
+    ("training", "Training"),
+    ("evaluation", "Evaluation"),
+    ("energy", "Energy and carbon"),
+    ("stages", "Every job"),
+    ("attempts", "Attempts whose result was lost"),
+    ("verify", "How to verify all of it"),
+)
+PAGE = "page.html.jinja"
+PAGE_PARTS = ("macros.html.jinja", "page_data.html.jinja", "page_training.html.jinja", "page_records.html.jinja")
+STYLE = "page.css"
+MODEL_CARD = "model_card.md.jinja"
+TRAINING_CONTENT_SUMMARY = "training_content_summary.md.jinja"
+SIZE_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+_MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
+
+
+def markdown_text(value: object) -> object:
+    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
+    if isinstance(value, Markup | int | float):
+        return value
+    text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
+def _address(value: object) -> object:
+    url = formats.safe_url(value)
+    return Markup(f"<{url}>") if url else value or formats.NOT_STATED
+
+
+def _moment(text: str | None) -> str:
+    return f"{text[:10]} {text[11:19]} UTC" if text else "–"
+
+
+def _setting(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float) and value and "." in (text := formats.number(value, 6)) and "e" not in text:
+        return text.rstrip("0").rstrip(".")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return formats.number(value, 6)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _energy(sum_: Consumption) -> str:
+    return "not measured" if sum_.jobs and sum_.label == "not measured" else formats.kwh(sum_.joules)
+
+
+def _command(words: list[str] | None) -> str:
+    return shlex.join(words) if words else "not recorded"
+
+
+FILTERS: dict[str, Any] = {
+    "address": _address,
+    "command": _command,
+    "duration": formats.duration,
+    "energy": _energy,
+    "joules": lambda value: f"{value:,.0f} J",
+    "kwh": formats.kwh,
+    "mass": formats.mass,
+    "moment": _moment,
+    "number": formats.number,
+    "percent": formats.percent,
+    "plain": lambda value: Markup(f"{value:.4g}"),
+    "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
+    "safe_url": formats.safe_url,
+    "score": lambda value: "–" if value is None else f"{value:.4f}",
+    "setting": _setting,
+    "size": formats.size,
+}
+
+
+def _environment(*, html: bool) -> jinja2.Environment:
+    """Return a Jinja environment that escapes every expression, for HTML or for Markdown."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=html,
+        finalize=None if html else markdown_text,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=html,
+    )
+    environment.filters |= FILTERS
+    environment.globals["bar"] = charts.bar
+    return environment
+
+
+def _write(environment: jinja2.Environment, name: str, path: Path, content: Json) -> None:
+    path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
+
+
+def _size_range(material: Material) -> str:
+    tokens = sum(index.content["train"]["tokens"] for index in material.indexes)
+    return next((text for limit, text in SIZE_RANGES if tokens < limit), "more than 10 trillion tokens")
+
+
+def run(
+    settings: PageSettings,
+    *,
+    records: list[Path],
+    statistics: list[Path],
+    fertility: list[Path],
+    metrics: list[Path],
+    evaluation: list[Path],
+    plan: Path,
+    manifests: list[Path],
+    indexes: list[Path],
+    page: Path,
+    model_card: Path,
+    training_content_summary: Path,
+) -> Json:
+    """Write the page and both documents; return how much they are computed from and how many checks hold.
+
+    The attempts are read from the folder `attempts` beside that of the records.
+
+    Raises:
+        InputError: a file is not what its name says.
+    """
+    material = read_material(
+        page,
+        records=records,
+        statistics=statistics,
+        fertility=fertility,
+        metrics=metrics,
+        evaluation=evaluation,
+        plan=plan,
+        manifests=manifests,
+        indexes=indexes,
+    )
+    content = context(material, settings)
+    content |= {
+        "sections": SECTIONS,
+        "results": f"results/{settings.run}",
+        "css": Markup((Path(__file__).parent / STYLE).read_text(encoding="utf-8")),
+        "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),
+        "latest_read": max((row["fingerprinted"] for row in content["sources"]), default=""),
+        "size_range": _size_range(material),
+    }
+    _write(_environment(html=True), PAGE, page, content)
+    markdown = _environment(html=False)
+    _write(markdown, MODEL_CARD, model_card, content)
+    _write(markdown, TRAINING_CONTENT_SUMMARY, training_content_summary, content)
+    failed = len(content["failed_checks"])
+    print(f"report: {len(material.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
+    return {
+        "records": len(material.records),
+        "attempts_lost": len(content["energy"].attempts),
+        "checks": len(content["checks"]),
+        "checks_failed": failed,
+    }

@@ -1,0 +1,203 @@
+"""What the three documents say, section by section, computed from the material."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pipeline.report.charts import Series, lines
+from pipeline.report.checks import conservation_checks
+from pipeline.report.consumption import consumption, run_energy
+from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.settings import PageSettings
+
+STANDARD_ERRORS = 2.0  # a score counts as above chance from this many standard errors on
+
+
+def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return the leaves of nested settings as dotted names and values, in order."""
+    rows: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            rows += flattened(value, f"{name}.")
+        else:
+            rows.append((name, value))
+    return rows
+
+
+def versus_chance(task: Json) -> str:
+    """Return how a score stands against guessing: better where it is more than two standard errors away."""
+    chance, error = task.get("chance_level"), task.get("standard_error")
+    if chance is None:
+        return "no chance level"
+    if error is None:
+        return "no standard error"
+    gain = task["value"] - chance if task.get("higher_is_better", True) else chance - task["value"]
+    return "better than chance" if gain > STANDARD_ERRORS * error else "not better than chance"
+
+
+def sources(material: Material) -> list[Json]:
+    """Return one row per source: its licence and rights from the manifest, its documents from the statistics."""
+    rows = []
+    for manifest in material.manifests:
+        source = manifest.content["source"]
+        name = source.get("name", manifest.name)
+        corpora = [
+            (statistics.content["corpus"], statistics.content["sources"][name])
+            for statistics in material.statistics
+            if name in statistics.content["sources"]
+        ]
+        fingerprints = material.records_of("sources.fingerprint", source=name)
+        rows.append(
+            {
+                "name": name,
+                "source": source,
+                "rights": source.get("rights") or {},
+                "manifest": manifest,
+                "corpora": corpora,
+                "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],
+            }
+        )
+    return rows
+
+
+def corpus(statistics: Artefact) -> Json:
+    """Return a corpus: its totals, its sources, and per source the reasons of removal of all stages."""
+    content = statistics.content
+    return {
+        "name": content["corpus"],
+        "link": statistics.link,
+        "totals": content["totals"],
+        "sources": sorted(content["sources"].items()),
+        "languages": sorted((content.get("languages") or {}).items()),
+        "personal_data": sorted((content.get("personal_data") or {}).items()),
+    }
+
+
+def removed(material: Material, *words: str) -> list[tuple[str, str, int]]:
+    """Return (corpus, reason, documents) of every reason for removal that contains one of the words."""
+    return [
+        (statistics.content["corpus"], f"{stage['stage']}: {reason}", count)
+        for statistics in material.statistics
+        for stage in statistics.content["totals"]["stages"]
+        for reason, count in sorted(stage["removed"].items())
+        if any(word in reason for word in words)
+    ]
+
+
+def _charts(metrics: list[Json]) -> list[Any]:
+    def series(name: str, key: str) -> Series:
+        return Series(name, [(line["step"], line[key]) for line in metrics if line.get(key) is not None])
+
+    charts = [
+        lines("Loss", "step", "nats per token",
+              [series("training", "loss"), series("validation", "validation_loss")]),
+        lines("Throughput", "step", "tokens per second", [series("throughput", "tokens_per_second")], from_zero=True),
+        lines("Learning rate", "step", "learning rate", [series("learning rate", "learning_rate")], from_zero=True),
+    ]  # fmt: skip
+    if any(line.get("model_flops_utilization") is not None for line in metrics):
+        name = "Model FLOPs utilisation"
+        shares = [series("share", "model_flops_utilization")]
+        charts.append(lines(name, "step", "share of peak", shares, from_zero=True))
+    return charts
+
+
+def _last(metrics: list[Json], key: str) -> Any:
+    return next((line[key] for line in reversed(metrics) if line.get(key) is not None), None)
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None
+
+
+def model(material: Material, metrics: Artefact) -> Json:
+    """Return a model: its settings and segments from the records, its curves from its metrics."""
+    segments = material.records_of("pretrain.segment", model=metrics.name)
+    segments.sort(key=lambda record: int(record.content["instance"]["step"]))
+    last = segments[-1].content if segments else {}
+    planned = material.plan.content.get("models")
+    estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
+    parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
+    steps = metrics.lines
+
+    def values(key: str) -> list[float]:
+        return [line[key] for line in steps if line.get(key) is not None]
+
+    return {
+        "name": metrics.name,
+        "link": metrics.link,
+        "parameters": parameters if isinstance(parameters, int) else None,
+        "steps": _last(steps, "step"),
+        "tokens_seen": _last(steps, "tokens_seen"),
+        "loss": _last(steps, "loss"),
+        "validation_loss": _last(steps, "validation_loss"),
+        "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
+        "tokens_per_second": _median(values("tokens_per_second")),
+        "model_flops_utilization": _median(values("model_flops_utilization")),
+        "memory_bytes": max(values("memory_bytes"), default=None),
+        "settings": flattened({key: last["settings"][key] for key in ("architecture", "training")
+                               if key in last["settings"]}) if last else [],  # fmt: skip
+        "segments": segments,
+        "energy": consumption(metrics.name, [record.content for record in segments]),
+        "charts": _charts(steps),
+    }
+
+
+def evaluations(material: Material) -> list[Json]:
+    """Return per model its checkpoints, the last one first, each with its tasks."""
+    models: dict[str, list[Json]] = {}
+    for results in material.evaluation:
+        tasks = [{**task, "verdict": versus_chance(task)} for task in results.content["tasks"]]
+        entry = {
+            "step": results.content["step"],
+            "link": results.link,
+            "tasks": sorted(tasks, key=lambda task: (task["suite"], task["task"], task["metric"])),
+            "lm_eval_version": results.content.get("lm_eval_version"),
+        }
+        models.setdefault(results.content["model"], []).insert(0, entry)
+    return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
+
+
+def plan(content: Json) -> Json:
+    """Return the plan's figures: a row per figure with its value for each model and in total, and its formula."""
+    columns = {**content.get("models", {}), "total": content.get("totals", {})}
+    formulas = content.get("formulas", {})
+    keys = [*formulas, *sorted({key for column in columns.values() for key in column} - formulas.keys())]
+    rows = [
+        (key, [column.get(key) for column in columns.values()], formulas.get(key))
+        for key in keys
+        if any(key in column for column in columns.values())
+    ]
+    assumed = flattened({key: content[key] for key in ("platform", "energy") if key in content})
+    return {"columns": list(columns), "rows": rows, "assumed": assumed}
+
+
+def context(material: Material, settings: PageSettings) -> Json:
+    """Return everything that the templates show."""
+    checks = conservation_checks(material)
+    stages: dict[str, list[Artefact]] = {}
+    for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
+        stages.setdefault(record.content["stage"], []).append(record)
+    moments = [record.content[key] for record in material.records for key in ("started", "ended")]
+    return {
+        "settings": settings,
+        "configuration_sha256": hashlib.sha256(settings.configuration.encode()).hexdigest(),
+        "material": material,
+        "checks": checks,
+        "failed_checks": [check for check in checks if not check.holds],
+        "energy": run_energy(material, settings),
+        "sources": sources(material),
+        "corpora": [corpus(statistics) for statistics in material.statistics],
+        "models": [model(material, metrics) for metrics in material.metrics],
+        "evaluations": evaluations(material),
+        "stages": stages,
+        "commits": sorted({(git["commit"], git["dirty"]) for record in material.records
+                           if (git := record.content.get("git"))}),  # fmt: skip
+        "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),
+        "first": min(moments, default=""),
+        "last": max(moments, default=""),
+        "plan": plan(material.plan.content),
+        "removed_for_reservation": removed(material, "opt_out", "opt-out", "reserv", "robots", "tdm", "licen"),
+        "removed_as_harmful": removed(material, "harm", "illegal", "toxic", "blocklist", "blocked", "adult", "abuse"),
+    }

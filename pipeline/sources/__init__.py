@@ -1,0 +1,1 @@
+"""Raw text: listing, units, fingerprints and the manifest of a source."""

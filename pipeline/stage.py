@@ -1,0 +1,249 @@
+"""The contract of a stage: validate, measure, run, hash, record.
+
+A stage is a function of its inputs, settings, code and environment. This module runs one step of one chapter,
+writes its outputs under temporary names that it renames at the end, and leaves a record of what happened. Every try
+leaves an attempt as well, so that a failed or killed job stays visible.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError
+
+from pipeline import versions
+from pipeline.attempt import Attempt, command_line, execution_context
+from pipeline.errors import InputError
+
+SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, the record of its producer is believed
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def files_below(path: Path) -> list[Path]:
+    """Return `path` itself, or, where it is a directory, the files in it in order."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
+
+
+class Stage:
+    """One call of one step, from its command line to its record."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.module = f"pipeline.{name}"
+        self.record_path = Path(arguments.record)
+        self.run_directory = self.record_path.absolute().parents[2]
+        self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
+        self.inputs = {name: [Path(p) for p in paths] for name, *paths in arguments.input}
+        self.outputs = {name: Path(path) for name, path in arguments.output}
+
+    def refuse_other_versions(self) -> None:
+        """Raise InputError where code or environment are not those that the job was planned with."""
+        self.code_version = versions.code_version(self.module)
+        lock = self.arguments.environment.rsplit("-", 1)[0]
+        self.environment_version = versions.environment_version(self.module, lock)
+        self.environment = {
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "lock": lock,
+            "packages": versions.environment_packages(self.module, lock),
+        }
+        for what, planned, found in (
+            ("code", self.arguments.code, self.code_version),
+            ("environment", self.arguments.environment, self.environment_version),
+        ):
+            if planned != found:
+                raise InputError(
+                    f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
+                    "start snakemake again, so that it plans with what is here"
+                )
+
+    def bind(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
+        """Return the step's function, its validated settings and its keyword arguments."""
+        run = importlib.import_module(self.module).run
+        hints = get_type_hints(run)
+        parameters = inspect.signature(run).parameters
+        first = next(iter(parameters))
+        try:
+            settings = hints[first].model_validate_json(self.arguments.settings)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(map(str, problem["loc"]))
+            raise InputError(f"settings of {self.name}, field {field}: {problem['msg']}") from None
+        keywords: dict[str, Any] = {}
+        for name, paths in self.inputs.items():
+            for path in paths:
+                if not path.exists():
+                    raise InputError(f"{self.name}: the input {name} {path} does not exist")
+            keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
+        self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
+        keywords |= self.partial
+        if "launch" in parameters:
+            keywords["launch"] = self.arguments.launch
+        if "scratch" in parameters:
+            keywords["scratch"] = Path(self.arguments.scratch)
+        for name in list(parameters)[1:]:
+            if hints[name] == list[Path]:
+                keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
+        missing = set(list(parameters)[1:]) - set(keywords)
+        if missing:
+            raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
+        return run, settings, keywords
+
+    def shown(self, path: Path) -> str:
+        """Return the path as records name it: relative to the run, or `data:` and its place in the project."""
+        absolute = path.absolute()
+        for base, prefix in ((self.run_directory, ""), (Path.cwd(), "data:")):
+            if absolute.is_relative_to(base):
+                return prefix + absolute.relative_to(base).as_posix()
+        return f"data:{path.name}"
+
+    def described_inputs(self) -> list[dict[str, Any]]:
+        """Return name, path, sha256 and bytes of every input file; what a record already holds is not read again."""
+        files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
+        # A stage that reads nothing of this run is a source: it reads everything, so that a changed file is seen.
+        is_source = not any(":" not in self.shown(file) for _, file in files)
+        known: dict[str, str] | None = {} if is_source else None
+        described = []
+        for name, file in files:
+            shown, size = self.shown(file), file.stat().st_size
+            sha256 = None
+            if size > SMALL_BYTES:
+                if known is None:
+                    known = self.recorded_hashes()
+                sha256 = known.get(f"{shown} {size}")
+            described.append({"name": name, "path": shown, "sha256": sha256 or sha256_of(file), "bytes": size})
+        return described
+
+    def recorded_hashes(self) -> dict[str, str]:
+        """Return `path bytes` to sha256 of what the run's records list, the latest record last."""
+        records = []
+        for path in self.record_path.parent.glob("*.json"):
+            records.append(json.loads(path.read_text(encoding="utf-8")))
+        records.sort(key=lambda record: str(record["ended"]))
+        return {
+            f"{entry['path']} {entry['bytes']}": entry["sha256"]
+            for record in records
+            for entry in [*record["inputs"], *record["outputs"]]
+        }
+
+    def described_outputs(self) -> list[dict[str, Any]]:
+        """Return name, final path, sha256 and bytes of every file that the step wrote."""
+        described = []
+        for name, partial in self.partial.items():
+            if not partial.exists():
+                raise RuntimeError(f"{self.name} did not write its output {name}")
+            for file in files_below(partial):
+                final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
+                size = file.stat().st_size
+                described.append({"name": name, "path": self.shown(final), "sha256": sha256_of(file), "bytes": size})
+        return described
+
+    def clear(self, paths: dict[str, Path]) -> None:
+        """Remove files or directories where they exist."""
+        for path in paths.values():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def execute(self) -> None:
+        """Run the step and write its outputs and its record.
+
+        Raises:
+            InputError: a problem of the settings, the inputs or the planned versions; no output is written.
+        """
+        attempt = Attempt(self.name, self.instance, self.run_directory)
+        try:
+            self.refuse_other_versions()
+            run, settings, keywords = self.bind()
+        except InputError as error:
+            attempt.refused(str(error))
+            raise
+        with attempt:
+            self.clear(self.partial)
+            for path in self.outputs.values():
+                path.parent.mkdir(parents=True, exist_ok=True)
+            inputs = self.described_inputs()
+            try:
+                counts = run(settings, **keywords)
+                outputs = self.described_outputs()
+            except BaseException:
+                self.clear(self.partial)
+                raise
+            self.clear(self.outputs)
+            for name, path in self.outputs.items():
+                self.partial[name].rename(path)
+        record = {
+            "stage": self.name,
+            "instance": self.instance,
+            "settings": settings.model_dump(mode="json"),
+            "command": command_line(),
+            "inputs": inputs,
+            "outputs": outputs,
+            "code_version": self.code_version,
+            "environment_version": self.environment_version,
+            "environment": self.environment,
+            "launch": self.arguments.launch,
+            "counts": counts,
+            **execution_context(),
+            **attempt.measured(),
+        }
+        write_json(self.record_path, record)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON under a temporary name and rename it, so that no reader ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one step from its command line and return the exit code.
+
+    Raises:
+        InputError: a mistake of the user, told in one sentence.
+    """
+    parser = argparse.ArgumentParser(prog="python -m pipeline")
+    parser.add_argument("chapter")
+    parser.add_argument("step")
+    parser.add_argument("--settings", required=True, help="the step's settings, JSON")
+    parser.add_argument("--code", required=True, help="the code version that the job was planned with")
+    parser.add_argument("--environment", required=True, help="the environment version that the job was planned with")
+    parser.add_argument("--instance", nargs="*", default=[], help="NAME=VALUE: which corpus, source, model, …")
+    parser.add_argument("--input", nargs="+", action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--record", required=True, help="where the record of this job goes")
+    parser.add_argument("--launch", help="how to start one process per device")
+    parser.add_argument("--scratch", help="a directory that survives failed attempts")
+    options = parser.parse_args(arguments)
+    name = f"{options.chapter}.{options.step}"
+    if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
+        raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
+    signal.signal(signal.SIGTERM, _terminate)
+    Stage(name, options).execute()
+    return 0

@@ -1,0 +1,1 @@
+"""Training a tokenizer and measuring its fertility."""

@@ -1,0 +1,1 @@
+"""Token shards in Arrow IPC, their index, reader and sampler."""

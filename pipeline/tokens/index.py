@@ -1,0 +1,96 @@
+"""Describes the shards of a token set in one small file: what the training reads and the next rules track."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from pipeline.errors import InputError
+from pipeline.tokens.reader import open_shard
+from pipeline.tokens.settings import IndexSettings
+
+SHARED_METADATA = ("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards")
+GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
+
+
+def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], index: Path) -> dict[str, Any]:
+    """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
+
+    Paths in it are relative to its folder; languages, licenses and sources count both splits.
+    Raises InputError when shards differ in tokenizer or type, or when one is missing or doubled.
+    """
+    groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
+    shared: dict[str, str] = {}
+    splits: dict[str, dict[str, Any]] = {}
+    for split, paths in (("train", train), ("validation", validation)):
+        numbered: dict[int, dict[str, Any]] = {}
+        for path in sorted(paths):
+            metadata, entry = _describe(path, index.parent, groups)
+            _check(path, split, settings.shards, metadata, shared)
+            if int(metadata["shard"]) in numbered:
+                raise InputError(f"{path} is shard {metadata['shard']} of {split}, which another file is too")
+            numbered[int(metadata["shard"])] = entry
+        missing = sorted(set(range(settings.shards)) - set(numbered))
+        if missing:
+            raise InputError(f"the {split} split lacks the shards {missing}: build them with tokens.shard")
+        shards = [numbered[number] for number in sorted(numbered)]
+        totals = {name: sum(entry[name] for entry in shards) for name in ("documents", "tokens", "bytes")}
+        splits[split] = {**totals, "shards": shards}
+        print(f"tokens: {split} {totals}", flush=True)
+    result = {
+        "tokenizer_sha256": shared["tokenizer_sha256"],
+        "vocabulary_size": int(shared["vocabulary_size"]),
+        "dtype": shared["dtype"],
+        "begin_of_text_id": int(shared["begin_of_text_id"]),
+        "end_of_text_id": int(shared["end_of_text_id"]),
+        "shards": settings.shards,
+        **splits,
+        **{name: dict(sorted(counted.items())) for name, counted in groups.items()},
+    }
+    index.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {
+        split: {name: value for name, value in described.items() if name != "shards"}
+        for split, described in splits.items()
+    }
+
+
+def _describe(
+    path: Path, folder: Path, groups: dict[str, dict[str, dict[str, int]]]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
+    metadata, batches = open_shard(path)
+    documents = tokens = size = 0
+    for batch in batches:
+        lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
+        documents += batch.num_rows
+        tokens += sum(lengths)
+        size += pc.sum(batch.column("bytes")).as_py() or 0
+        for name, column in GROUPS.items():
+            for value, length in zip(batch.column(column).to_pylist(), lengths, strict=True):
+                counted = groups[name].setdefault(value, {"documents": 0, "tokens": 0})
+                counted["documents"] += 1
+                counted["tokens"] += length
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return metadata, {
+        "path": Path(os.path.relpath(path, folder)).as_posix(),
+        "sha256": digest,
+        "bytes_on_disk": path.stat().st_size,
+        "documents": documents,
+        "tokens": tokens,
+        "bytes": size,
+    }
+
+
+def _check(path: Path, split: str, shards: int, metadata: dict[str, str], shared: dict[str, str]) -> None:
+    """Raises InputError when a shard is of another split, number of shards, tokenizer or type than the ones before."""
+    expected = {"split": split, "shards": str(shards), **shared}
+    for name, value in expected.items():
+        if metadata[name] != value:
+            raise InputError(f"{path} has {name} {metadata[name]} where {value} is expected: build all shards again")
+    shared.update({name: metadata[name] for name in SHARED_METADATA})

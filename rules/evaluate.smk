@@ -1,0 +1,16 @@
+rule evaluate_suites:
+    input:
+        milestone=f"{RUN}/models/{{model}}/milestones/{{step}}",
+        tasks=task_files,
+    output:
+        results=f"{RUN}/evaluation/{{model}}/{{step}}/results.json",
+        record=record("evaluate.suites", "model", "step"),
+    log:
+        log_file("evaluate.suites", "model", "step"),
+    params:
+        contract=contract("evaluate.suites"),
+    message:
+        "Evaluate the model {wildcards.model} at step {wildcards.step}"
+    shell:
+        "python -m pipeline evaluate suites {params.contract:q} --input milestone {input.milestone}"
+        " --input tasks {input.tasks:q} --output results {output.results} --record {output.record} 2> {log}"

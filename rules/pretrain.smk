@@ -1,0 +1,45 @@
+rule pretrain_segment:
+    input:
+        index=ancient(tokens_index),
+        tokenizer=ancient(model_tokenizer("tokenizer.json")),
+        configuration=ancient(model_tokenizer("tokenizer_config.json")),
+        previous=dag.previous_milestone,
+    output:
+        milestone=directory(f"{RUN}/models/{{model}}/milestones/{{step}}"),
+        record=record("pretrain.segment", "model", "step"),
+    log:
+        log_file("pretrain.segment", "model", "step"),
+    threads: 2
+    resources:
+        launch="torchrun --standalone --nproc-per-node=2",
+    params:
+        contract=contract("pretrain.segment"),
+        tokens=tokens_hash,
+        scratch=f"{RUN}/scratch/{{model}}/{{step}}",
+    message:
+        "Train the model {wildcards.model} up to step {wildcards.step}"
+    shell:
+        "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
+        " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
+        " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
+        " --scratch {params.scratch} --launch {resources.launch:q} 2> {log}"
+
+
+rule pretrain_export:
+    input:
+        milestones=lambda w: dag.milestones(w.model),
+    output:
+        final=directory(f"{RUN}/models/{{model}}/final"),
+        metrics=f"{RUN}/models/{{model}}/metrics.jsonl",
+        tensorboard=directory(f"{RUN}/models/{{model}}/tensorboard"),
+        record=record("pretrain.export", "model"),
+    log:
+        log_file("pretrain.export", "model"),
+    params:
+        contract=contract("pretrain.export"),
+    message:
+        "Export the model {wildcards.model}"
+    shell:
+        "python -m pipeline pretrain export {params.contract:q} --input milestones {input.milestones}"
+        " --output final {output.final} --output metrics {output.metrics} --output tensorboard {output.tensorboard}"
+        " --record {output.record} 2> {log}"

@@ -1,0 +1,16 @@
+rule provenance_crate:
+    input:
+        page=f"{RUN}/report/index.html",
+        records=[*all_records, record("report.page")],
+    output:
+        crate=f"{RUN}/ro-crate-metadata.json",
+        record=record("provenance.crate"),
+    log:
+        log_file("provenance.crate"),
+    params:
+        contract=contract("provenance.crate"),
+    message:
+        "Describe the run as an RO-Crate"
+    shell:
+        "python -m pipeline provenance crate {params.contract:q} --input files {input.records} {input.page}"
+        " --output crate {output.crate} --record {output.record} 2> {log}"

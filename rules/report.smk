@@ -1,0 +1,35 @@
+rule report_page:
+    input:
+        records=all_records,
+        statistics=expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
+        fertility=expand(
+            f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer
+        ),
+        indexes=expand(f"{RUN}/tokens/{{tokens}}/index.json", tokens=run.tokens),
+        metrics=expand(f"{RUN}/models/{{model}}/metrics.jsonl", model=run.models),
+        evaluation=[
+            f"{RUN}/evaluation/{model}/{step}/results.json"
+            for model, step in dag.evaluated()
+        ],
+        plan=f"{RUN}/plan/plan.json",
+        manifests=expand(
+            f"{RUN}/sources/{{source}}/manifest.json",
+            source=[source.name for source in run.sources],
+        ),
+    output:
+        page=f"{RUN}/report/index.html",
+        model_card=f"{RUN}/report/model-card.md",
+        training_content_summary=f"{RUN}/report/training-content-summary.md",
+        record=record("report.page"),
+    log:
+        log_file("report.page"),
+    params:
+        contract=contract("report.page"),
+    message:
+        "Write the report"
+    shell:
+        "python -m pipeline report page {params.contract:q} --input records {input.records}"
+        " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
+        " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"
+        " --input manifests {input.manifests} --output page {output.page} --output model_card {output.model_card}"
+        " --output training_content_summary {output.training_content_summary} --record {output.record} 2> {log}"

@@ -1,0 +1,73 @@
+"""The configuration, validated before anything starts, and the names that all rules share."""
+
+import json
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+from pipeline.config import load
+from pipeline.dag import Dag, content_hash
+from pipeline.errors import InputError
+
+try:
+    run = load(config)
+    dag = Dag(run)
+    all_records = dag.records()
+    task_files = [str(file) for suite in run.suites() for file in suite.files()]
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+RUN = dag.run
+contract, record, log_file = dag.contract, dag.record, dag.log
+
+# The truth lies in the records, not in .snakemake: what Snakemake forgot and no longer fits is made again.
+if workflow.is_main_process:
+    for stale in dag.forgotten(Path(".snakemake/metadata")):
+        logger.warning(
+            f"{stale} was made with other settings, code or environment: its stage runs again"
+        )
+        if not workflow.dryrun:
+            stale.unlink()
+
+
+# What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again.
+def source_manifest(wildcards):
+    return checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
+
+
+def unit_hash(wildcards, input):
+    return json.loads(Path(input.manifest).read_text())["units"][wildcards.unit][
+        "sha256"
+    ]
+
+
+def tokens_index(wildcards):
+    return checkpoints.tokens_index.get(
+        tokens=run.models[wildcards.model].tokens
+    ).output.index
+
+
+def tokens_hash(wildcards, input):
+    return content_hash(input.index, input.configuration)
+
+
+def tokenizer_documents(wildcards):
+    return dag.corpus_files("final/", run.tokenizer[wildcards.tokenizer].corpus)
+
+
+def model_tokenizer(name):
+    return (
+        lambda w: f"{RUN}/tokenizer/{run.tokens[run.models[w.model].tokens].tokenizer}/{name}"
+    )
+
+
+wildcard_constraints:
+    source="[a-z0-9_-]+",
+    corpus="[a-z0-9_-]+",
+    tokenizer="[a-z0-9_-]+",
+    tokens="[a-z0-9_-]+",
+    model="[a-z0-9_-]+",
+    unit="[0-9]+",
+    shard="[0-9]+",
+    step="[0-9]+",

@@ -1,0 +1,35 @@
+rule tokenizer_train:
+    input:
+        documents=tokenizer_documents,
+    output:
+        tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
+        configuration=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer_config.json",
+        record=record("tokenizer.train", "tokenizer"),
+    log:
+        log_file("tokenizer.train", "tokenizer"),
+    params:
+        contract=contract("tokenizer.train"),
+    message:
+        "Train the tokenizer {wildcards.tokenizer}"
+    shell:
+        "python -m pipeline tokenizer train {params.contract:q} --input documents {input.documents}"
+        " --output tokenizer {output.tokenizer} --output configuration {output.configuration}"
+        " --record {output.record} 2> {log}"
+
+
+rule tokenizer_fertility:
+    input:
+        tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
+        documents=tokenizer_documents,
+    output:
+        fertility=f"{RUN}/tokenizer/{{tokenizer}}/fertility.json",
+        record=record("tokenizer.fertility", "tokenizer"),
+    log:
+        log_file("tokenizer.fertility", "tokenizer"),
+    params:
+        contract=contract("tokenizer.fertility"),
+    message:
+        "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text"
+    shell:
+        "python -m pipeline tokenizer fertility {params.contract:q} --input tokenizer {input.tokenizer}"
+        " --input documents {input.documents} --output fertility {output.fertility} --record {output.record} 2> {log}"

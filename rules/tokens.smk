@@ -1,0 +1,42 @@
+rule tokens_shard:
+    input:
+        tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
+        documents=lambda w: dag.corpus_files("final/", run.tokens[w.tokens].corpus),
+    output:
+        train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
+        validation=f"{RUN}/tokens/{{tokens}}/validation/{{shard}}.arrow",
+        record=record("tokens.shard", "tokens", "shard"),
+    log:
+        log_file("tokens.shard", "tokens", "shard"),
+    params:
+        contract=contract("tokens.shard"),
+    message:
+        "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}"
+    shell:
+        "python -m pipeline tokens shard {params.contract:q} --input tokenizer {input.tokenizer}"
+        " --input documents {input.documents} --output train {output.train} --output validation {output.validation}"
+        " --record {output.record} 2> {log}"
+
+
+checkpoint tokens_index:
+    input:
+        train=lambda w: [
+            f"{RUN}/tokens/{w.tokens}/train/{n}.arrow"
+            for n in range(run.tokens[w.tokens].shards)
+        ],
+        validation=lambda w: [
+            f"{RUN}/tokens/{w.tokens}/validation/{n}.arrow"
+            for n in range(run.tokens[w.tokens].shards)
+        ],
+    output:
+        index=f"{RUN}/tokens/{{tokens}}/index.json",
+        record=record("tokens.index", "tokens"),
+    log:
+        log_file("tokens.index", "tokens"),
+    params:
+        contract=contract("tokens.index"),
+    message:
+        "Index the token set {wildcards.tokens}"
+    shell:
+        "python -m pipeline tokens index {params.contract:q} --input train {input.train}"
+        " --input validation {input.validation} --output index {output.index} --record {output.record} 2> {log}"

@@ -1,0 +1,118 @@
+"""A project that tests may edit and run: a copy of the files that the rules need, and a finished micro run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
+
+
+class Project:
+    """A copy of the project with its own results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, name: str) -> Path:
+        """Return a file of the copy."""
+        return self.folder / name
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace text in a file; the text must be there."""
+        path = self.path(name)
+        content = path.read_text()
+        assert old in content, f"{old!r} is not in {name}"
+        path.write_text(content.replace(old, new, 1))
+
+    def command(self, *options: str, configuration: str = "config/micro.yaml") -> list[str]:
+        """Return the command line that runs the project."""
+        return [sys.executable, "-m", "snakemake", *options, "--profile", "local", "--configfile", configuration]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a run: nothing of the tests' own."""
+        return {**os.environ, "PYTHONPATH": "", "PYTHONHASHSEED": "random"}
+
+    def run(self, *options: str, check: bool = True, configuration: str = "config/micro.yaml") -> str:
+        """Run the DAG and return what it printed."""
+        done = subprocess.run(
+            self.command(*options, configuration=configuration),
+            cwd=self.folder,
+            env=self.environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=900,
+        )
+        assert not check or done.returncode == 0, done.stdout[-6000:]
+        self.returncode = done.returncode
+        return done.stdout
+
+    def planned(self) -> Counter[str]:
+        """Return the jobs, by rule, that a dry run says would run."""
+        printed = self.run("--dry-run")
+        if "Job stats:" not in printed:
+            return Counter()
+        table = printed.split("Job stats:")[1].split("total")[0].splitlines()
+        rows = [line.split() for line in table if line.strip() and line.split()[-1].isdigit()]
+        return Counter({name: int(number) for name, number in rows if name != "all"})
+
+    @property
+    def results(self) -> Path:
+        """Return the folder of the micro run."""
+        return self.folder / "results" / "micro"
+
+    def attempts(self) -> set[str]:
+        """Return the names of the attempts so far."""
+        return {path.name for path in (self.results / "provenance" / "attempts").glob("*.json")}
+
+    def ran(self, *options: str) -> Counter[str]:
+        """Run the DAG and return the jobs, by rule, that really ran."""
+        before = self.attempts()
+        self.run(*options)
+        stages = [
+            json.loads((self.results / "provenance" / "attempts" / name).read_text())["stage"]
+            for name in self.attempts() - before
+        ]
+        return Counter(stage.replace(".", "_") for stage in stages)
+
+    def clone(self, folder: Path) -> Project:
+        """Return a copy of this project, results and Snakemake's memory included, with the times of the files."""
+        shutil.copytree(self.folder, folder, symlinks=True, dirs_exist_ok=True)
+        return Project(folder)
+
+
+def new_project(folder: Path) -> Project:
+    """Return a fresh copy of the project without results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_symlink():
+            (folder / part).symlink_to(os.readlink(source))
+        elif source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / part)
+    return Project(folder)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project whose micro run is complete; do not edit it, clone it."""
+    project = new_project(tmp_path_factory.mktemp("finished") / "polder")
+    project.run()
+    return project
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """Return a clone of the finished project that a test may edit."""
+    return finished.clone(tmp_path / "polder")

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.errors import InputError
+from pipeline.evaluate.settings import Evaluation, Suite, SuitesSettings
+
+
+def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():
+    Suite(name="a", language="nl", folder="x")
+    Suite(name="a", language="nl", tasks=["belebele_nld_Latn"], data="mirror")
+    for wrong in ({}, {"folder": "x", "tasks": ["y"], "data": "z"}, {"tasks": ["y"]}):
+        with pytest.raises(ValidationError, match="the suite 'a'"):
+            Suite(name="a", language="nl", **wrong)
+
+
+def test_names_resolve_to_suites_and_the_data_folder_is_filled_in():
+    own = Suite(name="own", language="nl", folder="mine")
+    evaluation = Evaluation(suites=["dutch", "english_open", own])
+    dutch, english, mine = evaluation.resolved("/somewhere")
+    assert (dutch.name, dutch.language, dutch.folder, dutch.data) == ("dutch", "nl", "config/tasks/dutch", None)
+    assert english.data == "/somewhere/eval"
+    assert mine == own
+    with pytest.raises(InputError, match="--config data=FOLDER"):
+        evaluation.resolved(None)
+
+
+def test_two_suites_of_one_name_are_refused():
+    with pytest.raises(ValidationError, match="'dutch' stands twice"):
+        Evaluation(suites=["dutch", Suite(name="dutch", language="nl", folder="x")])
+
+
+def test_where_the_data_lie_is_no_setting_of_the_step():
+    suites = Evaluation(suites=["dutch_open"]).resolved("/home/someone")
+    settings = SuitesSettings(model="base", step=3, suites=suites, batch_size=4, seed=1)
+    assert "/home" not in settings.model_dump_json()
+    assert SuitesSettings.model_validate_json(settings.model_dump_json()) == settings

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from pipeline.errors import InputError
+from pipeline.evaluate.settings import Suite, SuitesSettings
+from pipeline.evaluate.suites import run
+from pipeline.evaluate.task_files import suite_files
+
+CONFIG = Path(__file__).parents[2] / "config" / "tasks"
+QUESTIONS = [
+    {"question": f"Hoeveel is {n} plus {n}?", "choices": ["een", "twee", "drie", "vier"], "answer": n % 4}
+    for n in range(12)
+]
+PAIRS = [{"good": f"Zij loopt {n} meter.", "bad": f"Zij lopen loopt {n} meter."} for n in range(8)]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    """The project's two Dutch task files with a few lines of data."""
+    folder = tmp_path / "dutch"
+    folder.mkdir()
+    for name, rows in (("polder_nl_kennis", QUESTIONS), ("polder_nl_grammatica", PAIRS)):
+        shutil.copy(CONFIG / "dutch" / f"{name}.yaml", folder)
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return Suite(name="dutch", language="nl", folder=str(folder))
+
+
+def evaluate(milestone: Path, results: Path, *suites: Suite, **settings: Any) -> dict[str, Any]:
+    files = [file for suite in suites for file in suite_files(suite)]
+    run(
+        SuitesSettings(model="base", step=7, suites=list(suites), **settings),
+        milestone=milestone,
+        tasks=files,
+        results=results,
+    )
+    return json.loads(results.read_text(encoding="utf-8"))
+
+
+def log_likelihoods(milestone: Path, sentences: list[str]) -> list[float]:
+    """Score sentences with the model itself, without lm-eval."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(milestone / "huggingface")
+    tokenizer = AutoTokenizer.from_pretrained(milestone / "huggingface")
+    scores = []
+    for sentence in sentences:
+        tokens = torch.tensor([[tokenizer.bos_token_id, *tokenizer.encode(sentence, add_special_tokens=False)]])
+        with torch.no_grad():
+            predicted = torch.log_softmax(model(tokens[:, :-1]).logits.float(), dim=-1)
+        scores.append(float(predicted.gather(-1, tokens[:, 1:, None]).sum()))
+    return scores
+
+
+def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, tmp_path: Path):
+    found = evaluate(milestone, tmp_path / "results.json", suite)
+    assert (found["model"], found["step"], found["lm_eval_version"]) == ("base", 7, "0.4.13")
+    rows = {(row["task"], row["metric"]): row for row in found["tasks"]}
+    assert sorted(rows) == [
+        ("polder_nl_grammatica", "acc"),
+        ("polder_nl_kennis", "acc"),
+        ("polder_nl_kennis", "acc_norm"),
+    ]
+    pairs = rows["polder_nl_grammatica", "acc"]
+    good = log_likelihoods(milestone, [pair["good"] for pair in PAIRS])
+    bad = log_likelihoods(milestone, [pair["bad"] for pair in PAIRS])
+    assert pairs["value"] == sum(g > b for g, b in zip(good, bad, strict=True)) / len(PAIRS)
+    assert (pairs["chance_level"], pairs["examples"], pairs["language"], pairs["suite"]) == (0.5, 8, "nl", "dutch")
+    knowledge = rows["polder_nl_kennis", "acc"]
+    value, count = knowledge["value"], knowledge["examples"]
+    assert (knowledge["chance_level"], count, knowledge["higher_is_better"]) == (0.25, 12, True)
+    assert math.isclose(knowledge["standard_error"], math.sqrt(value * (1 - value) / (count - 1)))
+
+
+def test_the_same_bytes_again_whatever_the_batch_and_wherever_the_data_lie(
+    milestone: Path, suite: Suite, tmp_path: Path
+):
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    evaluate(milestone, first, suite, batch_size=3)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for data in Path(str(suite.folder)).glob("*.jsonl"):
+        data.rename(moved / data.name)
+    evaluate(milestone, second, suite.model_copy(update={"data": str(moved)}), batch_size=8)
+    assert first.read_bytes() == second.read_bytes()
+    assert str(tmp_path) not in first.read_text(encoding="utf-8")
+
+
+def test_a_limit_draws_over_the_whole_file_by_the_seed(milestone: Path, suite: Suite, tmp_path: Path):
+    limited = suite.model_copy(update={"limit": 4})
+    found = evaluate(milestone, tmp_path / "a.json", limited, seed=1)
+    assert {row["examples"] for row in found["tasks"]} == {4}
+    assert found == evaluate(milestone, tmp_path / "b.json", limited, seed=1)
+    few = suite.model_copy(update={"limit": 1})
+    (row, *_) = evaluate(milestone, tmp_path / "c.json", few)["tasks"]
+    assert row["standard_error"] is None  # one example has no spread
+
+
+def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tmp_path: Path):
+    data_set = tmp_path / "mirror" / "facebook" / "belebele"
+    (data_set / "data").mkdir(parents=True)
+    (data_set / "README.md").write_text(
+        "---\nconfigs:\n- config_name: nld_Latn\n  data_files:\n  - split: test\n    path: data/nld_Latn.parquet\n---\n"
+    )
+    rows = [
+        {
+            "flores_passage": "De kat zit op de mat.",
+            "question": f"Waar zit de kat? ({n})",
+            **{f"mc_answer{k}": word for k, word in enumerate(["mat", "stoel", "bed", "tafel"], start=1)},
+            "correct_answer_num": str(1 + n % 4),
+        }
+        for n in range(6)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), data_set / "data" / "nld_Latn.parquet")
+    suite = Suite(name="belebele", language="nl", tasks=["belebele_nld_Latn"], data=str(tmp_path / "mirror"))
+    found = evaluate(milestone, tmp_path / "results.json", suite)
+    assert [(row["task"], row["metric"]) for row in found["tasks"]] == [
+        ("belebele_nld_Latn", "acc"),
+        ("belebele_nld_Latn", "acc_norm"),
+    ]
+    assert {(row["examples"], row["chance_level"]) for row in found["tasks"]} == {(6, 0.25)}
+    with pytest.raises(InputError, match="did you mean 'belebele_nld_Latn'"):
+        evaluate(milestone, tmp_path / "x.json", suite.model_copy(update={"tasks": ["belebele_nld_Latin"]}))
+    with pytest.raises(InputError, match="the data of blimp_nl do not load"):
+        evaluate(milestone, tmp_path / "x.json", suite.model_copy(update={"tasks": ["blimp_nl"]}))
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_wrong_data_is_refused_by_name(milestone: Path, suite: Suite, tmp_path: Path):
+    data = Path(str(suite.folder)) / "polder_nl_kennis.jsonl"
+    data.write_text(json.dumps(QUESTIONS[0]) + "\n" + json.dumps(QUESTIONS[1] | {"answer": 4}) + "\n")
+    with pytest.raises(InputError, match="task polder_nl_kennis, line 2 of its data: the answer 4 is not the index"):
+        evaluate(milestone, tmp_path / "x.json", suite)
+    data.write_text(json.dumps({"vraag": "Wat?", "choices": ["a", "b"], "answer": 0}) + "\n")
+    with pytest.raises(InputError, match=r"polder_nl_kennis\.yaml does not fit its data file"):
+        evaluate(milestone, tmp_path / "x.json", suite)
+
+
+def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
+    settings = SuitesSettings(model="base", step=7, suites=[suite])
+    yamls = [path for path in suite_files(suite) if path.suffix == ".yaml"]
+    with pytest.raises(InputError, match="is not among the inputs"):
+        run(settings, milestone=milestone, tasks=yamls, results=tmp_path / "x.json")
+    with pytest.raises(InputError, match="no task file of"):
+        run(settings, milestone=milestone, tasks=[], results=tmp_path / "x.json")
+
+
+def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
+    with pytest.raises(InputError, match=r"holds no config\.json"):
+        evaluate(tmp_path, tmp_path / "x.json", suite)
+    broken = tmp_path / "milestone"
+    shutil.copytree(milestone, broken)
+    (broken / "huggingface" / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="does not load"):
+        evaluate(broken, tmp_path / "x.json", suite)

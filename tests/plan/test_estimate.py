@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.plan.estimate import estimate, run
+from pipeline.plan.settings import EstimateSettings
+from pipeline.plan.table import readable, table
+
+SHAPE = {"layers": 60, "width": 6656, "feed_forward_width": 17920, "heads": 52, "key_value_heads": 13}
+TRAINING = {
+    "strategy": "full_shard",
+    "precision": "bf16",
+    "sequence_length": 4096,
+    "batch_size": 880,
+    "micro_batch_size": 1,
+    "steps": 124_845,  # 450 billion tokens
+    "learning_rate": 0.0001,  # a key that a plan does not read
+}
+PLATFORM = {
+    "name": "a cluster",
+    "devices": 88,
+    "peak_flops_per_second": 989.5e12,
+    "device_power_watts": 700.0,
+    "memory_bytes_per_device": 94 * 10**9,
+    "model_flops_utilization": 0.4,
+}
+
+
+def settings(platform: dict[str, Any], **models: dict[str, Any]) -> EstimateSettings:
+    return EstimateSettings.model_validate(
+        {
+            "models": {
+                name: {"architecture": SHAPE, "training": {**TRAINING, **changes}, "vocabulary_size": 128_256}
+                for name, changes in models.items()
+            },
+            "platform": platform,
+            "energy": {"pue": 1.19, "carbon_intensity_grams_per_kwh": 267.622, "meters": "auto"},
+        }
+    )
+
+
+def test_the_plan_of_a_published_run(tmp_path: Path):
+    path = tmp_path / "plan.json"
+    assert run(settings(PLATFORM, big={"micro_batch_size": 2}), plan=path) == {"models": 1}
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    model = plan["models"]["big"]
+    assert plan["label"] == "estimated"
+    assert round(model["parameters"] / 1e9, 2) == 29.82
+    assert round(model["seconds_6nd"] / 86_400, 1) == 26.8
+    assert round(model["seconds_8nd"] / 86_400, 1) == 35.7
+    assert model["tensor_parallel_degrees"] == [1]
+    assert not model["memory_fits"]  # the activations of 60 layers
+    assert model["memory_fits_with_recomputation"]
+    kilowatt_hours = model["seconds"] * 88 * 700 / 3.6e6
+    assert round(model["carbon_grams"] / (kilowatt_hours * 1.19 * 267.622), 9) == 1
+
+
+def test_every_number_has_its_formula_and_totals_add_up():
+    plan = estimate(settings(PLATFORM, one={}, two={"steps": 100}))
+    assert {key for model in plan["models"].values() for key in model} == set(plan["formulas"])
+    assert set(plan["totals"]) <= set(plan["formulas"])
+    for key, total in plan["totals"].items():
+        assert total == plan["models"]["one"][key] + plan["models"]["two"][key]
+
+
+def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
+    plan = estimate(settings({"devices": 2}, one={}))
+    model = plan["models"]["one"]
+    for key in ("seconds", "energy_joules", "carbon_grams", "memory_fits"):
+        assert model[key] is None
+    assert plan["totals"]["carbon_grams"] is None
+    assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
+    assert "peak_flops_per_second" in table(plan).splitlines()[-1]
+
+
+def test_devices_without_a_micro_batch_stand_idle():
+    plan = estimate(settings(PLATFORM, one={"batch_size": 8, "micro_batch_size": 2}))
+    assert plan["models"]["one"]["devices_used"] == 4
+
+
+def test_the_table_names_every_model_and_its_units():
+    text = table(estimate(settings(PLATFORM, one={}, two={"steps": 100})))
+    head, *rows = text.splitlines()
+    assert head.split() == ["estimated", "one", "two", "total"]
+    (row,) = [row for row in rows if row.startswith("time 8nd")]
+    assert row.split() == ["time", "8nd", "35.7", "days", "41.2", "minutes"]
+    assert "model_flops_utilization 0.4" in rows[-1]
+
+
+def test_readable_values():
+    assert readable("energy_joules", 2_792_619) == "776 Wh"
+    assert readable("carbon_grams", 14e6) == "14 t"
+    assert readable("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
+    assert readable("general_purpose_share_8nd", 1.08) == "108 %"
+    assert readable("parameters", 8_030_261_248) == "8.03e+09"
+    assert readable("memory_fits", None) == "unknown"

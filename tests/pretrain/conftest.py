@@ -1,0 +1,87 @@
+"""A small token set in the tokens chapter's own format, and the segments that train on it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokenizer import train as tokenizer_step
+from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokens import index as index_step
+from pipeline.tokens import shard as shard_step
+from pipeline.tokens.settings import IndexSettings, ShardSettings
+
+WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet", "aan", "er", "om", "ook"]
+    "de",
+    "het",
+    "een",
+    "van",
+    "in",
+    "is",
+    "dat",
+    "op",
+    "te",
+    "zijn",
+    "met",
+    "voor",
+    "niet",
+    "aan",
+    "er",
+    "om",
+    "ook",
+]
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the paths of index, tokenizer and configuration: about 20,000 tokens of shuffled words."""
+    folder = tmp_path_factory.mktemp("tokens")
+    draw = np.random.default_rng(5)
+    rows = []
+    for number in range(150):
+        name = f"words/all/{number}"
+        text = " ".join(draw.choice(WORDS, size=120)).capitalize() + "."
+        described = {"id": name, "text": text, "language": "nl", "language_score": 1.0, "source": "words"}
+        rows.append({**described, "license": "CC0-1.0", "url": None, "title": None, "id_hash": id_hash(name)})
+    rows.sort(key=lambda row: (row["id_hash"], row["id"]))
+    documents = folder / "documents.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), documents)
+    paths = {
+        "tokenizer": folder / "tokenizer.json",
+        "configuration": folder / "tokenizer_config.json",
+        "index": folder / "index.json",
+    }
+    settings = TrainSettings(vocabulary_size=304, validation_fraction=0.1)
+    tokenizer_step.run(
+        settings, documents=[documents], tokenizer=paths["tokenizer"], configuration=paths["configuration"]
+    )
+    splits = {name: folder / f"{name}.arrow" for name in ("train", "validation")}
+    shard = ShardSettings(shard=0, shards=1, validation_fraction=0.1)
+    shard_step.run(shard, tokenizer=paths["tokenizer"], documents=[documents], **splits)
+    lists = {name: [path] for name, path in splits.items()}
+    index_step.run(IndexSettings(shards=1), **lists, index=paths["index"])
+    assert json.loads(paths["index"].read_text())["train"]["tokens"] > 15_000
+    return paths
+
+
+@pytest.fixture
+def settings() -> Callable[..., SegmentSettings]:
+    """Return a function that makes a segment of a tiny model with changed training settings."""
+
+    def make(
+        first_step: int = 0, last_step: int = 10, architecture: dict[str, Any] | None = None, **training: Any
+    ) -> SegmentSettings:
+        shape = {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2, **(architecture or {})}
+        usual = {"sequence_length": 32, "batch_size": 4, "micro_batch_size": 1, "steps": 10, "learning_rate": 0.01}
+        training = {**usual, "warmup_steps": 2, "checkpoint_every": 3, **training}
+        values = {"model": "tiny", "seed": 7, "first_step": first_step, "last_step": last_step}
+        return SegmentSettings.model_validate({**values, "architecture": shape, "training": training})
+
+    return make

@@ -1,0 +1,283 @@
+"""Training itself: every strategy and world size gives the same model, and an interruption leaves no trace."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipeline.errors import InputError
+from pipeline.pretrain import metrics, segment
+from pipeline.pretrain.settings import SegmentSettings
+
+Make = Callable[..., SegmentSettings]
+Tokens = dict[str, Path]
+TWO = "torchrun --standalone --nproc-per-node=2"
+CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
+
+
+def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str = "", **other: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "previous": [], **other}
+    return segment.run(settings, **tokens, **places, launch=launch)
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+
+def hashes(folder: Path) -> list[str]:
+    return [hashlib.sha256((folder / "milestone" / name).read_bytes()).hexdigest() for name in CHECKPOINT]
+
+
+@pytest.fixture(scope="module")
+def alone(tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of ten steps in one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    settings = SegmentSettings.model_validate_json(json.dumps(TINY))
+    train(settings, tokens, folder)
+    return folder
+
+
+TINY = {
+    "model": "tiny",
+    "seed": 7,
+    "first_step": 0,
+    "last_step": 10,
+    "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
+    "training": {
+        "sequence_length": 32,
+        "batch_size": 4,
+        "micro_batch_size": 1,
+        "steps": 10,
+        "learning_rate": 0.01,
+        "warmup_steps": 2,
+        "checkpoint_every": 3,
+    },
+}
+
+
+def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(validation_every=5, validation_batches=2, peak_flops_per_second=1e9)
+    counts = train(chosen, tokens, tmp_path)
+    lines = metrics.read(tmp_path / "milestone/metrics.jsonl")
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
+    assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10]
+    assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
+    last = lines[-2]
+    assert last["tokens_seen"] == counts["tokens_seen"] == 10 * 4 * 32 and last["memory_bytes"] > 1e7
+    assert last["model_flops_utilization"] > 0 and counts["world_size"] == 1 and counts["resumed_from"] is None
+    index = json.loads(tokens["index"].read_text())["validation"]
+    nats_per_byte = lines[-1]["validation_loss"] * index["tokens"] / index["bytes"]
+    assert lines[-1]["validation_bits_per_byte"] == pytest.approx(nats_per_byte / 0.6931471805599453)
+    state = json.loads((tmp_path / "milestone/state.json").read_text())
+    assert state["step"] == 10 and state["files"]["model.safetensors"]["sha256"] == hashes(tmp_path)[0]
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "milestone/huggingface")
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "milestone/huggingface")) == model.config.vocab_size == 304
+    assert model.config.eos_token_id == json.loads(tokens["index"].read_text())["end_of_text_id"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "tolerance"),
+    [(s, 1e-5) for s in ("no_shard", "shard_grad_op", "full_shard")] + [(f"zero{n}", 1e-4) for n in range(4)],
+)
+def test_two_processes_agree_with_one(
+    strategy: str, tolerance: float, settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    backend = "deepspeed" if strategy.startswith("zero") else "fsdp"
+    train(settings(backend=backend, strategy=strategy), tokens, tmp_path, TWO)
+    assert losses(tmp_path) == pytest.approx(losses(alone), abs=tolerance)
+    for name in CHECKPOINT:
+        theirs, own = (load_file(folder / "milestone" / name) for folder in (alone, tmp_path))
+        assert theirs.keys() == own.keys()
+        for key in theirs:
+            assert theirs[key].shape == own[key].shape and own[key].dtype == torch.float32
+            assert torch.nn.functional.cosine_similarity(theirs[key].flatten(), own[key].flatten(), dim=0) > 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "strategy"), [("fsdp", "full_shard"), ("deepspeed", "zero1"), ("fsdp", "no_shard")]
+)
+def test_bf16_stays_near_fp32(
+    backend: str, strategy: str, settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    train(settings(backend=backend, strategy=strategy, precision="bf16"), tokens, tmp_path)
+    assert losses(tmp_path) == pytest.approx(losses(alone), abs=0.03)
+    assert losses(tmp_path) != pytest.approx(losses(alone), abs=1e-6)
+
+
+def start_apart(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str) -> subprocess.Popen[bytes]:
+    """Start a segment as a process of its own that a test can kill."""
+    program = (
+        "import sys, json; from pathlib import Path; from pipeline.pretrain import segment;"
+        "from pipeline.pretrain.settings import SegmentSettings; a = json.loads(sys.argv[1]);"
+        "segment.run(SegmentSettings.model_validate(a['settings']), previous=[], launch=a['launch'],"
+        " **{n: Path(p) for n, p in a['paths'].items()})"
+    )
+    folder.mkdir(exist_ok=True)
+    paths = {**tokens, "milestone": folder / "milestone", "scratch": folder / "scratch"}
+    arguments = {"settings": settings.model_dump(mode="json"), "launch": launch}
+    text = json.dumps({**arguments, "paths": {name: str(path) for name, path in paths.items()}})
+    return subprocess.Popen([sys.executable, "-c", program, text], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    path = folder / "scratch/metrics.jsonl"
+    while not any(line["step"] >= step for line in metrics.read(path)):
+        assert time.monotonic() < deadline and process.poll() is None, "it ended too early"
+        time.sleep(0.01)
+
+
+def workers_of(folder: Path) -> list[int]:
+    """Return the processes whose command line names this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if b"pipeline.pretrain.worker" in words and str(folder).encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+LONG = {"steps": 80, "checkpoint_every": 7}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("fsdp", "full_shard"), ("fsdp", "no_shard"), *(("deepspeed", f"zero{n}") for n in range(4))],
+)
+def test_killed_and_started_again_gives_the_same_bytes(
+    backend: str, strategy: str, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    chosen = settings(last_step=80, backend=backend, strategy=strategy, **LONG)
+    train(chosen, tokens, tmp_path / "whole", TWO)
+    process = start_apart(chosen, tokens, tmp_path / "killed", TWO)
+    wait_for_step(tmp_path / "killed", 20 + int(hashlib.sha256(strategy.encode()).hexdigest(), 16) % 20, process)
+    assert len(workers_of(tmp_path / "killed")) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 5
+    while workers_of(tmp_path / "killed"):
+        assert time.monotonic() < deadline, "processes outlive the run"
+        time.sleep(0.05)
+    counts = train(chosen, tokens, tmp_path / "killed", TWO)
+    assert counts["resumed_from"] % 7 == 0 and counts["resumed_from"] >= 14
+    assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    kept = sorted(int(path.name) for path in (tmp_path / "killed/scratch/recovery").iterdir())
+    assert kept == [70, 77]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "launch"), [(signal.SIGTERM, TWO), (signal.SIGUSR1, "")])
+def test_a_signal_ends_in_a_checkpoint(
+    number: signal.Signals, launch: str, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    chosen = settings(last_step=400, steps=400, checkpoint_every=0)
+    process = start_apart(chosen, tokens, tmp_path / "run", launch)
+    wait_for_step(tmp_path / "run", 20, process)
+    process.send_signal(number)
+    message = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 1 and "stopped as asked after step" in message and "recovery checkpoint" in message
+    (recovery,) = (tmp_path / "run/scratch/recovery").iterdir()
+    assert 20 <= int(recovery.name) < 400
+    counts = train(chosen, tokens, tmp_path / "run", launch)
+    assert counts["resumed_from"] == int(recovery.name) and counts["steps"] == 400
+
+
+def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
+    chosen = settings(last_step=6)
+    train(chosen, tokens, tmp_path / "first")
+    previous = [tmp_path / "first/milestone"]
+    train(settings(first_step=6), tokens, tmp_path / "second", previous=previous)
+    assert losses(tmp_path / "first") + losses(tmp_path / "second") == losses(alone)
+    assert hashes(tmp_path / "second") == hashes(alone)
+
+
+@pytest.mark.slow
+def test_a_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
+    train(settings(last_step=6), tokens, tmp_path / "first")
+    other = settings(first_step=6, backend="deepspeed", strategy="zero3")
+    train(other, tokens, tmp_path / "second", TWO, previous=[tmp_path / "first/milestone"])
+    assert losses(tmp_path / "second") == pytest.approx(losses(alone)[6:], abs=1e-4)
+
+
+def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    tied = {"tie_embeddings": True}
+    train(settings(architecture=tied), tokens, tmp_path / "whole")
+    train(settings(last_step=5, architecture=tied), tokens, tmp_path / "first")
+    previous = [tmp_path / "first/milestone"]
+    train(settings(first_step=5, architecture=tied), tokens, tmp_path / "second", previous=previous)
+    assert hashes(tmp_path / "second") == hashes(tmp_path / "whole")
+    assert "output.weight" not in load_file(tmp_path / "whole/milestone/model.safetensors")
+
+
+def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(learning_rate=1e30, warmup_steps=0, gradient_clip=0)
+    with pytest.raises(RuntimeError, match=r"the loss of step .* lower learning_rate"):
+        train(chosen, tokens, tmp_path)
+    assert not (tmp_path / "milestone").exists()
+
+
+@pytest.mark.parametrize(
+    ("training", "launch", "message"),
+    [
+        ({"batch_size": 6}, "torchrun --nproc-per-node=4", "batch_size 6 is not divisible by 4 processes"),
+        ({"sequence_length": 10**6}, "", "sequence_length 1000000"),
+        ({}, "torchrun --nproc-per-node=auto", "--nproc-per-node"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_it_starts(
+    training: dict[str, Any], launch: str, message: str, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(settings(**training), tokens, tmp_path, launch)
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_missing_or_wrong_previous_milestone_is_refused(
+    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    with pytest.raises(InputError, match="needs 1 milestone"):
+        train(settings(first_step=5), tokens, tmp_path)
+    with pytest.raises(InputError, match="is of step 10, not 5"):
+        train(settings(first_step=5), tokens, tmp_path, previous=[alone / "milestone"])
+    with pytest.raises(InputError, match="another tokenizer"):
+        train(settings(), {**tokens, "tokenizer": tokens["configuration"]}, tmp_path)
+
+
+def test_a_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
+    for name, change in (("3", "foreign"), ("6", "short"), ("9", "empty")):
+        folder = tmp_path / "scratch/recovery" / name
+        folder.mkdir(parents=True)
+        if change == "empty":
+            continue
+        state = json.loads((alone / "scratch/recovery/9/state.json").read_text())
+        for file in CHECKPOINT:
+            content = (alone / "scratch/recovery/9" / file).read_bytes()
+            (folder / file).write_bytes(content[:-1] if change == "short" else content)
+        state["identity"] = "0" * 64 if change == "foreign" else state["identity"]
+        (folder / "state.json").write_text(json.dumps(state))
+    chosen = settings()
+    counts = train(chosen, tokens, tmp_path)
+    assert counts["resumed_from"] is None and hashes(tmp_path) == hashes(alone)
+
+
+def test_no_process_is_left(tmp_path: Path) -> None:
+    assert not [pid for pid in workers_of(tmp_path.parent) if pid != os.getpid()]

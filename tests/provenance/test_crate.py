@@ -1,0 +1,136 @@
+"""The crate lists every file and job, is the same for the same results, and is read by the reference library."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocrate.rocrate import ROCrate
+
+from pipeline.errors import InputError
+from pipeline.provenance.crate import run as write_crate
+from pipeline.provenance.files import METADATA, artefacts, sha256_of
+from pipeline.provenance.settings import CrateSettings
+
+
+def entities(folder: Path) -> dict[str, dict[str, Any]]:
+    return {entity["@id"]: entity for entity in json.loads((folder / METADATA).read_text())["@graph"]}
+
+
+def test_every_file_is_listed_with_its_hash_and_size(finished: Path) -> None:
+    listed = {key: entity for key, entity in entities(finished).items() if entity["@type"] == "File"}
+    assert sorted(listed) == artefacts(finished)
+    assert "provenance/records/corpus.filter.main.laws.0.json" in listed
+    for path, entity in listed.items():
+        assert entity["sha256"] == sha256_of(finished / path)
+        assert int(entity["contentSize"]) == (finished / path).stat().st_size
+
+
+def test_attempts_logs_scratch_and_unfinished_files_are_left_out(finished: Path) -> None:
+    for extra in (".partial-x.json", "models/.partial-final/model.safetensors", "models/.snakemake_timestamp"):
+        (finished / extra).parent.mkdir(parents=True, exist_ok=True)
+        (finished / extra).write_text("x")
+    assert not [path for path in artefacts(finished) if "partial" in path or "timestamp" in path]
+    assert not [path for path in artefacts(finished) if path.split("/")[0] in ("logs", "scratch") or "attempts" in path]
+
+
+def test_a_source_called_scratch_is_a_source(finished: Path) -> None:
+    (finished / "sources/scratch").mkdir()
+    (finished / "sources/scratch/manifest.json").write_text("{}")
+    assert "sources/scratch/manifest.json" in artefacts(finished)
+
+
+def test_jobs_have_inputs_outputs_software_times_and_cost(finished: Path) -> None:
+    graph = entities(finished)
+    job = graph["#job/corpus.filter.main.laws.0"]
+    assert job["@type"] == "CreateAction"
+    assert {"@id": "corpus/main/filtered/laws.0.parquet"} in job["result"]
+    assert {"@id": "sources/laws/manifest.json"} in job["object"]
+    assert job["startTime"] < job["endTime"]
+    assert "agent" not in job
+    assert graph[job["instrument"]["@id"]]["@type"] == "SoftwareApplication"
+    usage = [graph[reference["@id"]] for reference in job["resourceUsage"]]
+    energy = next(value for value in usage if value["name"] == "energy")
+    assert (energy["value"], energy["unitText"]) == (100.5, "joule")
+    assert "estimated" in energy["description"]
+
+
+def test_sources_carry_licence_and_rights(finished: Path) -> None:
+    graph = entities(finished)
+    laws = graph["sources/laws/"]
+    assert laws["license"] == {"@id": "https://spdx.org/licenses/CC0-1.0"}
+    assert graph["https://spdx.org/licenses/CC0-1.0"]["identifier"] == "CC0-1.0"
+    assert "public-domain" in laws["usageInfo"]
+    raw = graph[laws["mentions"][0]["@id"]]
+    assert raw["name"] == "laws/0.jsonl"
+
+
+def test_every_reference_leads_somewhere_in_the_crate(finished: Path) -> None:
+    graph = entities(finished)
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [value["@id"]] if set(value) == {"@id"} else [r for v in value.values() for r in references(v)]
+        return [r for item in value for r in references(item)] if isinstance(value, list) else []
+
+    found = {reference for entity in graph.values() for reference in references(entity)}
+    elsewhere = {"https://w3id.org/ro/crate/1.1", "http://schema.org/CompletedActionStatus"}
+    assert found - graph.keys() == elsewhere
+
+
+def test_the_reference_library_reads_it(finished: Path) -> None:
+    crate = ROCrate(finished)
+    assert crate.root_dataset["name"] == "test"
+    assert len([e for e in crate.get_entities() if e.type == "CreateAction"]) == len(crate.root_dataset["mentions"])
+    files = {entity.id for entity in crate.data_entities if entity.type == "File"}
+    assert files == set(artefacts(finished))
+
+
+def test_the_same_results_give_the_same_bytes(
+    template: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(template[0], tmp_path / "elsewhere")
+    records = sorted((copy / "provenance/records").glob("*.json"), reverse=True)
+    crate = copy / ".partial-ro-crate-metadata.json"
+    write_crate(CrateSettings(run="test"), files=records, crate=crate)
+    assert crate.read_bytes() == (template[0] / METADATA).read_bytes()
+    assert f"crate sha256: {template[1]}\n" in capsys.readouterr().out
+
+
+def test_a_record_of_an_earlier_configuration_is_a_file_and_no_job(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    planned = sorted((run.folder / "provenance/records").glob("*.json"))
+    run.job("tokens.shard", {"tokens": "main", "shard": "7"}, [], {"tokens/main/train/7.arrow": b"old"})
+    write_crate(CrateSettings(run="test"), files=planned, crate=run.folder / METADATA)
+    graph = entities(run.folder)
+    assert "#job/tokens.shard.main.7" not in graph
+    assert "not made by a job" in graph["tokens/main/train/7.arrow"]["description"]
+    assert "description" not in graph["tokens/main/train/0.arrow"]
+
+
+def test_a_file_of_another_length_than_recorded_stops_the_crate(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    (run.folder / "tokens/main/train/0.arrow").write_bytes(b"short")
+    with pytest.raises(InputError, match=r"tokens/main/train/0\.arrow has 5 bytes"):
+        run.crate()
+
+
+@pytest.mark.parametrize(
+    ("license", "identifier"),
+    [
+        ("MIT", "https://spdx.org/licenses/MIT"),
+        ("GPL-3.0-only", "https://spdx.org/licenses/GPL-3.0-only"),
+        ("https://example.org/terms", "https://example.org/terms"),
+        ("LicenseRef-contract", "#license/LicenseRef-contract"),
+        ("by agreement", "#license/by%20agreement"),
+    ],
+)
+def test_licences_are_named_by_spdx_where_it_has_them(finished: Path, license: str, identifier: str) -> None:
+    write_crate(CrateSettings(run="test", license=license), files=[], crate=finished / METADATA)
+    graph = entities(finished)
+    assert graph["./"]["license"] == {"@id": identifier}
+    assert graph[identifier]["name"] == license

@@ -1,0 +1,160 @@
+"""Verification finds every changed byte, names the file that was changed, and no other."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.verify import main, verify
+
+LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
+SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
+WEIGHTS = "models/base/milestones/10/model.safetensors"
+CHANGES = 50
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, sha256 = template
+    assert verify(folder) == []
+    assert verify(folder, sha256) == []
+    assert main([str(folder), "--crate-sha256", sha256]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("seed", range(CHANGES))
+def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    files = [*artefacts(finished), METADATA]
+    path = files[seed % len(files)] if seed < len(files) else choose.choice(files)
+    content = bytearray((finished / path).read_bytes())
+    content[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
+    (finished / path).write_bytes(content)
+    problems = verify(finished)
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"{path} ")
+
+
+def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "tokens/main/train/0.arrow").unlink()
+    (finished / "report/notes.txt").write_text("x")
+    assert verify(finished) == [
+        "report/notes.txt is unknown: the crate does not list it.",
+        "tokens/main/train/0.arrow is missing, the crate lists it.",
+    ]
+    assert main([str(finished)]) == 1
+    assert "tokens/main/train/0.arrow is missing" in capsys.readouterr().out
+
+
+def test_what_lies_outside_the_crate_may_change(finished: Path) -> None:
+    for path in ("logs/a.log", "scratch/x", "provenance/attempts/b.json", "provenance/accounting/1.json"):
+        (finished / path).parent.mkdir(parents=True, exist_ok=True)
+        (finished / path).write_text("later")
+    assert verify(finished) == []
+
+
+def test_a_crate_made_anew_after_a_change_still_names_the_changed_file(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    weights = run.folder / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[::-1])
+    run.crate()
+    (problem,) = verify(run.folder)
+    assert problem.startswith(f"{WEIGHTS} was changed")
+
+
+def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(build_run: Callable[..., Any]) -> None:
+    published = build_run("run").crate()
+    forged = build_run("forged", loss=3.0)
+    forged.crate()
+    assert verify(forged.folder) == []
+    (problem,) = verify(forged.folder, published)
+    assert problem.startswith(f"{METADATA} was changed")
+
+
+def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    edit(run.folder / SHARD_RECORD, lambda record: record["inputs"][0].update(sha256="f" * 64))
+    run.crate()
+    report, shard = verify(run.folder)
+    assert report.startswith("provenance/records/report.page.json breaks the chain: it read " + SHARD_RECORD)
+    assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
+
+
+def test_a_file_added_to_another_unit_changes_the_manifest_only(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    raw = b"De Grondwet garandeert de grondrechten van iedere ingezetene.\n"
+    run.manifest("laws", {"0": raw, "1": b"een nieuwe wet\n"})
+    run.crate()
+    assert not [problem for problem in verify(run.folder) if LAWS_RECORD in problem and "manifest" in problem]
+    run.manifest("laws", {"0": b"een andere wet\n"})
+    run.crate()
+    assert [problem for problem in verify(run.folder) if problem.startswith(f"{LAWS_RECORD} breaks the chain")]
+
+
+def test_two_makers_of_one_file_are_told(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    run.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/0.arrow": bytes(range(64))})
+    run.crate()
+    assert "tokens/main/train/0.arrow has two makers" in " ".join(verify(run.folder))
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"stage": "corpus.filter"}', b"\xff\xfe"])
+def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
+    (finished / LAWS_RECORD).write_bytes(broken)
+    problems = verify(finished)
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{LAWS_RECORD} is not a valid record")
+
+
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"@graph": [{}]}', b'{"@graph": 3}'])
+def test_a_broken_crate_is_a_sentence(finished: Path, broken: bytes) -> None:
+    (finished / METADATA).write_bytes(broken)
+    (finished / "provenance/records/provenance.crate.json").unlink()
+    assert verify(finished) == [f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata."]
+
+
+def test_without_a_crate_the_records_are_still_checked(finished: Path) -> None:
+    (finished / METADATA).unlink()
+    (finished / "tokens/main/train/0.arrow").write_bytes(b"x")
+    crate, shard = verify(finished)
+    assert crate.startswith(f"{METADATA} is missing")
+    assert shard.startswith("tokens/main/train/0.arrow was changed")
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        verify(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda c: c["sources"]["laws"]["stages"][0].update(kept=8), "source laws, filter: 10 in is not 8 kept + 3"),
+        (lambda c: c["sources"]["laws"]["stages"][1].update({"in": 6, "kept": 6}), "6 documents came in, but 7"),
+        (lambda c: c["sources"]["wiki"].update(documents_out=4), "source wiki: 4 documents came out, but 5 were kept"),
+        (lambda c: c["totals"].update(documents_in=16), "documents_in of the sources add up to 15, the total says 16"),
+        (lambda c: c.pop("totals"), "is not valid"),
+    ],
+)
+def test_documents_that_got_lost_in_the_counts_are_told(
+    build_run: Callable[..., Any], change: Callable[[Any], None], sentence: str
+) -> None:
+    run = build_run("run")
+    path = "corpus/main/statistics.json"
+    edit(run.folder / path, change)
+    run.job("corpus.statistics", {"corpus": "main"}, [], {path: (run.folder / path).read_bytes()})
+    run.crate()
+    problems = [problem for problem in verify(run.folder) if problem.startswith(path)]
+    assert any(sentence in problem for problem in problems), problems

@@ -1,0 +1,61 @@
+"""A user's mistake ends in one sentence, a non-zero exit and nothing half written."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project, new_project
+
+MICRO = "config/micro.yaml"
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Project:
+    return new_project(tmp_path / "polder")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seed: 7", "sed: 7", ["run.sed", "'seed'"]),
+        ("seed: 7", "seed: seven", ["run.seed", "seven"]),
+        ("nl_brieven/*.txt", "nowhere/*.txt", ["nowhere/*.txt"]),
+        ("vocabulary_size: 600", "vocabulary_size: 100", ["vocabulary_size", "259"]),
+        ("heads: 4", "heads: 3", ["width 32", "heads 3"]),
+        ("language: nl, license: CC0-1.0, units", "language: nl, units", ["license", "missing"]),
+    ],
+)
+def test_a_wrong_configuration_stops_before_anything_starts(
+    fresh: Project, old: str, new: str, words: list[str]
+) -> None:
+    fresh.edit(MICRO, old, new)
+    printed = fresh.run(check=False)
+    assert fresh.returncode != 0
+    assert all(word in printed for word in words), printed
+    assert "Traceback" not in printed
+    assert not fresh.results.exists()
+
+
+@pytest.mark.slow
+def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
+    project.edit(MICRO, "sequence_length: 64", "sequence_length: 900000")
+    printed = project.run(check=False)
+    assert project.returncode != 0
+    assert "error: sequence_length 900000" in printed
+    assert "Traceback" not in printed
+    assert not (project.results / "models/base/milestones/8").exists()
+
+
+@pytest.mark.slow
+def test_a_truncated_gzip_names_the_file_and_leaves_nothing(fresh: Project) -> None:
+    guide = fresh.path("config/corpus/en_guide.jsonl.gz")
+    guide.write_bytes(guide.read_bytes()[:-200])
+    with pytest.raises(EOFError):
+        gzip.decompress(guide.read_bytes())
+    printed = fresh.run("corpus", check=False)
+    assert fresh.returncode != 0
+    assert "en_guide.jsonl.gz" in printed and "error: " in printed and "Traceback" not in printed
+    assert not list((fresh.results / "corpus/main").rglob("*en_guide*"))

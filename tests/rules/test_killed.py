@@ -1,0 +1,86 @@
+"""Killed in any stage, a run continues to the same bytes, and the killed attempts stay visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project, new_project
+from tests.rules.test_determinism import hashes
+
+STAGES = {
+    "sources.fingerprint",
+    "sources.manifest",
+    "corpus.filter",
+    "corpus.signatures",
+    "corpus.deduplicate",
+    "corpus.finalise",
+    "corpus.statistics",
+    "tokenizer.train",
+    "tokenizer.fertility",
+    "tokens.shard",
+    "tokens.index",
+    "plan.estimate",
+    "pretrain.segment",
+    "pretrain.export",
+    "evaluate.suites",
+    "report.page",
+    "provenance.crate",
+}
+
+
+def _kill_new_stages(project: Project, killed: dict[str, str]) -> int:
+    """Run the DAG, kill the first attempt of every stage that was not killed before, and return the exit code."""
+    attempts = project.results / "provenance" / "attempts"
+    seen = set(os.listdir(attempts)) if attempts.exists() else set()
+    with subprocess.Popen(
+        project.command("--keep-going"),
+        cwd=project.folder,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        while run.poll() is None:
+            time.sleep(0.001)
+            for name in set(os.listdir(attempts)) - seen if attempts.exists() else ():
+                if name.startswith("."):
+                    continue
+                seen.add(name)
+                chapter, step, *_, pid, _ = name.split(".")
+                if f"{chapter}.{step}" not in killed:
+                    try:
+                        os.kill(int(pid), signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue
+                    killed[f"{chapter}.{step}"] = name
+        return run.returncode
+
+
+@pytest.mark.slow
+def test_killed_in_every_stage_a_run_comes_to_the_same_bytes(finished: Project, tmp_path: Path) -> None:
+    project = new_project(tmp_path / "polder")
+    killed: dict[str, str] = {}
+    for _ in range(3 * len(STAGES)):
+        if _kill_new_stages(project, killed) != 0:
+            continue
+        missed = STAGES - set(killed)
+        if not missed:
+            break
+        for stage in missed:  # it had finished before the signal came: make it run again
+            next((project.results / "provenance" / "records").glob(f"{stage}.*json")).unlink()
+    assert set(killed) == STAGES
+    assert hashes(project.results) == hashes(finished.results)
+    statuses = {
+        stage: json.loads((project.results / "provenance" / "attempts" / name).read_text())["status"]
+        for stage, name in killed.items()
+    }
+    page = (project.results / "report" / "index.html").read_text()
+    unfinished = [stage for stage, status in statuses.items() if status == "running"]
+    assert len(unfinished) >= len(STAGES) - 3  # the others had written their end when the signal came
+    assert all(killed[stage].removesuffix(".json").rsplit(".", 2)[0] in page or stage in page for stage in unfinished)

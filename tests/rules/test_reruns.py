@@ -1,0 +1,178 @@
+"""Which jobs an edit makes run again: a hand-written table, exact in both directions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project
+
+# What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
+REPORT = {"report_page": 1, "provenance_crate": 1}
+EVALUATION = {"evaluate_suites": 1, **REPORT}
+TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
+TOKENS = {"tokens_shard": 2, "tokens_index": 1}
+TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
+AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_finalise": 4, "corpus_statistics": 1, **TOKENIZER}
+MICRO = "config/micro.yaml"
+
+
+def _touch(path: Path) -> None:
+    later = time.time() + 5
+    os.utime(path, (later, later))
+
+
+def _append(path: Path, line: str) -> None:
+    path.write_text(path.read_text() + line)
+
+
+def _new_letter(project: Project) -> None:
+    text = "Lieve allemaal, vandaag schrijf ik een nieuwe brief over het weer en de dijk. " * 12
+    project.path("config/corpus/nl_brieven/zz-nieuw.txt").write_text(text)
+
+
+PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
+    "nothing": (lambda p: None, {}),
+    "a small raw file touched": (lambda p: _touch(p.path("config/corpus/nl_gids.jsonl")), {}),
+    "a comment in the README": (lambda p: _append(p.path("README.md"), "\n<!-- seen -->\n"), {}),
+    "a comment in the configuration": (lambda p: _append(p.path(MICRO), "# seen\n"), {}),
+    "a comment in a module": (lambda p: _append(p.path("pipeline/corpus/filter.py"), "\n# seen\n"), {}),
+    "a docstring": (lambda p: p.edit("pipeline/tokenizer/train.py", '"""', '"""Seen. '), {}),
+    "a rule reformatted": (
+        lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
+        {},
+    ),
+    "stage.py, which runs every stage": (lambda p: _append(p.path("pipeline/stage.py"), "\nSEEN = True\n"), {}),
+    "a Slurm resource": (
+        lambda p: p.edit("rules/pretrain.smk", "    resources:\n", "    resources:\n        runtime=33,\n"),
+        {},
+    ),
+    "how many processes train": (
+        lambda p: p.edit("rules/pretrain.smk", "--nproc-per-node=2", "--nproc-per-node=1"),
+        {},
+    ),
+    "PUE": (lambda p: _append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
+    "the provider's name": (lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"), REPORT),
+    "the report's code": (lambda p: _append(p.path("pipeline/report/page.py"), "\nSEEN = True\n"), REPORT),
+    "the report's template": (
+        lambda p: _append(next(iter(p.path("pipeline/report").glob("page.html*"))), "<!-- seen -->\n"),
+        REPORT,
+    ),
+    "the verifier's code": (lambda p: _append(p.path("pipeline/provenance/verify.py"), "\nSEEN = True\n"), {}),
+    "one evaluation task": (
+        lambda p: _append(p.path("config/tasks/dutch/polder_nl_kennis.yaml"), "# seen\n"),
+        EVALUATION,
+    ),
+    "one evaluation item": (
+        lambda p: _append(
+            p.path("config/tasks/english/polder_en_grammar.jsonl"),
+            json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
+        ),
+        EVALUATION,
+    ),
+    "the learning rate": (
+        lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
+        {**TRAINING, "plan_estimate": 1},
+    ),
+    "a statement of the training loop": (
+        lambda p: _append(p.path("pipeline/pretrain/worker.py"), "\nSEEN = True\n"),
+        TRAINING,
+    ),
+    "a second model": (
+        lambda p: p.path(MICRO).write_text(
+            p.path(MICRO)
+            .read_text()
+            .replace(
+                "models:\n",
+                "models:\n  second:\n    architecture: {layers: 1, width: 32, heads: 4}\n    training: {"
+                "sequence_length: 64, batch_size: 4, micro_batch_size: 2, steps: 2, learning_rate: 0.001}\n",
+            )
+        ),
+        {"pretrain_segment": 1, "pretrain_export": 1, "evaluate_suites": 1, "plan_estimate": 1, **REPORT},
+    ),
+    "a milestone deleted": (
+        lambda p: shutil.rmtree(p.results / "models" / "base" / "milestones" / "8"),
+        {"pretrain_segment": 1, "pretrain_export": 1, **EVALUATION},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edit", PLANNED, ids=lambda name: name.replace(" ", "-"))
+def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: str) -> None:
+    change, expected = PLANNED[edit]
+    change(project)
+    assert dict(project.planned()) == expected
+
+
+# Edits before a checkpoint: what follows it is known only when it has run, so these run for real.
+RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
+    "a raw file touched": (
+        lambda p: _touch(p.path("config/corpus/nl_gids.jsonl")),
+        {"sources_fingerprint": 1, "sources_manifest": 1, **REPORT},
+    ),
+    "a filter rewritten to the same effect": (
+        lambda p: _append(p.path("pipeline/corpus/filter.py"), "\nSEEN = True\n"),
+        {"corpus_filter": 4, "corpus_signatures": 4, **AFTER_FILTER, **REPORT},
+    ),
+    "one raw file added": (
+        _new_letter,
+        {
+            "sources_fingerprint": 1,
+            "sources_manifest": 1,
+            "corpus_filter": 1,
+            "corpus_signatures": 1,
+            **AFTER_FILTER,
+            **TRAINING,
+        },
+    ),
+    "the tokenizer's code": (
+        lambda p: _append(p.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n"),
+        {**TOKENIZER, **REPORT},
+    ),
+    "the vocabulary size": (
+        lambda p: p.edit(MICRO, "vocabulary_size: 600", "vocabulary_size: 640"),
+        {**TOKENIZER, **TRAINING, "plan_estimate": 1},
+    ),
+    "a library's version in the lock": (
+        lambda p: p.edit("envs/cpu.lock", "tokenizers==0.23.3", "tokenizers==0.23.4"),
+        {},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edit", RUN, ids=lambda name: name.replace(" ", "-"))
+def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) -> None:
+    change, expected = RUN[edit]
+    change(project)
+    assert dict(project.ran()) == expected
+    assert dict(project.planned()) == {}
+
+
+@pytest.mark.slow
+def test_a_stale_stage_runs_again_although_snakemake_forgot_it(project: Project) -> None:
+    shutil.rmtree(project.path(".snakemake"))
+    project.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002")
+    assert dict(project.ran()) == TRAINING
+
+
+@pytest.mark.slow
+def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
+    record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
+    _append(project.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n")
+    options = record["command"][3:]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *options], cwd=project.folder, env=project.environment(), capture_output=True
+    )
+    assert done.returncode == 2
+    sentence = done.stderr.decode()
+    assert "changed while the job waited" in sentence and "Traceback" not in sentence

@@ -1,0 +1,67 @@
+"""Verification names exactly the file that was altered."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.provenance.verify import verify
+from tests.conftest import Project
+
+
+def _command(project: Project, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", *options], cwd=project.folder, text=True, capture_output=True
+    )
+
+
+@pytest.mark.slow
+def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -> None:
+    assert verify(project.results, None) == []
+    artefacts = sorted(
+        path
+        for path in project.results.rglob("*")
+        if path.is_file()
+        and path.stat().st_size
+        and path.name != ".snakemake_timestamp"
+        and path.parts[len(project.results.parts)] not in ("logs", "scratch")
+        and "attempts" not in path.parts
+        and path.name not in ("ro-crate-metadata.json", "provenance.crate.json")
+    )
+    chosen = random.Random(11)
+    for path in chosen.sample(artefacts, min(50, len(artefacts))):
+        original = path.read_bytes()
+        place = chosen.randrange(len(original))
+        path.write_bytes(original[:place] + bytes([original[place] ^ 1]) + original[place + 1 :])
+        problems = verify(project.results, None)
+        name = path.relative_to(project.results).as_posix()
+        assert problems, name
+        assert all(name in problem for problem in problems), (name, problems)
+        path.write_bytes(original)
+    assert verify(project.results, None) == []
+
+
+@pytest.mark.slow
+def test_a_record_and_its_crate_altered_by_hand_are_found_by_the_printed_hash(project: Project) -> None:
+    crate = project.results / "ro-crate-metadata.json"
+    printed = hashlib.sha256(crate.read_bytes()).hexdigest()
+    record = project.results / "provenance" / "records" / "tokenizer.train.main.json"
+    before = hashlib.sha256(record.read_bytes()).hexdigest()
+    record.write_text(record.read_text().replace('"wall_seconds": ', '"wall_seconds": 1'))
+    after = hashlib.sha256(record.read_bytes()).hexdigest()
+    assert before in crate.read_text()
+    crate.write_text(crate.read_text().replace(before, after))
+    done = _command(project, "verify", "results/micro", "--crate-sha256", printed)
+    assert done.returncode == 1
+    assert "ro-crate-metadata.json" in done.stdout
+
+
+@pytest.mark.slow
+def test_trace_leads_from_the_model_to_the_licences(finished: Project) -> None:
+    done = _command(finished, "trace", "results/micro", "models/base/final/model.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ("pretrain.segment", "corpus.filter", "en_guide", "CC0-1.0"))

@@ -1,0 +1,110 @@
+"""The index tells what the shards hold, and refuses shards that do not belong together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.tokens import index
+from pipeline.tokens.reader import open_shard
+from pipeline.tokens.settings import IndexSettings
+
+
+def index_again(folder: Path, shards: int = 3) -> None:
+    index.run(
+        IndexSettings(shards=shards),
+        train=sorted((folder / "train").iterdir()),
+        validation=sorted((folder / "validation").iterdir()),
+        index=folder / "index.json",
+    )
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built.parent, tmp_path / "copied"))
+
+
+def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path], tokenizer: Path) -> None:
+    described = json.loads(built.read_text(encoding="utf-8"))
+    assert described["tokenizer_sha256"] == sha256(tokenizer.read_bytes()).hexdigest()
+    assert (described["vocabulary_size"], described["dtype"], described["shards"]) == (320, "uint16", 3)
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    assert described["train"]["documents"] + described["validation"]["documents"] == len(rows)
+    assert described["train"]["bytes"] + described["validation"]["bytes"] == sum(
+        len(row["text"].encode()) for row in rows
+    )
+    for split in ("train", "validation"):
+        for number, entry in enumerate(described[split]["shards"]):
+            path = built.parent / entry["path"]
+            assert entry["path"] == f"{split}/{number}.arrow"
+            assert entry["sha256"] == sha256(path.read_bytes()).hexdigest()
+            assert entry["bytes_on_disk"] == path.stat().st_size
+            lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
+            assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
+        for name in ("documents", "tokens", "bytes"):
+            assert described[split][name] == sum(entry[name] for entry in described[split]["shards"])
+    for groups in ("languages", "licenses", "sources"):
+        assert sum(group["documents"] for group in described[groups].values()) == len(rows)
+        assert sum(group["tokens"] for group in described[groups].values()) == (
+            described["train"]["tokens"] + described["validation"]["tokens"]
+        )
+    assert set(described["licenses"]) == {"CC0-1.0", "CC-BY-4.0"}
+
+
+def test_index_does_not_depend_on_where_the_run_lies(built: Path, copied: Path) -> None:
+    (copied / "index.json").unlink()
+    index_again(copied)
+    assert (copied / "index.json").read_bytes() == built.read_bytes()
+
+
+def test_a_shard_of_another_tokenizer_is_refused(copied: Path) -> None:
+    path = copied / "train" / "1.arrow"
+    with pa.ipc.open_stream(path.read_bytes()) as reader:
+        table = reader.read_all()
+    foreign = table.schema.metadata | {b"tokenizer_sha256": b"0" * 64}
+    with pa.ipc.new_stream(path, table.schema.with_metadata(foreign)) as writer:
+        writer.write_table(table.replace_schema_metadata(foreign))
+    with pytest.raises(InputError, match=r"1\.arrow has tokenizer_sha256 0000"):
+        index_again(copied)
+
+
+def test_a_missing_doubled_or_misplaced_shard_is_refused(copied: Path) -> None:
+    train = copied / "train"
+    (train / "2.arrow").rename(copied / "2.arrow")
+    with pytest.raises(InputError, match=r"train split lacks the shards \[2\]"):
+        index_again(copied)
+    shutil.copy(train / "1.arrow", train / "2.arrow")
+    with pytest.raises(InputError, match=r"2\.arrow is shard 1 of train, which another file is too"):
+        index_again(copied)
+    shutil.copy(copied / "validation" / "2.arrow", train / "2.arrow")
+    with pytest.raises(InputError, match=r"2\.arrow has split validation where train is expected"):
+        index_again(copied)
+
+
+def test_shards_of_another_cut_are_refused(copied: Path) -> None:
+    with pytest.raises(InputError, match="has shards 3 where 4 is expected"):
+        index_again(copied, shards=4)
+
+
+def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
+    path = copied / "train" / "0.arrow"
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", documents[0].read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"0\.arrow"):
+            index_again(copied)
+
+
+def test_an_empty_validation_split_is_indexed(
+    documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    described = json.loads(build_tokens(tmp_path / "t", [write(tmp_path / "e.parquet", [])], tokenizer, 2).read_text())
+    assert described["validation"]["tokens"] == described["train"]["tokens"] == 0

@@ -1,0 +1,102 @@
+"""The reader gives the tokens of all shards as one row, without copying them from the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import InputError
+from pipeline.tokens.reader import TokenReader, open_shard
+
+
+@pytest.fixture(scope="module")
+def rows(built: Path) -> list[tuple[str, list[int]]]:
+    """Identifier and tokens of the training documents, read the plain way."""
+    return [
+        (row["id"], row["tokens"])
+        for number in range(3)
+        for batch in open_shard(built.parent / "train" / f"{number}.arrow")[1]
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.fixture(scope="module")
+def reader(built: Path) -> TokenReader:
+    return TokenReader(built, "train")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_stretch_equals_the_joined_documents(
+    reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
+) -> None:
+    joined = [token for _, tokens in rows for token in tokens]
+    assert reader.tokens == len(joined)
+    start = data.draw(st.integers(0, reader.tokens))
+    length = data.draw(st.integers(0, reader.tokens - start))
+    read = reader.read(start, length)
+    assert read.dtype == np.int64
+    assert read.tolist() == joined[start : start + length]
+    assert [token for view in reader.slices(start, length) for token in view.tolist()] == read.tolist()
+
+
+def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
+    position = 0
+    for name, tokens in rows:
+        for at in {position, position + len(tokens) // 2, position + len(tokens) - 1}:
+            assert reader.document_at(at) == name
+        position += len(tokens)
+
+
+@given(data=st.data())
+def test_spans_are_the_documents_that_a_stretch_touches(
+    reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, reader.tokens - 1))
+    length = data.draw(st.integers(1, min(1500, reader.tokens - start)))
+    ends = np.cumsum([len(tokens) for _, tokens in rows]).tolist()
+    spans = [(name, end - len(tokens), end) for (name, tokens), end in zip(rows, ends, strict=True)]
+    touched = [span for span in spans if span[1] < start + length and span[2] > start]
+    assert reader.document_spans(start, length) == touched
+
+
+def test_views_are_the_file_and_cannot_be_written(built: Path) -> None:
+    before = pa.total_allocated_bytes()
+    reader = TokenReader(built, "train")
+    views = reader.slices(0, reader.tokens)
+    assert pa.total_allocated_bytes() == before
+    assert all(view.dtype == np.uint16 and not view.flags.writeable and not view.flags.owndata for view in views)
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 10**9), (10**9, 1)])
+def test_outside_the_split_is_an_error(reader: TokenReader, start: int, length: int) -> None:
+    with pytest.raises(IndexError, match="reach outside"):
+        reader.read(start, length)
+
+
+def test_a_shard_that_is_not_the_indexed_one_is_refused(built: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(built.parent, tmp_path / "copied"))
+    shutil.copy(folder / "validation" / "0.arrow", folder / "train" / "0.arrow")
+    with pytest.raises(InputError, match=r"train/0\.arrow is not the shard"):
+        TokenReader(folder / "index.json", "train")
+    (folder / "train" / "0.arrow").unlink()
+    with pytest.raises(InputError, match=r"0\.arrow is no whole Arrow stream"):
+        TokenReader(folder / "index.json", "train")
+
+
+def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index.json"
+    described = json.loads(built.read_text(encoding="utf-8"))
+    for content in ("{", "[]", json.dumps({name: described[name] for name in described if name != "train"})):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match=r"index\.json is no index of tokens with a train split"):
+            TokenReader(path, "train")
+    with pytest.raises(InputError, match="is no index"):
+        TokenReader(tmp_path / "absent.json", "train")

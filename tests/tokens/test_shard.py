@@ -1,0 +1,130 @@
+"""A shard holds exactly its documents, the same bytes always, and changes only when one of its documents does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.errors import InputError
+from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokens.reader import open_shard
+from pipeline.tokens.settings import ShardSettings
+from pipeline.tokens.shard import _ShardWriter, shard_range
+
+
+def bytes_of(index: Path) -> dict[str, bytes]:
+    return {path.relative_to(index.parent).as_posix(): path.read_bytes() for path in index.parent.rglob("*.*")}
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
+def test_range_of_a_shard_is_the_documents_rule(value: int, shards: int) -> None:
+    shard = value * shards >> 64
+    first, last = shard_range(shard, shards)
+    assert first <= value <= last
+    assert first * shards >> 64 == shard == last * shards >> 64
+    assert shard == 0 or shard_range(shard - 1, shards)[1] == first - 1
+    assert shard < shards - 1 or last == 2**64 - 1
+
+
+def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
+    built: Path, documents: list[Path], tokenizer: Path
+) -> None:
+    encoder = load_encoder(tokenizer)
+    expected = {row["id"]: row for path in documents for row in pq.read_table(path).to_pylist()}
+    seen = []
+    for split in ("train", "validation"):
+        for number in range(3):
+            metadata, batches = open_shard(built.parent / split / f"{number}.arrow")
+            assert (metadata["split"], metadata["shard"], metadata["shards"]) == (split, str(number), "3")
+            assert (metadata["dtype"], metadata["end_of_text_id"]) == ("uint16", "1")
+            found = [row for batch in batches for row in batch.to_pylist()]
+            assert [row["id"] for row in found] == sorted((row["id"] for row in found), key=id_hash)
+            for row in found:
+                source = expected[row["id"]]
+                assert row["tokens"] == [0, *encoder.encode([source["text"]])[0], 1]
+                assert row["bytes"] == len(source["text"].encode())
+                assert [row[name] for name in ("source", "language", "license")] == [
+                    source[name] for name in ("source", "language", "license")
+                ]
+                assert is_validation(row["id"], 0.2) == (split == "validation")
+                assert id_hash(row["id"]) * 3 >> 64 == number
+                seen.append(row["id"])
+    assert sorted(seen) == sorted(expected)
+
+
+def test_end_of_text_written_in_a_document_does_not_end_it(built: Path) -> None:
+    for path in sorted((built.parent / "train").iterdir()):
+        for batch in open_shard(path)[1]:
+            assert all(row.count(1) == 1 and row[-1] == 1 for row in batch.column("tokens").to_pylist())
+
+
+def test_record_batches_stay_small(built: Path) -> None:
+    batches = [batch for path in (built.parent / "train").iterdir() for batch in open_shard(path)[1]]
+    assert len(batches) > 10
+    assert all(len(batch.column("tokens")[:-1].flatten()) < 300 for batch in batches)
+
+
+def test_bytes_do_not_depend_on_the_order_nor_on_the_cut_of_the_files(
+    built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    files = [write(tmp_path / f"{n}.parquet", rows[n::5], row_group_size=7) for n in (3, 0, 4, 1, 2)]
+    again = build_tokens(tmp_path / "again", files, tokenizer)
+    assert bytes_of(again) == bytes_of(built)
+
+
+def test_removing_a_document_changes_one_shard_only(
+    built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    rows = pq.read_table(documents[0]).to_pylist()
+    removed = next(row["id"] for row in rows if not is_validation(row["id"], 0.2))
+    changed = write(tmp_path / "nl.parquet", [row for row in rows if row["id"] != removed])
+    before = bytes_of(built)
+    after = bytes_of(build_tokens(tmp_path / "tokens", [changed, documents[1]], tokenizer))
+    assert {name for name in before if before[name] != after[name]} == {
+        "index.json",
+        f"train/{id_hash(removed) * 3 >> 64}.arrow",
+    }
+
+
+def test_a_document_that_occurs_twice_is_refused(
+    documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    first = pq.read_table(documents[0]).to_pylist()[0]
+    twin = write(tmp_path / "twin.parquet", [first])
+    with pytest.raises(InputError, match=f"document id '{first['id']}' occurs twice"):
+        build_tokens(tmp_path / "tokens", [documents[0], twin], tokenizer, shards=1)
+
+
+def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:
+    class Large(Encoder):
+        vocabulary_size = 2**16 + 1
+
+    small = load_encoder(tokenizer)
+    large = Large(small.tokenizer, small.sha256, 0, 1, 2)
+    chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
+    with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
+        writer.add({"id": "a", "text": "x", "source": "s", "language": "nl", "license": "CC0-1.0"}, [2**16])
+    metadata, [batch] = open_shard(tmp_path / "0.arrow")
+    assert metadata["dtype"] == "uint32"
+    assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]
+
+
+def test_datasets_opens_a_shard(built: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.Dataset.from_file(str(built.parent / "train" / "0.arrow"))
+    [*batches] = open_shard(built.parent / "train" / "0.arrow")[1]
+    assert loaded["id"][:] == [name for batch in batches for name in batch.column("id").to_pylist()]
+    assert loaded[0]["tokens"] == batches[0].column("tokens")[0].as_py()
+
+
+def test_a_shard_beyond_the_number_of_shards_is_refused() -> None:
+    with pytest.raises(ValidationError, match="shard 4 does not exist"):
+        ShardSettings(shard=4, shards=4, validation_fraction=0.1)
