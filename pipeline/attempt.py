@@ -22,7 +22,7 @@ from pipeline.energy.meters import (
 )
 
 HEARTBEAT_SECONDS = 5.0
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 2.0
 SLURM_VARIABLES = (
     "SLURM_JOB_ID",
     "SLURM_JOB_PARTITION",

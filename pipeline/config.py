@@ -93,8 +93,8 @@ class Config(Settings):
         for field, value, section in references:
             if value not in section:
                 raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
-        for name, section in self.corpus.items():
-            for source in section.exclude_sources:
+        for name, corpus in self.corpus.items():
+            for source in corpus.exclude_sources:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
         return self
@@ -137,6 +137,9 @@ class Config(Settings):
         return _STEPS[stage](self, instance)
 
 
+StepSettings = Callable[[Config, Mapping[str, str]], BaseModel]
+
+
 def _fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
     names = list(config.units(i["source"])[i["unit"]])
     return FingerprintSettings(source=i["source"], unit=int(i["unit"]), names=names)
@@ -177,9 +180,7 @@ def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
 
 
-def _tokenizer(
-    settings: type[TrainSettings] | type[FertilitySettings],
-) -> Callable[[Config, Mapping[str, str]], BaseModel]:
+def _tokenizer(settings: type[TrainSettings] | type[FertilitySettings]) -> StepSettings:
     """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
 
     def build(config: Config, i: Mapping[str, str]) -> BaseModel:
@@ -243,7 +244,7 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-_STEPS: dict[str, Callable[[Config, Mapping[str, str]], BaseModel]] = {
+_STEPS: dict[str, StepSettings] = {
     "sources.fingerprint": _fingerprint,
     "sources.manifest": _manifest,
     "corpus.filter": _filter,

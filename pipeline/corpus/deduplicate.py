@@ -1,4 +1,5 @@
-"""Finds the documents of a corpus that are copies of a better one: the longest, and of equally long ones the first id.
+"""Finds the documents of a corpus that are copies of a better one: the longest, not counting
+repeated white space, and of equally long ones the first id.
 
 Documents are joined where their texts have the same hash, or where all hashes of one MinHash bucket agree, and what is
 joined to the same document is one group.

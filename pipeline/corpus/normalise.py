@@ -18,6 +18,7 @@ class Normalise(BaseFormatter):  # type: ignore[misc]
 
     def format(self, text: str) -> str:
         """Return the repaired text in NFC."""
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         # As ftfy does for a whole text: HTML entities are only a mistake where there are no tags.
         config = ftfy.TextFixerConfig(uncurl_quotes=False, explain=False, unescape_html="<" not in text)
-        return "\n".join(ftfy.fix_text(line, config) if _SUSPECT.search(line) else line for line in text.split("\n"))
+        return "\n".join(ftfy.fix_text(line, config) if _SUSPECT.search(line) else line for line in lines)

@@ -21,9 +21,10 @@ INDEX = "documents.parquet"
 INDEX_SCHEMA = pa.schema([("id", pa.string()), ("characters", pa.int64()), ("sha256", pa.binary(32))])
 
 
-def content_hash(text: str) -> bytes:
-    """Return the sha256 of a text in which case and white space make no difference."""
-    return hashlib.sha256(" ".join(text.casefold().split()).encode()).digest()
+def content_hash(text: str) -> tuple[int, bytes]:
+    """Return characters and sha256 of a text in which case and white space make no difference."""
+    plain = " ".join(text.casefold().split())
+    return len(plain), hashlib.sha256(plain.encode()).digest()
 
 
 class IndexDocuments(PipelineStep):  # type: ignore[misc]
@@ -42,10 +43,10 @@ class IndexDocuments(PipelineStep):  # type: ignore[misc]
         rows = []
         for row in read_documents([self.documents], columns=["id", "text"]):
             with self.track_time():
-                text = row["text"]
-                rows.append({"id": row["id"], "characters": len(text), "sha256": content_hash(text)})
+                characters, sha256 = content_hash(row["text"])
+                rows.append({"id": row["id"], "characters": characters, "sha256": sha256})
                 self.stat_update("total")
-            yield Document(text=text, id=row["id"])
+            yield Document(text=row["text"], id=row["id"])
         pq.write_table(pa.Table.from_pylist(rows, schema=INDEX_SCHEMA), self.index, compression="zstd")
 
 

@@ -78,15 +78,15 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def _load(self, start: Start) -> None:
-        """Put float32 weights, which the engine may have rounded, and the optimizer's state into their parts."""
-        if start.step:
-            for flat in self._flat():
-                self.base.state[flat] = {
-                    "step": torch.tensor(float(start.step)),
-                    **{moment: torch.zeros_like(flat) for moment in MOMENTS},
-                }
-            if not self.plain and self.stage < 3:
-                self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+        """Put float32 weights, which the engine may have rounded, and the optimizer's state into their parts.
+
+        It is made here even for the first step: the engine would link it to the first group of parameters only.
+        """
+        for flat in self._flat():
+            moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
+            self.base.state[flat] = {"step": torch.tensor(float(start.step)), **moments}
+        if not self.plain and self.stage < 3:
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         for name, parameter in self.parameters.items():
             self._set(parameter, start.weight(name), None)
             for moment in MOMENTS if start.step else ():

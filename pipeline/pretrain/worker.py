@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
 
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
+
+
+def _refuse_not_finite(value: float, what: str) -> None:
+    if not math.isfinite(value):
+        raise FloatingPointError(f"{what} is {value}: lower learning_rate, lengthen warmup_steps or use precision fp32")
 
 
 class Worker:
@@ -92,13 +98,10 @@ class Worker:
         loss = self.backend.accumulate(self._micro_batches(step))
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
         loss_sum, stop = self._sums(loss, float(asked))
-        if not math.isfinite(loss_sum):
-            raise FloatingPointError(
-                f"the loss of step {step} is {loss_sum}: lower learning_rate, lengthen warmup_steps "
-                "or use precision fp32"
-            )
+        _refuse_not_finite(loss_sum, f"the loss of step {step}")
         rate = learning_rate(training, step)
         norm = self.backend.update(rate)
+        _refuse_not_finite(norm, f"the gradient's norm of step {step}")
         seconds = time.perf_counter() - started
         flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
         line = {
@@ -197,6 +200,7 @@ class Worker:
 def main() -> int:
     """Run one process and return its exit code."""
     launch.die_with_parent()
+    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     worker = Worker(arguments)
     try:

@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from pipeline.report.formats import number
 
-WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 76, 16, 14, 42
+WIDTH, HEIGHT = 560, 240
+LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
 POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
 
 
@@ -43,8 +43,10 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _tick_text(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+def tick_texts(values: list[float]) -> list[str]:
+    """Return the ticks with thousands separators and as few decimals as tell them apart exactly."""
+    decimals = next((n for n in range(12) if all(round(value, n) == round(value, 12) for value in values)), 12)
+    return [f"{value:,.{decimals}f}" for value in values]
 
 
 def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_zero: bool = False) -> Markup:
@@ -69,25 +71,23 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
         down = HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
         return f"{across:.1f}", f"{down:.1f}"
 
-    summary = "; ".join(f"{line.name}: first {number(line.points[0][1])}, last {number(line.points[-1][1])}"
-                        for line in drawn)  # fmt: skip
+    summary = "; ".join(
+        f"{line.name}: first {number(line.points[0][1])}, last {number(line.points[-1][1])}" for line in drawn
+    )
     parts = [
         Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             WIDTH, HEIGHT, f"{title}. {summary}"
         ),
         Markup("<title>{}</title>").format(f"{title}. {summary}"),
     ]
-    for value in ticks(y_low, y_high):
+    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6)
+    for value, text in zip(y_ticks, tick_texts(y_ticks), strict=True):
         _, y = place(x_low, value)
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
-        parts.append(
-            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 8, y, _tick_text(value))
-        )
-    for value in ticks(x_low, x_high, 6):
+        parts.append(Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 8, y, text))
+    for value, text in zip(x_ticks, tick_texts(x_ticks), strict=True):
         x, _ = place(value, y_low)
-        parts.append(
-            Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 24, _tick_text(value))
-        )
+        parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 24, text))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(
         Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format((WIDTH + LEFT) / 2, HEIGHT - 6, x_label)
@@ -100,8 +100,9 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
         path = "M" + "L".join(f"{x} {y}" for x, y in placed)
         parts.append(Markup('<path class="line series-{}" d="{}"/>').format(index, path))
         if len(placed) <= 20:
-            parts += [Markup('<circle class="series-{}" cx="{}" cy="{}" r="3.5"/>').format(index, x, y)
-                      for x, y in placed]  # fmt: skip
+            parts += [
+                Markup('<circle class="series-{}" cx="{}" cy="{}" r="3.5"/>').format(index, x, y) for x, y in placed
+            ]
     parts.append(Markup("</svg>"))
     legend = Markup(" ").join(
         Markup('<span class="key"><i class="series-{}"></i>{}</span>').format(index, line.name)

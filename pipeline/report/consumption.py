@@ -55,9 +55,9 @@ class Consumption:
         self.estimated_joules += joules - measured
         for meter in meters:
             kind = "measured" if meter.get("measured") else "estimated"
-            model = f", {meter['model']}" if meter.get("model") else ""
             self.kinds.add(kind)
-            self.meters.add(f"{meter['meter']} ({kind}{model})")
+            model = str(meter.get("model") or "").removeprefix("estimate: ")
+            self.meters.add(f"{meter['meter']}, {kind}" + (f": {model}" if model else ""))
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ def lost_attempts(material: Material) -> list[Attempt]:
         status = attempt.content["status"]
         if status == "running" and not attempt.content.get("ended"):
             status = "killed"
-        fate = {"finished": "finished, replaced by a later one"}.get(status, status)
-        found.append(Attempt(attempt, fate))
+        found.append(Attempt(attempt, "finished, replaced by a later one" if status == "finished" else status))
     return found
 
 

@@ -63,10 +63,10 @@ def _moment(text: str | None) -> str:
 def _setting(value: object) -> str:
     if value is None:
         return "–"
-    if isinstance(value, float) and value and "." in (text := formats.number(value, 6)) and "e" not in text:
-        return text.rstrip("0").rstrip(".")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return formats.number(value, 6)
+    if isinstance(value, float):
+        return f"{value:,.6f}".rstrip("0").rstrip(".") if 1e-3 <= abs(value) < 1e15 else f"{value:.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -91,11 +91,10 @@ def _charts(metrics: list[Json]) -> list[Any]:
         return Series(name, [(line["step"], line[key]) for line in metrics if line.get(key) is not None])
 
     charts = [
-        lines("Loss", "step", "nats per token",
-              [series("training", "loss"), series("validation", "validation_loss")]),
+        lines("Loss", "step", "nats per token", [series("training", "loss"), series("validation", "validation_loss")]),
         lines("Throughput", "step", "tokens per second", [series("throughput", "tokens_per_second")], from_zero=True),
         lines("Learning rate", "step", "learning rate", [series("learning rate", "learning_rate")], from_zero=True),
-    ]  # fmt: skip
+    ]
     if any(line.get("model_flops_utilization") is not None for line in metrics):
         name = "Model FLOPs utilisation"
         shares = [series("share", "model_flops_utilization")]
@@ -119,6 +118,7 @@ def model(material: Material, metrics: Artefact) -> Json:
     planned = material.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
+    recorded = last.get("settings", {})
     steps = metrics.lines
 
     def values(key: str) -> list[float]:
@@ -136,8 +136,7 @@ def model(material: Material, metrics: Artefact) -> Json:
         "tokens_per_second": _median(values("tokens_per_second")),
         "model_flops_utilization": _median(values("model_flops_utilization")),
         "memory_bytes": max(values("memory_bytes"), default=None),
-        "settings": flattened({key: last["settings"][key] for key in ("architecture", "training")
-                               if key in last["settings"]}) if last else [],  # fmt: skip
+        "settings": flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
         "energy": consumption(metrics.name, [record.content for record in segments]),
         "charts": _charts(steps),
@@ -180,6 +179,7 @@ def context(material: Material, settings: PageSettings) -> Json:
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         stages.setdefault(record.content["stage"], []).append(record)
     moments = [record.content[key] for record in material.records for key in ("started", "ended")]
+    gits = [record.content.get("git") for record in material.records]
     return {
         "settings": settings,
         "configuration_sha256": hashlib.sha256(settings.configuration.encode()).hexdigest(),
@@ -192,8 +192,7 @@ def context(material: Material, settings: PageSettings) -> Json:
         "models": [model(material, metrics) for metrics in material.metrics],
         "evaluations": evaluations(material),
         "stages": stages,
-        "commits": sorted({(git["commit"], git["dirty"]) for record in material.records
-                           if (git := record.content.get("git"))}),  # fmt: skip
+        "commits": sorted({(git["commit"], git["dirty"]) for git in gits if git}),
         "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),
         "first": min(moments, default=""),
         "last": max(moments, default=""),

@@ -40,7 +40,7 @@ class TokenReader:
         try:
             index: dict[str, Any] = json.loads(index_path.read_text(encoding="utf-8"))
             described = index[split]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{index_path} is no index of tokens with a {split} split ({error!r})") from error
         self.split = split
         self.tokenizer_sha256: str = index["tokenizer_sha256"]
@@ -79,9 +79,12 @@ class TokenReader:
         return views
 
     def read(self, start: int, length: int) -> npt.NDArray[np.int64]:
-        """The tokens start … start+length-1, (length,)."""
-        tokens_1T = self.read_rows(np.array([start]), length)
-        return tokens_1T.reshape(length)
+        """The tokens start … start+length-1, (length,).
+
+        Raises IndexError when they reach outside the split.
+        """
+        views = self.slices(start, length)
+        return np.concatenate([np.empty(0, dtype=np.int64), *views], dtype=np.int64)
 
     def read_rows(self, starts_B: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
         """The `length` tokens from each start on, (B, length)."""

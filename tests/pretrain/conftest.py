@@ -18,25 +18,7 @@ from pipeline.tokens import index as index_step
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.settings import IndexSettings, ShardSettings
 
-WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet", "aan", "er", "om", "ook"]
-    "de",
-    "het",
-    "een",
-    "van",
-    "in",
-    "is",
-    "dat",
-    "op",
-    "te",
-    "zijn",
-    "met",
-    "voor",
-    "niet",
-    "aan",
-    "er",
-    "om",
-    "ook",
-]
+WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet", "er", "om", "ook"]
 
 
 @pytest.fixture(scope="session")

@@ -103,7 +103,7 @@ def test_two_processes_agree_with_one(
         assert theirs.keys() == own.keys()
         for key in theirs:
             assert theirs[key].shape == own[key].shape and own[key].dtype == torch.float32
-            assert torch.nn.functional.cosine_similarity(theirs[key].flatten(), own[key].flatten(), dim=0) > 0.999
+            assert (theirs[key] - own[key]).norm() < 0.02 * theirs[key].norm(), key
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_
 
 def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(learning_rate=1e30, warmup_steps=0, gradient_clip=0)
-    with pytest.raises(RuntimeError, match=r"the loss of step .* lower learning_rate"):
+    with pytest.raises(RuntimeError, match=r"of step .* lower learning_rate"):
         train(chosen, tokens, tmp_path)
     assert not (tmp_path / "milestone").exists()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import Tokenizer
@@ -79,13 +80,17 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
+@property_settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_every_text_comes_back(byte_level: Tokenizer, text: str) -> None:
     encoding = byte_level.encode(text, add_special_tokens=False)
     assert byte_level.decode(encoding.ids, skip_special_tokens=False) == text
 
 
-@given(st.lists(st.sampled_from(["<|end_of_text|>", " ", "\r\n", "\t", "'s", "’t", "12", "é", "e\u0301", "\x00", "🇳🇱"])))
+@property_settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(["<|end_of_text|>", " ", "\r\n", "\t", "'s", "’t", "12", "é", "e\u0301", "\x00", "🇳🇱"]))
+)
 def test_difficult_texts_come_back_and_hold_no_special_token(byte_level: Tokenizer, parts: list[str]) -> None:
     text = "".join(parts)
     encoding = byte_level.encode(text, add_special_tokens=False)

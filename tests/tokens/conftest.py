@@ -16,10 +16,11 @@ from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index, shard
 from pipeline.tokens.settings import IndexSettings, ShardSettings
 
-WORDS = (
-    "de polder ligt lager dan zee en wordt door gemalen droog gehouden het waterschap opent elke morgen vroeg een sluis "
+TEXT = (
+    "de polder ligt lager dan zee en wordt door gemalen droog gehouden het waterschap opent elke morgen een sluis "
     "the miller counted seventeen cows behind that dyke while nobody else was awake één café <|end_of_text|> 1953 's"
-).split()
+)
+WORDS = TEXT.split()
 SHARDS = 3
 FRACTION = 0.2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
@@ -32,7 +32,7 @@ def reader(built: Path) -> TokenReader:
     return TokenReader(built, "train")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_stretch_equals_the_joined_documents(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
@@ -55,6 +55,7 @@ def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple
         position += len(tokens)
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_spans_are_the_documents_that_a_stretch_touches(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject

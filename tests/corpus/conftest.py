@@ -1,0 +1,207 @@
+"""Texts in six languages, and the chain of steps from raw files to statistics."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.corpus import deduplicate, filter, finalise, signatures, statistics
+from pipeline.corpus.settings import (
+    Corpus,
+    DeduplicateSettings,
+    FilterSettings,
+    FinaliseSettings,
+    SignaturesSettings,
+    StatisticsSettings,
+)
+from pipeline.sources import fingerprint, manifest
+from pipeline.sources.settings import FingerprintSettings, ManifestSettings, Rights
+
+TEXTS = {
+    "nl_water": (
+        "Wie in Nederland langs een rivier woont, weet dat het water niet altijd op zijn plaats blijft. In de winter "
+        "stijgt het peil, de uiterwaarden lopen onder en de koeien gaan naar stal. De dijkwachten lopen dan hun ronde "
+        "met een lamp en een schrift, waarin zij elk nat plekje noteren. Zo ging het honderd jaar geleden en zo gaat "
+        "het nog steeds, al meet een sensor tegenwoordig vaak sneller dan een mens kan kijken."
+    ),
+    "nl_bakker": (
+        "De bakker op de hoek begint om drie uur in de nacht. Hij weegt het meel, mengt het met gist en zout, en laat "
+        "het deeg rusten terwijl hij koffie zet. Tegen zes uur ruikt de hele straat naar brood. Zijn dochter staat in "
+        "de winkel en kent de naam van bijna elke klant die voor acht uur een half bruin komt halen. Op zaterdag is "
+        "er krentenbrood, dat meestal voor de middag al is uitverkocht."
+    ),
+    "nl_fiets": (
+        "Een fiets met een slag in het wiel kan men vaak zelf herstellen. Zet het rijwiel op zijn kop, draai het wiel "
+        "rond en houd een krijtje naast de velg. Waar het krijtje de velg raakt, moeten de spaken aan de andere kant "
+        "een kwartslag strakker. Na een uur is het wiel recht genoeg voor de weg naar school, en wie geduld heeft "
+        "krijgt het zo recht dat niemand het verschil met een nieuw wiel nog ziet."
+    ),
+    "en_lighthouse": (
+        "The keeper of the lighthouse wrote a letter every evening, although the boat that carried the post came only "
+        "once a month. He told his sister about the birds that rested on the railing, about the fog that swallowed "
+        "the lamp, and of the three wrecks that could be seen when the tide was low. She answered in short notes, and "
+        "he kept all of them in a tin that had once held biscuits, because paper does not last by the sea."
+    ),
+    "en_garden": (
+        "To grow beans you need a sunny wall, a spade and a little patience. Dig a trench in autumn, fill it with old "
+        "leaves and newspaper, and cover that with soil. In May the seeds go in, two to each cane, with their eye "
+        "down. When the plants reach the top of the canes, pinch them out so that they spend their strength on pods. "
+        "Pick often: a plant that carries ripe seed believes that its work is done and will not flower any more."
+    ),
+    "af": (
+        "Die kinders het die hele oggend by die dam gespeel en toe hulle honger word, het hulle huis toe gestap om "
+        "brood en konfyt te eet. Hulle ma het gesê dat hulle nie weer so ver mag loop nie, want die pad is gevaarlik "
+        "en daar is nie altyd iemand wat hulle kan help as iets gebeur nie. Die hond het onder die tafel gelê en "
+        "gewag vir stukkies brood wat op die vloer sou val."
+    ),
+    "fy": (
+        "De boer hie juster syn kij al op stal set, want it wie sa kâld wurden dat der iis op de sleatten lei. Syn "
+        "frou sei dat se it noch nea sa betiid yn it jier meimakke hie, mar de âlde buorman wist fan in winter dat it "
+        "al yn oktober begûn te friezen. De bern fûnen it moai en sochten harren redens op, al mochten se fan heit "
+        "noch net it iis op."
+    ),
+    "de": (
+        "Der alte Müller ging jeden Morgen an den Bach, um zu sehen, ob genug Wasser floss. In trockenen Sommern "
+        "stand das Rad wochenlang still, und die Bauern mussten ihr Korn in das nächste Tal bringen. Dann saß er vor "
+        "der Mühle auf der Bank und erzählte den Kindern, wie sein Großvater das Rad aus einer einzigen Eiche gebaut "
+        "hatte, die der Sturm umgeworfen hatte."
+    ),
+}
+
+
+def json_lines(texts: dict[str, str]) -> bytes:
+    """Return documents as JSON lines."""
+    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@dataclass
+class Chain:
+    """Runs the steps of the chapters sources and corpus on raw files, one unit for each source."""
+
+    folder: Path
+    corpus: Corpus = field(default_factory=Corpus)
+
+    def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
+        """Write raw files, make their manifest and filter them; return the counts."""
+        raw = self.folder / "raw" / source
+        raw.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (raw / name).write_bytes(content)
+        names, paths = list(files), [raw / name for name in files]
+        unit = FingerprintSettings(source=source, unit=0, names=names)
+        fingerprint.run(unit, files=paths, fingerprint=self.folder / f"{source}.fingerprint")
+        manifest.run(
+            ManifestSettings(
+                source=source,
+                language="nl",
+                license="CC0-1.0",
+                rights=Rights(basis="licence", holder="someone"),
+                units=1,
+            ),
+            fingerprints=[self.folder / f"{source}.fingerprint"],
+            manifest=self.folder / f"{source}.manifest",
+        )
+        settings = FilterSettings(
+            source=source,
+            unit=0,
+            names=names,
+            license="CC0-1.0",
+            languages=self.corpus.languages,
+            personal_data=self.corpus.personal_data,
+            broken_share=self.corpus.broken_share,
+        )
+        return filter.run(
+            settings,
+            manifest=self.folder / f"{source}.manifest",
+            files=paths,
+            documents=self.folder / f"{source}.filtered",
+            removed=self.folder / f"{source}.filter",
+        )
+
+    def deduplicate(self, sources: list[str]) -> dict[str, Any]:
+        """Sign, deduplicate and finalise what was filtered; return the counts of the deduplication."""
+        filtered = [self.folder / f"{source}.filtered" for source in sources]
+        signed = [self.folder / f"{source}.signatures" for source in sources]
+        for documents, directory in zip(filtered, signed, strict=True):
+            settings = SignaturesSettings(deduplication=self.corpus.deduplication)
+            signatures.run(settings, documents=documents, signatures=directory)
+        duplicates = self.folder / "duplicates"
+        counts = deduplicate.run(
+            DeduplicateSettings(deduplication=self.corpus.deduplication),
+            documents=filtered,
+            signatures=signed,
+            duplicates=duplicates,
+        )
+        for source, documents in zip(sources, filtered, strict=True):
+            finalise.run(
+                FinaliseSettings(),
+                documents=documents,
+                duplicates=duplicates,
+                final=self.folder / f"{source}.final",
+                removed=self.folder / f"{source}.deduplicate",
+            )
+        return counts
+
+    def statistics(self, sources: list[str]) -> dict[str, Any]:
+        """Count the corpus."""
+        described = [{"name": source, "license": "CC0-1.0", "language": "nl"} for source in sources]
+        statistics.run(
+            StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
+            filtered=[self.folder / f"{source}.filtered" for source in sources],
+            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in ("filter", "deduplicate")],
+            final=[self.folder / f"{source}.final" for source in sources],
+            statistics=self.folder / "statistics.json",
+        )
+        content: dict[str, Any] = json.loads((self.folder / "statistics.json").read_text())
+        return content
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a Parquet file."""
+        rows: list[dict[str, Any]] = pq.read_table(self.folder / name).to_pylist()
+        return rows
+
+
+@pytest.fixture
+def texts() -> dict[str, str]:
+    """Return one text of ordinary prose by name."""
+    return dict(TEXTS)
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chain:
+    """Return the steps, in an empty folder."""
+    return Chain(tmp_path)
+
+
+@pytest.fixture
+def new_chain(tmp_path: Path) -> Callable[..., Chain]:
+    """Return a function that makes chains, each in a folder of its own."""
+    made: list[Chain] = []
+
+    def make(corpus: Corpus | None = None) -> Chain:
+        folder = tmp_path / f"chain-{len(made)}"
+        folder.mkdir()
+        made.append(Chain(folder, corpus or Corpus()))
+        return made[-1]
+
+    return make
+
+
+@pytest.fixture
+def as_json_lines() -> Callable[[dict[str, str]], bytes]:
+    """Return the function that writes documents as JSON lines."""
+    return json_lines
+
+
+@pytest.fixture
+def gzipped() -> Callable[[bytes], bytes]:
+    """Return gzip without a time in its header."""
+    return lambda content: gzip.compress(content, mtime=0)

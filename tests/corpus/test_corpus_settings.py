@@ -1,0 +1,39 @@
+"""What is written about a language is completed with that language's own defaults."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.corpus.settings import DUTCH, ENGLISH, Corpus
+
+
+def test_defaults_are_dutch_and_english() -> None:
+    assert Corpus().languages == {"nl": DUTCH, "en": ENGLISH}
+    assert Corpus.model_validate({"languages": {"nl": None, "en": {}}}).languages == {"nl": DUTCH, "en": ENGLISH}
+
+
+def test_one_key_changes_one_value() -> None:
+    written = {"languages": {"nl": {"quality": {"minimum_words": 10}, "repetition": {"top_n_grams": {2: 0.5}}}}}
+    rules = Corpus.model_validate(written).languages["nl"]
+    assert rules.quality == DUTCH.quality.model_copy(update={"minimum_words": 10})
+    assert rules.repetition == DUTCH.repetition.model_copy(update={"top_n_grams": {2: 0.5}})
+
+
+def test_settings_survive_json() -> None:
+    assert Corpus.model_validate_json(Corpus().model_dump_json()) == Corpus()
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ({"nl": {"qualty": {}}}, "Extra inputs"),
+        ({"fy": {"quality": {"stop_words": ["it"]}}}, "minimum_stop_words is 2 of 1 stop_words"),
+        ({"nl": {"repetition": {"top_n_grams": {1: 0.5}}}}, "2 to 20 words"),
+        ({}, "at least 1 item"),
+        (["nl"], "valid dictionary"),
+    ],
+)
+def test_mistakes_are_told(languages: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Corpus.model_validate({"languages": languages})

@@ -1,0 +1,174 @@
+"""One copy is kept of what is the same or nearly so, and it is the best one, in any order."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
+
+from pipeline.corpus import deduplicate, statistics
+from pipeline.corpus.deduplicate import Groups
+from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
+from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
+from pipeline.corpus.signatures import content_hash
+from pipeline.errors import InputError
+
+
+def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:
+    """Return three sources with copies: exact, in other case and space, longer, shorter, and none."""
+    water, baker = texts["nl_water"], texts["nl_bakker"]
+    return {
+        "a": as_json_lines({"water": water, "garden": texts["en_garden"], "baker": baker}),
+        "b": as_json_lines(
+            {"water": water.replace("Wie", "WIE").replace(" ", "  "), "longer": water + " Dat was het."}
+        ),
+        "c": as_json_lines(
+            {"shorter": baker.rsplit(" ", 2)[0], "fiets": texts["nl_fiets"], "garden": texts["en_garden"]}
+        ),
+    }
+
+
+def test_one_is_kept_and_it_is_the_longest_then_the_first(
+    chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
+    made = sources(texts, as_json_lines)
+    for source, content in made.items():
+        chain.filter(source, {"x.jsonl": content})
+    counts = chain.deduplicate(list(made))
+    found = {row["id"]: (row["reason"], row["value"]) for row in chain.rows("duplicates")}
+    longest = "b/x.jsonl/longer"
+    assert found["a/x.jsonl/water"] == found["b/x.jsonl/water"] == ("near_duplicate", longest)
+    assert found["c/x.jsonl/garden"] == ("exact_duplicate", "a/x.jsonl/garden")
+    assert found["c/x.jsonl/shorter"] == ("near_duplicate", "a/x.jsonl/baker")
+    kept = {row["id"] for source in made for row in chain.rows(f"{source}.final")}
+    assert kept == {longest, "a/x.jsonl/garden", "a/x.jsonl/baker", "c/x.jsonl/fiets"}
+    assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3}
+    stage = chain.statistics(list(made))["totals"]["stages"][1]
+    assert stage == {
+        "stage": "deduplicate",
+        "in": 8,
+        "kept": 4,
+        "removed": {"exact_duplicate": 1, "near_duplicate": 3},
+    }
+    assert {row["id"]: row["value"] for row in chain.rows("c.deduplicate")} == {
+        "c/x.jsonl/garden": "a/x.jsonl/garden",
+        "c/x.jsonl/shorter": "a/x.jsonl/baker",
+    }
+
+
+def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    made = sources(texts, as_json_lines)
+    results = set()
+    for order in itertools.islice(itertools.permutations(made), 0, 6, 2):
+        chain = new_chain()
+        for source in order:
+            chain.filter(source, {"x.jsonl": made[source]})
+        chain.deduplicate(list(order))
+        chain.statistics(list(order))
+        names = ["duplicates", "statistics.json", *(f"{s}.{what}" for s in "abc" for what in ("final", "deduplicate"))]
+        results.add(tuple((chain.folder / name).read_bytes() for name in names))
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("deduplication", "reasons"),
+    [
+        (Deduplication(minhash=False), ["exact_duplicate"]),
+        (Deduplication(exact=False, minhash=False), []),
+        (Deduplication(exact=False), ["exact_duplicate", "near_duplicate"]),
+    ],
+)
+def test_each_kind_can_be_switched_off(
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any, deduplication: Deduplication, reasons: list[str]
+) -> None:
+    chain = new_chain(Corpus(deduplication=deduplication))
+    water = texts["nl_water"]
+    chain.filter(
+        "s",
+        {
+            "x.jsonl": as_json_lines(
+                {"1": water, "2": water.replace("Wie", "WIE"), "3": water[:-40], "4": texts["nl_fiets"]}
+            )
+        },
+    )
+    chain.deduplicate(["s"])
+    assert sorted({row["reason"] for row in chain.rows("duplicates")}) == reasons
+
+
+def test_signatures_are_those_of_datatrove(
+    texts: dict[str, str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.corpus.minhash.SHINGLES_AT_ONCE", 7)
+    ours = MinhashSignature(tmp_path / "ours", Deduplication())
+    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(Deduplication()))
+    theirs.word_tokenizer = PlainWords()
+    for text in texts.values():
+        shingles = ours.get_shingles(text)
+        assert ours.get_signature(shingles) == theirs.get_signature(shingles)
+        assert np.array(ours.get_signature(shingles)).shape == (14, 8)
+
+
+def test_signatures_of_other_documents_are_refused(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    chain.deduplicate(["s"])
+    (chain.folder / "s.signatures").rename(chain.folder / "t.signatures")
+    chain.filter("t", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
+    with pytest.raises(InputError, match=r"t\.signatures is not made from .*t\.filtered"):
+        deduplicate.run(
+            DeduplicateSettings(deduplication=Deduplication()),
+            documents=[chain.folder / "t.filtered"],
+            signatures=[chain.folder / "t.signatures"],
+            duplicates=chain.folder / "again",
+        )
+
+
+def test_groups_join_transitively() -> None:
+    groups = Groups(5)
+    groups.join(0, 1)
+    groups.join(3, 4)
+    groups.join(1, 4)
+    assert len({groups.find(member) for member in (0, 1, 3, 4)}) == 1
+    assert groups.find(2) == 2
+
+
+def test_case_and_space_make_no_difference_to_the_hash() -> None:
+    assert content_hash("Een  Tekst\n") == content_hash("een tekst")
+    assert content_hash("een tekst") != content_hash("eentekst")
+
+
+def test_a_lost_document_is_noticed(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    chain.deduplicate(["s"])
+    for name, what in (("s.filter", "filter"), ("s.final", "deduplicate"), ("s.filtered", "filter")):
+        before = (chain.folder / name).read_bytes()
+        stored = pq.read_metadata(chain.folder / name).metadata[b"polder"]
+        table = pq.read_table(chain.folder / name).slice(1).replace_schema_metadata({"polder": stored})
+        pq.write_table(table, chain.folder / name)
+        with pytest.raises(InputError, match=rf"unit s\.0, stage {what}: "):
+            chain.statistics(["s"])
+        (chain.folder / name).write_bytes(before)
+    assert chain.statistics(["s"])["totals"]["documents_out"] == 5
+
+
+def test_files_of_another_source_and_missing_ones_are_named(
+    chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    chain.deduplicate(["s"])
+    files = {
+        "filtered": [chain.folder / "s.filtered"],
+        "removed": [chain.folder / "s.filter", chain.folder / "s.deduplicate"],
+        "final": [chain.folder / "s.final"],
+    }
+    settings = {"corpus": "main", "sources": [{"name": "t", "license": "CC0-1.0", "language": "nl"}]}
+    with pytest.raises(InputError, match=r"unit s\.0 is of no source of corpus main"):
+        statistics.run(StatisticsSettings.model_validate(settings), **files, statistics=chain.folder / "out")
+    settings["sources"] = [{"name": "s", "license": "CC0-1.0", "language": "nl"}]
+    with pytest.raises(InputError, match=r"unit s\.0 lacks a file of stage deduplicate"):
+        statistics.run(
+            StatisticsSettings.model_validate(settings), **files | {"final": []}, statistics=chain.folder / "out"
+        )

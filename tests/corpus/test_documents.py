@@ -1,0 +1,72 @@
+"""The order, the hashes and the ranges of document files."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.corpus import documents
+from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, id_hash, is_validation, read_documents
+
+
+def collected(ids: list[str], path: Path) -> Path:
+    collector = DocumentCollector()
+    for document_id in ids:
+        row = {"id": document_id, "text": document_id, "language": "nl", "language_score": 1.0, "source": "s"}
+        collector.add({**row, "license": "CC0-1.0", "url": None, "title": None})
+    collector.write(path, {})
+    return path
+
+
+def test_the_hash_is_the_beginning_of_the_sha256() -> None:
+    assert id_hash("s/f/1") == int(hashlib.sha256(b"s/f/1").hexdigest()[:16], 16)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_validation_grows_with_its_fraction(document_id: str) -> None:
+    assert not is_validation(document_id, 0.0)
+    assert is_validation(document_id, 1.0)
+    if is_validation(document_id, 0.1):
+        assert is_validation(document_id, 0.2)
+
+
+def test_about_the_fraction_is_validation() -> None:
+    assert 80 <= sum(is_validation(str(number), 0.1) for number in range(1000)) <= 120
+
+
+def test_rows_are_sorted_and_the_file_is_the_same_for_any_order(tmp_path: Path) -> None:
+    ids = [f"s/f/{number}" for number in range(2500)]
+    one = collected(ids, tmp_path / "one")
+    assert one.read_bytes() == collected(ids[::-1], tmp_path / "other").read_bytes()
+    rows = list(read_documents([one]))
+    assert [(row["id_hash"], row["id"]) for row in rows] == sorted((id_hash(i), i) for i in ids)
+    assert pq.read_schema(one).equals(DOCUMENT_SCHEMA)
+
+
+def test_ranges_divide_the_documents_and_skip_row_groups(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    path = collected([f"s/f/{number}" for number in range(5000)], tmp_path / "documents")
+    bounds = [shard * 2**64 // 4 for shard in range(5)]
+    parts = [list(read_documents([path], (bounds[i], bounds[i + 1] - 1), columns=["id"])) for i in range(4)]
+    assert sorted(row["id"] for part in parts for row in part) == sorted(f"s/f/{number}" for number in range(5000))
+    assert all(list(row) == ["id"] for part in parts for row in part)
+    assert all(id_hash(row["id"]) * 4 >> 64 == shard for shard, part in enumerate(parts) for row in part)
+    read: list[list[int]] = []
+
+    class Watched(pq.ParquetFile):  # type: ignore[misc]
+        def iter_batches(self, *arguments, **keywords):  # type: ignore[no-untyped-def]
+            read.append(keywords["row_groups"])
+            return super().iter_batches(*arguments, **keywords)
+
+    monkeypatch.setattr(documents.pq, "ParquetFile", Watched)
+    list(read_documents([path], (0, bounds[1] - 1)))
+    assert read == [[0], [1]]
+
+
+def test_no_documents_make_a_valid_file(tmp_path: Path) -> None:
+    path = collected([], tmp_path / "empty")
+    assert list(read_documents([path])) == []
+    assert pq.read_table(path).schema.equals(DOCUMENT_SCHEMA)

@@ -1,0 +1,175 @@
+"""Filtering keeps prose in the languages of the corpus, says why the rest goes, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ftfy
+import pyarrow.parquet as pq
+import pytest
+from datatrove.data import Document
+from datatrove.executor.local import LocalPipelineExecutor
+from datatrove.pipeline.writers import JsonlWriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.corpus import filter
+from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
+from pipeline.corpus.filter import blocks
+from pipeline.corpus.language import IdentifyLanguage
+from pipeline.corpus.normalise import Normalise
+from pipeline.corpus.settings import DUTCH, Corpus, FilterSettings
+from pipeline.errors import InputError
+
+
+def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:
+    counts = chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    kept = {row["id"].split("/")[-1]: row for row in chain.rows("s.filtered")}
+    assert set(kept) == {name for name in texts if name[:3] in ("nl_", "en_")}
+    assert all(row["language"] == name[:2] and row["language_score"] > 0.9 for name, row in kept.items())
+    assert all(row["text"] == texts[name] and row["license"] == "CC0-1.0" for name, row in kept.items())
+    removed = {row["id"].split("/")[-1]: row for row in chain.rows("s.filter")}
+    assert {name: row["value"].split()[0] for name, row in removed.items()} == {"af": "af", "fy": "fy", "de": "de"}
+    assert removed["af"] == {
+        "id": "s/x.jsonl/af",
+        "source": "s",
+        "stage": "filter",
+        "reason": "language",
+        "value": removed["af"]["value"],
+        "bytes": len(texts["af"].encode()),
+    }
+    assert counts["removed"] == {"language": 3} and counts["documents_out"] == 5
+
+
+def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    frisian = {"quality": {"stop_words": ["de", "it", "en", "fan"]}}
+    chain = new_chain(Corpus.model_validate({"languages": {"fy": frisian}}))
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    assert [row["language"] for row in chain.rows("s.filtered")] == ["fy"]
+    with pytest.raises(InputError, match=r"corpus\.languages: qq cannot be identified"):
+        IdentifyLanguage({"qq": 0.5}).filter(Document(text="tekst", id="1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired"),
+    [
+        ("cafÃ© in ItaliÃ«", "café in Italië"),
+        ("e\u0301e\u0301n", "één"),
+        ("regel\r\ntweede\u2028derde", "regel\ntweede\nderde"),
+        ("a &lt; b &amp; c", "a < b & c"),
+        ("<p>a &amp; b</p>", "<p>a &amp; b</p>"),
+        ("“aanhaling” en ‘enkel’", "“aanhaling” en ‘enkel’"),
+        ("bel\x07letje", "belletje"),
+    ],
+)
+def test_normalise(text: str, repaired: str) -> None:
+    assert Normalise().format(text) == repaired
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="&<"), max_size=60))
+def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
+    assert Normalise().format(text) == ftfy.fix_text(text, uncurl_quotes=False)
+
+
+LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(LINES, min_size=1, max_size=12))
+def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]) -> None:
+    special = {"blank": b"", "broken": b"{", "empty": b'{"text": ""}', "latin": b'"\xe9"'}
+    lines = [special.get(name) or json.dumps({"text": texts.get(name, "Te kort.")}).encode() for name in names]
+    lines = [b"" if name == "blank" else line for name, line in zip(names, lines, strict=True)]
+    documents = len(names) - names.count("blank")
+    chain = new_chain(Corpus(broken_share=1.0))
+    if documents == 0:
+        with pytest.raises(InputError, match="source s is empty"):
+            chain.filter("s", {"x.jsonl": b"\n".join(lines) + b"\n"})
+        return
+    counts = chain.filter("s", {"x.jsonl": b"\n".join(lines)})
+    kept, removed = chain.rows("s.filtered"), chain.rows("s.filter")
+    assert counts["documents_in"] == documents == len(kept) + len(removed)
+    assert counts["documents_out"] == len(kept) and sum(counts["removed"].values()) == len(removed)
+    assert len({row["id"] for row in kept + removed}) == documents
+    metadata = read_metadata(chain.folder / "s.filtered")
+    assert (metadata["documents_in"], metadata["bytes_in"]) == (documents, counts["bytes_in"])
+    good = {"nl_water", "nl_bakker", "en_garden"}
+    assert len(kept) == sum(name in good for name in names)
+    chain.deduplicate(["s"])
+    stages = chain.statistics(["s"])["totals"]["stages"]
+    assert all(stage["in"] == stage["kept"] + sum(stage["removed"].values()) for stage in stages)
+    assert stages[1]["kept"] == len(good & set(names))
+
+
+def test_a_source_of_which_nothing_is_kept_makes_valid_files(chain: Any) -> None:
+    counts = chain.filter("s", {"x.jsonl": b'{"text": "Te kort om te blijven."}'})
+    assert counts["documents_out"] == 0
+    assert pq.read_schema(chain.folder / "s.filtered").equals(DOCUMENT_SCHEMA)
+    assert pq.read_schema(chain.folder / "s.filter").equals(REMOVED_SCHEMA)
+    chain.deduplicate(["s"])
+    assert chain.rows("s.final") == []
+    assert chain.statistics(["s"])["sources"]["s"]["documents_out"] == 0
+
+
+def test_files_in_another_order_make_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    files = {f"{name}.jsonl": as_json_lines({"1": text, "2": "kort"}) for name, text in texts.items()}
+    one, other = new_chain(), new_chain()
+    one.filter("s", files)
+    other.filter("s", dict(reversed(files.items())))
+    for name in ("s.filtered", "s.filter"):
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
+
+
+def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    content = as_json_lines(texts)
+    chain.filter("s", {"x.jsonl": content})
+    (chain.folder / "raw/s/x.jsonl").write_bytes(content + b"\n")
+    rules = Corpus()
+    unit = FilterSettings(
+        source="s",
+        unit=0,
+        names=["x.jsonl"],
+        license="CC0-1.0",
+        languages=rules.languages,
+        personal_data=rules.personal_data,
+        broken_share=0.05,
+    )
+    paths = {"manifest": chain.folder / "s.manifest", "files": [chain.folder / "raw/s/x.jsonl"]}
+    with pytest.raises(InputError, match=r"x\.jsonl is not the file that the manifest describes"):
+        filter.run(unit, **paths, documents=chain.folder / "out", removed=chain.folder / "gone")
+    assert not (chain.folder / "out").exists()
+
+
+def test_personal_data_is_masked_and_counted(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+    letter = texts["nl_water"] + " Schrijf naar jan@voorbeeld.nl of piet@voorbeeld.nl."
+    counts = chain.filter("s", {"x.jsonl": as_json_lines({"1": letter})})
+    assert counts["personal_data"] == {"email": 2}
+    assert chain.rows("s.filtered")[0]["text"].endswith("Schrijf naar <EMAIL> of <EMAIL>.")
+    chain.deduplicate(["s"])
+    assert chain.statistics(["s"])["personal_data"] == {"email": 2}
+
+
+def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_json_lines: Any) -> None:
+    rules = Corpus()
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder, "x.jsonl")
+        raw.write_bytes(as_json_lines(texts))
+        unit = FilterSettings(
+            source="s",
+            unit=0,
+            names=["x.jsonl"],
+            license="CC0-1.0",
+            languages={"nl": DUTCH},
+            personal_data=rules.personal_data,
+            broken_share=0.05,
+        )
+        writer = JsonlWriter(f"{folder}/out", compression=None)
+        LocalPipelineExecutor([*blocks(unit, [raw]), writer], logging_dir=f"{folder}/logs", workers=1).run()
+        lines = Path(folder, "out/00000.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [
+        f"s/x.jsonl/nl_{name}" for name in ("water", "bakker", "fiets")
+    ]

@@ -1,0 +1,168 @@
+"""What the folder of a small run is built from: records, attempts, metrics and counts as the stages write them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.settings import PageSettings
+
+HOSTILE = '<script>alert("x")</script>|[a](javascript:alert(1))'
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def entry(name: str, path: str, size: int = 1000) -> dict[str, Any]:
+    return {"name": name, "path": path, "sha256": sha(path), "bytes": size}
+
+
+def energy(joules: float, *, measured: bool = False) -> dict[str, Any]:
+    meters = [
+        {"meter": "cpu_time_model", "joules": joules * 0.9, "measured": False, "model": "4 W per busy thread"},
+        {"meter": "memory_model", "joules": joules * 0.1, "measured": False, "model": "0.375 W per GB"},
+    ]
+    if measured:
+        meters = [{"meter": "rapl", "joules": joules, "measured": True, "model": None}]
+    return {"joules": joules, "measured": measured, "meters": meters}
+
+
+def part(read: int, filtered: dict[str, int], duplicates: dict[str, int]) -> dict[str, Any]:
+    kept = read - sum(filtered.values())
+    out = kept - sum(duplicates.values())
+    return {
+        "documents_in": read,
+        "bytes_in": read * 5000,
+        "stages": [
+            {"stage": "filter", "in": read, "kept": kept, "removed": filtered},
+            {"stage": "deduplicate", "in": kept, "kept": out, "removed": duplicates},
+        ],
+        "documents_out": out,
+        "bytes_out": out * 4800,
+    }
+
+
+@dataclass
+class Run:
+    """The folder of a run and the arguments for the step."""
+
+    root: Path
+    settings: PageSettings
+
+    def write(self, path: str, content: Any) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return file
+
+    def read(self, path: str) -> Any:
+        return json.loads((self.root / path).read_text(encoding="utf-8"))
+
+    def record(self, stage: str, instance: dict[str, str], hour: int, **fields: Any) -> None:
+        name = ".".join([stage, *instance.values()])
+        content = {
+            "stage": stage,
+            "instance": instance,
+            "settings": {},
+            "command": ["python", "-m", "pipeline", *stage.split("."), "--settings", '{"a": "<b>"}'],
+            "inputs": [],
+            "outputs": [],
+            "code_version": sha(stage)[:16],
+            "environment_version": sha("environment")[:16],
+            "environment": {"python": "3.11.2", "lock": "cpu", "packages": {"torch": "2.9.0"}},
+            "git": {"commit": sha("commit")[:40], "dirty": False},
+            "host": "node1",
+            "slurm": None,
+            "started": f"2026-03-01T{hour:02d}:00:00.000+00:00",
+            "ended": f"2026-03-01T{hour:02d}:20:30.000+00:00",
+            "wall_seconds": 1230.0,
+            "cpu_seconds": 2400.5,
+            "peak_memory_bytes": 812_345_678,
+            "energy": energy(9000.0),
+            "launch": None,
+            "counts": {},
+            "attempt": f"{name}.20260301T{hour:02d}0000000.11.json",
+            **fields,
+        }
+        self.write(f"provenance/records/{name}.json", content)
+        self.attempt(name, content, "finished")
+
+    def attempt(self, name: str, content: dict[str, Any], status: str, **fields: Any) -> None:
+        keys = (
+            "stage",
+            "instance",
+            "command",
+            "host",
+            "slurm",
+            "started",
+            "ended",
+            "wall_seconds",
+            "cpu_seconds",
+            "energy",
+        )
+        kept = {key: content[key] for key in keys}
+        attempt = {**kept, "status": status, "error": None, "last_seen": content["ended"], **fields}
+        self.write(f"provenance/attempts/{content['attempt']}", attempt)
+
+    def arguments(self, output: str = "report") -> dict[str, Any]:
+        folder = self.root / output
+        folder.mkdir(exist_ok=True)
+
+        def found(pattern: str) -> list[Path]:
+            return sorted(self.root.glob(pattern))
+
+        return {
+            "records": found("provenance/records/*.json"),
+            "statistics": found("corpus/*/statistics.json"),
+            "fertility": found("tokenizer/*/fertility.json"),
+            "metrics": found("models/*/metrics.jsonl"),
+            "evaluation": found("evaluation/*/*/results.json"),
+            "plan": self.root / "plan/plan.json",
+            "manifests": found("sources/*/manifest.json"),
+            "indexes": found("tokens/*/index.json"),
+            "page": folder / "index.html",
+            "model_card": folder / "model-card.md",
+            "training_content_summary": folder / "training-content-summary.md",
+        }
+
+
+def metrics(steps: int) -> str:
+    lines: list[dict[str, Any]] = []
+    for step in range(1, steps + 1):
+        lines.append(
+            {
+                "step": step,
+                "tokens_seen": step * 4096,
+                "loss": 2.2 + 5.5 * math.exp(-step / 120) + 0.05 * math.sin(step),
+                "learning_rate": 3e-3 * min(step / 20, 0.5 + 0.5 * math.cos(math.pi * step / steps)),
+                "gradient_norm": 1.0,
+                "tokens_per_second": 5200 + 90 * math.sin(step / 7),
+                "model_flops_utilization": None,
+                "memory_bytes": 512_000_000,
+                "seconds": 0.8,
+            }
+        )
+        if step % 50 == 0:
+            loss = 2.35 + 5.5 * math.exp(-step / 120)
+            lines.append({"step": step, "validation_loss": loss, "validation_bits_per_byte": loss / 3.1})
+    return "\n".join(json.dumps(line) for line in lines) + "\n"
+
+
+def task(name: str, value: float, error: float | None, chance: float | None, **fields: Any) -> dict[str, Any]:
+    return {
+        "task": name,
+        "suite": "dutch",
+        "language": "nl",
+        "metric": "acc",
+        "value": value,
+        "standard_error": error,
+        "chance_level": chance,
+        "examples": 200,
+        "higher_is_better": True,
+        **fields,
+    }

@@ -1,0 +1,91 @@
+"""Numbers as people read them, links that are safe, and charts that tell what they were given."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.report.charts import Series, bar, lines, thinned, tick_texts, ticks
+from pipeline.report.formats import duration, kwh, mass, number, percent, safe_url, size
+from pipeline.report.page import markdown_text
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(1_234_567), "1,234,567"),
+        (number(0.00123456), "0.001235"),
+        (number(1234567.8), "1,234,568"),
+        (number(None), "–"),
+        (number(float("nan")), "nan"),
+        (percent(1, 3), "33.33 %"),
+        (percent(0, 0), "–"),
+        (size(999), "999 B"),
+        (size(1_500_000), "1.50 MB"),
+        (duration(59.94), "59.9 s"),
+        (duration(3_660), "1 h 01 min"),
+        (kwh(381.51 * 3660 * 2), "0.776 kWh"),
+        (kwh(None), "not measured"),
+        (mass(30_000_000.0), "30.0 t"),
+        (mass(None), "not computed"),
+    ],
+)
+def test_figures(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+@pytest.mark.parametrize("text", ["javascript:alert(1)", "https://a b", 'https://a"onclick=', "//a", None, "data:x"])
+def test_only_plain_web_addresses_become_links(text: str | None) -> None:
+    assert safe_url(text) is None
+
+
+def test_a_web_address_becomes_a_link() -> None:
+    assert safe_url("https://example.org/a?b=c&d#e") == "https://example.org/a?b=c&d#e"
+
+
+@given(st.text())
+def test_markdown_text_holds_no_tag_no_cell_and_no_line(text: str) -> None:
+    shown = str(markdown_text(text))
+    assert not set("<>\n\r") & set(shown)
+    assert all(shown[place - 1] == "\\" for place, letter in enumerate(shown) if letter == "|")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(2, 500))
+def test_thinning_keeps_the_last_point_and_the_range(values: list[float], limit: int) -> None:
+    points = [(float(step), value) for step, value in enumerate(values)]
+    kept = thinned(points, limit)
+    assert len(kept) <= max(limit, 2) and kept[-1] == points[-1]
+    slack = 1e-6
+    assert min(values) - slack <= min(y for _, y in kept) <= max(y for _, y in kept) <= max(values) + slack
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))
+def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
+    found = ticks(low, low + width)
+    assert len(found) <= 7
+    assert all(low - width * 1e-3 <= tick <= low + width * 1.001 for tick in found)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (6.29, 6.41, ["6.300", "6.325", "6.350", "6.375", "6.400"]),
+        (0, 5000, ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]),
+        (3, 3, ["3"]),
+    ],
+)
+def test_ticks_are_told_exactly(low: float, high: float, expected: list[str]) -> None:
+    assert tick_texts(ticks(low, high)) == expected
+
+
+def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
+    chart = lines("Loss", "step", "nats", [Series("a", [(1, 2.0), (2, float("nan")), (3, 1.0)]), Series("<b>", [])])
+    assert "nan" not in chart and "<b>" not in chart and chart.count("<circle") == 2
+    assert "first 2.000, last 1.000" in chart
+    assert "no values" in lines("Loss", "step", "nats", [Series("a", [])])
+
+
+def test_segments_of_a_bar_add_up_to_its_width() -> None:
+    drawn = bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
+    assert 'x="0.00" width="75.00"' in drawn and 'x="75.00" width="25.00"' in drawn and "<x>" not in drawn

@@ -1,0 +1,184 @@
+"""The auditor's page and the two documents: complete, safe, and the same for the same inputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.report.page import SECTIONS, run
+from tests.report.example import HOSTILE, Run
+
+VOID = {"meta", "br"}
+
+
+class Outline(HTMLParser):
+    """Collects the tags and attributes of a page, its text, and whether its tags nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        self.text += " " if tag in {"td", "th", "tr", "dt", "dd", "p", "caption"} else ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def outline(page: Path) -> Outline:
+    parser = Outline()
+    parser.feed(page.read_text(encoding="utf-8"))
+    parser.close()
+    assert parser.open == []
+    parser.text = re.sub(r"\s+", " ", parser.text)
+    return parser
+
+
+def made(run_folder: Run, **changes: Any) -> dict[str, Any]:
+    arguments = run_folder.arguments()
+    run(run_folder.settings.model_copy(update=changes), **arguments)
+    return arguments
+
+
+def test_the_page_has_every_section_and_well_formed_tables(run_folder: Run) -> None:
+    page = outline(made(run_folder)["page"])
+    identifiers = [attributes["id"] for attributes in page.all("section")]
+    assert identifiers == [name for name, _ in SECTIONS]
+    assert [link["href"] for link in page.all("a")][: len(SECTIONS)] == [f"#{name}" for name in identifiers]
+    assert len(page.all("caption")) == len(page.all("table")) > 10
+    assert all(image["role"] == "img" and image["aria-label"] for image in page.all("svg"))
+    assert all("scope" in header for header in page.all("th"))
+
+
+def test_nothing_runs_and_nothing_is_fetched(run_folder: Run) -> None:
+    arguments = made(run_folder)
+    page = outline(arguments["page"])
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "img", "link", "iframe", "object", "embed", "b"}
+    assert not re.search(r"url\(|@import", arguments["page"].read_text())
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") or name == "src" for name in attributes)
+    addresses = {link["href"] for link in page.all("a")}
+    assert "https://wetten.overheid.nl/" in addresses
+    assert all(address and address.startswith(("#", "../", "https://")) for address in addresses)
+    assert HOSTILE in page.text
+
+
+def test_text_from_data_is_no_markup_in_markdown(run_folder: Run) -> None:
+    arguments = made(run_folder, provider="# A | B\n\n<img src=x>[a](b)")
+    for name in ("model_card", "training_content_summary"):
+        text = arguments[name].read_text(encoding="utf-8")
+        assert "<script" not in text and "<img" not in text
+        assert "](javascript" not in text.replace("\\](", "")
+        assert "\\# A \\| B &lt;img src=x&gt;\\[a\\](b)" in text
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+
+
+def test_links_lead_to_files_of_the_run(run_folder: Run) -> None:
+    page = made(run_folder)["page"]
+    later = {"../ro-crate-metadata.json"}
+    links = {str(link["href"]) for link in outline(page).all("a") if str(link["href"]).startswith("../")} - later
+    assert len(links) > 15
+    assert all((page.parent / unquote(link)).exists() for link in links)
+
+
+def test_the_same_inputs_in_another_order_give_the_same_bytes(run_folder: Run) -> None:
+    first, second = run_folder.arguments("report"), run_folder.arguments("second")
+    run(run_folder.settings, **first)
+    lists = {key: value[::-1] for key, value in second.items() if isinstance(value, list)}
+    run(run_folder.settings, **{**second, **lists})
+    for name in ("page", "model_card", "training_content_summary"):
+        assert first[name].read_bytes() == second[name].read_bytes()
+
+
+def test_counts_tell_lost_attempts_and_checks(run_folder: Run) -> None:
+    counts = run(run_folder.settings, **run_folder.arguments())
+    assert counts["attempts_lost"] == 2 and counts["checks_failed"] == 0 and counts["checks"] > 20
+
+
+def test_energy_of_lost_attempts_is_in_the_sum_and_labelled(run_folder: Run) -> None:
+    text = outline(made(run_folder)["page"]).text
+    # 7 jobs of 9,000 J and 500 J estimated; 2 segments of 120,000 J and a killed one of 60,000 J measured
+    assert "all attempts 11 " in text and "300,000 J 63,500 J 0.101 kWh measured + estimated" in text
+    grams = 363_500 / 3.6e6 * 1.2 * 267.622
+    assert f"{grams:.1f} g" in text
+    assert " killed " in text and "InputError: <b>broken</b> line" in text
+
+
+def test_an_attempt_that_was_done_again_counts_as_lost(run_folder: Run) -> None:
+    path = "provenance/records/tokens.shard.main.0.json"
+    record = run_folder.read(path)
+    run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
+    assert run(run_folder.settings, **run_folder.arguments())["attempts_lost"] == 3
+    assert "finished, replaced by a later one" in (run_folder.root / "report/index.html").read_text()
+
+
+def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
+    statistics = run_folder.read("corpus/main/statistics.json")
+    statistics["sources"]["laws"]["stages"][0]["kept"] -= 1
+    run_folder.write("corpus/main/statistics.json", statistics)
+    record = run_folder.read("provenance/records/tokens.shard.main.0.json")
+    record["inputs"][0]["sha256"] = "0" * 64
+    run_folder.write("provenance/records/tokens.shard.main.0.json", record)
+    arguments = run_folder.arguments()
+    assert run(run_folder.settings, **arguments)["checks_failed"] == 3
+    text = outline(arguments["page"]).text
+    assert "✗ 3 of 29 conservation checks fail." in text and "3 of 4 inputs ✗ no" in text
+    assert "3 conservation checks of the run fail" in arguments["model_card"].read_text()
+
+
+def test_unmeasured_energy_is_not_shown_as_zero(run_folder: Run) -> None:
+    for path in sorted(run_folder.root.glob("provenance/*/*.json")):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "energy": {"joules": 0.0, "measured": False, "meters": []}}))
+    text = outline(made(run_folder)["page"]).text
+    assert "Electricity, all attempts not measured" in text and "Carbon dioxide equivalent not measured" in text
+
+
+def test_evaluation_tells_what_is_better_than_chance(run_folder: Run) -> None:
+    text = outline(made(run_folder)["page"]).text
+    assert "0.6200 ± 0.0300 0.5000 200 ✓ better than chance" in text
+    assert "0.5500 ± 0.0300 0.5000 200 not better than chance" in text
+    assert "1.3100 – 200 no chance level" in text
+
+
+def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = made(run_folder)["model_card"].read_text(encoding="utf-8")
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["language"] == ["en", "nl"] and "license" not in front
+    assert front["co2_eq_emissions"]["emissions"] == pytest.approx(32.43)
+
+
+def test_a_run_without_models_still_has_a_page(run_folder: Run) -> None:
+    arguments = run_folder.arguments() | {"metrics": [], "evaluation": [], "fertility": [], "indexes": []}
+    run(run_folder.settings, **arguments)
+    assert "No model was trained in this run." in outline(arguments["page"]).text
+
+
+def test_a_broken_file_is_named(run_folder: Run) -> None:
+    run_folder.write("tokens/main/index.json", "{")
+    with pytest.raises(InputError, match=r"index\.json"):
+        run(run_folder.settings, **run_folder.arguments())
