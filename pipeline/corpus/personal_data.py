@@ -103,8 +103,8 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
     """Replaces personal data by markers and counts it, per document in `personal_data` of the metadata.
 
     A BSN passes the eleven-test and has a word such as "burgerservicenummer" near it, an IBAN has the check digits and
-    the form of its country. An IP address is public and follows no word such as "version"; one of numbers below 100 alone
-    follows a word such as "server".
+    the form of its country. An IP address is public and follows no word such as "version"; four small numbers
+    follow a word such as "server".
     """
 
     type = "🔒 - PERSONAL DATA"

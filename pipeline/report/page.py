@@ -83,7 +83,7 @@ FILTERS: dict[str, Any] = {
     "command": _command,
     "duration": formats.duration,
     "energy": _energy,
-    "joules": lambda value: f"{value:,.0f} J",
+    "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": formats.kwh,
     "mass": formats.mass,
     "moment": _moment,

@@ -1,0 +1,75 @@
+"""The learning rate follows the step and nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.pretrain.schedule import learning_rate
+from pipeline.pretrain.settings import Training
+
+
+def training(**changes: object) -> Training:
+    usual = {"sequence_length": 8, "batch_size": 2, "micro_batch_size": 1, "steps": 100, "learning_rate": 1.0}
+    return Training.model_validate({**usual, **changes})
+
+
+def test_cosine_has_its_known_values() -> None:
+    chosen = training(warmup_steps=20, minimum_learning_rate_fraction=0.1)
+    values = [learning_rate(chosen, step) for step in (1, 10, 20, 60, 100)]
+    assert values == pytest.approx([0.05, 0.5, 1.0, 0.55, 0.1])
+
+
+def test_wsd_is_constant_and_then_falls_in_a_line() -> None:
+    chosen = training(warmup_steps=10, schedule="wsd", decay_fraction=0.2, minimum_learning_rate_fraction=0.0)
+    values = [learning_rate(chosen, step) for step in (5, 10, 45, 80, 90, 100)]
+    assert values == pytest.approx([0.5, 1.0, 1.0, 1.0, 0.5, 0.0])
+
+
+@given(
+    steps=st.integers(1, 300),
+    share=st.floats(0, 1),
+    schedule=st.sampled_from(["cosine", "wsd"]),
+    floor=st.floats(0, 1),
+    decay=st.floats(0.01, 1),
+)
+def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
+    steps: int, share: float, schedule: str, floor: float, decay: float
+) -> None:
+    warmup = int(share * steps)
+    fields = {"warmup_steps": warmup, "schedule": schedule, "decay_fraction": decay}
+    chosen = training(steps=steps, minimum_learning_rate_fraction=floor, **fields)
+    values = [learning_rate(chosen, step) for step in range(1, steps + 1)]
+    assert all(0 <= value <= 1 + 1e-12 for value in values)
+    assert values[:warmup] == sorted(values[:warmup])
+    after = values[warmup:]
+    assert all(earlier >= later - 1e-12 for earlier, later in zip(after, after[1:], strict=False))
+    if warmup < steps:
+        assert values[-1] == pytest.approx(floor, abs=1e-12)
+
+
+@given(steps=st.integers(1, 500), every=st.integers(1, 600))
+def test_milestones_rise_to_the_last_step(steps: int, every: int) -> None:
+    found = training(steps=steps, milestone_every=every).milestones()
+    assert found == sorted(set(found)) and found[-1] == steps
+    assert all(step % every == 0 for step in found[:-1]) and len(found) == -(-steps // every)
+
+
+def test_one_milestone_by_default() -> None:
+    assert training().milestones() == [100]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strategy": "zero2"}, "choose one of no_shard, shard_grad_op, full_shard"),
+        ({"backend": "deepspeed"}, "choose one of zero0"),
+        ({"micro_batch_size": 3}, "micro_batch_size 3"),
+        ({"warmup_steps": 101}, "warmup_steps 101"),
+        ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
+        ({"learning_rat": 1}, "learning_rat"),
+    ],
+)
+def test_contradictions_are_refused_by_name(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        training(**changes)
