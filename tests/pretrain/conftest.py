@@ -53,7 +53,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings() -> Callable[..., SegmentSettings]:
     """Return a function that makes a segment of a tiny model with changed training settings."""
 

@@ -1,5 +1,7 @@
 """The learning rate follows the step and nothing else."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
     assert all(0 <= value <= 1 + 1e-12 for value in values)
     assert values[:warmup] == sorted(values[:warmup])
     after = values[warmup:]
-    assert all(earlier >= later - 1e-12 for earlier, later in zip(after, after[1:], strict=False))
+    assert all(earlier >= later - 1e-12 for earlier, later in pairwise(after))
     if warmup < steps:
         assert values[-1] == pytest.approx(floor, abs=1e-12)
 
