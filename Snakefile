@@ -28,13 +28,6 @@ include: "rules/report.smk"
 include: "rules/provenance.smk"
 
 
-rule all:
-    default_target: True
-    input:
-        f"{RUN}/ro-crate-metadata.json",
-        f"{RUN}/report/index.html",
-
-
 rule sources:
     input:
         expand(
@@ -66,6 +59,7 @@ rule plan:
 rule pretrain:
     input:
         expand(f"{RUN}/models/{{model}}/final", model=run.models),
+        [milestone for model in run.models for milestone in dag.milestones(model)],
 
 
 rule evaluate:
@@ -84,3 +78,17 @@ rule report:
 rule provenance:
     input:
         f"{RUN}/ro-crate-metadata.json",
+
+
+rule all:
+    default_target: True
+    input:
+        rules.sources.input,
+        rules.corpus.input,
+        rules.tokenizer.input,
+        rules.tokens.input,
+        rules.plan.input,
+        rules.pretrain.input,
+        rules.evaluate.input,
+        rules.report.input,
+        rules.provenance.input,

@@ -80,7 +80,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
-        {**TRAINING, "plan_estimate": 1},
+        TRAINING,
     ),
     "a statement of the training loop": (
         lambda p: _append(p.path("pipeline/pretrain/worker.py"), "\nSEEN = True\n"),
