@@ -4,7 +4,6 @@ PYTHON ?= python3
 LOCK ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
-export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: demo test check lock clean

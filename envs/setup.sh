@@ -8,12 +8,10 @@ command -v "$python" >/dev/null || fail "$python is not here: install Python 3.1
     fail "$("$python" --version 2>&1) is too old: Polder needs Python 3.11 or newer; name another with PYTHON=…"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python has no venv module: install it (Debian: python3-venv)"
 command -v g++ >/dev/null || command -v c++ >/dev/null ||
-    fail "no C++ compiler is here: install one (Debian: g++), DeepSpeed compiles its extensions"
+    fail "no C++ compiler is here: install one (Debian: g++), torch.compile and DeepSpeed's CPU optimizers need it"
 free_kib=$(df -Pk . | awk 'NR == 2 {print $4}')
 [ "$free_kib" -ge 6000000 ] || [ -d "$venv" ] ||
     fail "the disk has $((free_kib / 1000000)) GB free, the environment and the demo need 6 GB: free some, or work elsewhere"
 echo "Setting up $venv from $lock: some minutes the first time"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$lock"
-echo "Compiling DeepSpeed's extensions"
-"$venv/bin/python" envs/compile_extensions.py || fail "DeepSpeed's extensions do not compile: see the lines above"

@@ -80,9 +80,34 @@ class Dag:
         before = [step for step in milestones if step < int(wildcards.step)]
         return [self.milestone(wildcards.model, before[-1])] if before else []
 
+    def scratch(self, wildcards: Any) -> str:
+        """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
+        code = versions.code_version("pipeline.pretrain.segment")
+        return f"{self.run}/scratch/{wildcards.model}/{wildcards.step}/{code}"
+
     def milestones(self, model: str) -> list[str]:
         """Return all milestones of a model, the last one last."""
         return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
+
+    def unit_hash(self, source: str, unit: str) -> str | None:
+        """Return the hash of the content of a unit's files, as the source's manifest has it; None before it exists."""
+        manifest = Path(self.run) / "sources" / source / "manifest.json"
+        if not manifest.is_file():
+            return None
+        found = json.loads(manifest.read_text(encoding="utf-8"))["units"].get(unit)
+        return found and str(found["sha256"])
+
+    def tokens_hash(self, model: str) -> str | None:
+        """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
+        tokens = self.config.models[model].tokens
+        tokenizer = self.config.tokens[tokens].tokenizer
+        paths = [
+            Path(self.run) / "tokens" / tokens / "index.json",
+            Path(self.run) / "tokenizer" / tokenizer / "tokenizer_config.json",
+        ]
+        if not all(path.is_file() for path in paths):
+            return None
+        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()[:16]
 
     def evaluated(self) -> list[tuple[str, int]]:
         """Return (model, step) of every milestone that is evaluated."""
@@ -131,11 +156,3 @@ class Dag:
                 if planned != (written, record["code_version"], record["environment_version"]):
                     stale.append(path)
         return stale
-
-
-def content_hash(*paths: str | Path) -> str:
-    """Return one hash of the contents of small files: what decides whether an expensive stage runs again."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
-    return digest.hexdigest()[:16]

@@ -15,7 +15,7 @@ rule pretrain_segment:
     params:
         contract=contract("pretrain.segment"),
         tokens=tokens_hash,
-        scratch=f"{RUN}/scratch/{{model}}/{{step}}",
+        scratch=dag.scratch,
     message:
         "Train the model {wildcards.model} up to step {wildcards.step}"
     shell:

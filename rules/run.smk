@@ -1,13 +1,12 @@
 """The configuration, validated before anything starts, and the names that all rules share."""
 
-import json
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from pipeline.config import load
-from pipeline.dag import Dag, content_hash
+from pipeline.dag import Dag
 from pipeline.errors import InputError
 
 try:
@@ -31,15 +30,14 @@ if workflow.is_main_process:
             stale.unlink()
 
 
-# What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again.
+# What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
+# functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
 def source_manifest(wildcards):
     return checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
 
 
-def unit_hash(wildcards, input):
-    return json.loads(Path(input.manifest).read_text())["units"][wildcards.unit][
-        "sha256"
-    ]
+def unit_hash(wildcards):
+    return dag.unit_hash(wildcards.source, wildcards.unit)
 
 
 def tokens_index(wildcards):
@@ -48,8 +46,8 @@ def tokens_index(wildcards):
     ).output.index
 
 
-def tokens_hash(wildcards, input):
-    return content_hash(input.index, input.configuration)
+def tokens_hash(wildcards):
+    return dag.tokens_hash(wildcards.model)
 
 
 def tokenizer_documents(wildcards):

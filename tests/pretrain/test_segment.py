@@ -229,6 +229,7 @@ def test_a_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, 
     assert losses(tmp_path / "second") == pytest.approx(losses(alone)[6:], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     tied = {"tie_embeddings": True}
     train(settings(architecture=tied), tokens, tmp_path / "whole")
