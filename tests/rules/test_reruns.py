@@ -35,7 +35,7 @@ def _append(path: Path, line: str) -> None:
 def _new_letter(project: Project) -> None:
     text = (
         "Beste buren, vanochtend liep ik over de oude dijk en zag ik dat het water weer hoger staat dan vorige week. "
-        "De molenaar vertelde mij dat hij morgen de pomp laat nakijken, omdat de motor al dagen een vreemd geluid maakt. "
+        "De molenaar vertelde mij dat hij morgen de pomp laat nakijken, omdat de motor vreemd klinkt. "
         "Wie een uurtje tijd heeft, kan hem helpen met het schoonmaken van het rooster, want daar hangt veel riet in. "
         "Mijn dochter brengt koffie en een appeltaart mee, zodat niemand met een lege maag naar huis hoeft te gaan. "
         "Laat even weten of je komt, dan zorg ik dat er voor iedereen een paar laarzen en handschoenen klaarligt."

@@ -1,0 +1,106 @@
+"""The contract of a stage, on a real step: refusal, temporary names, attempt and record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline import stage, versions
+from pipeline.errors import InputError
+
+STEP = ("sources", "fingerprint")
+
+
+def options(run: Path, raw: Path, **changes: str) -> list[str]:
+    module = "pipeline.sources.fingerprint"
+    settings = json.dumps({"source": "laws", "unit": 0, "names": [raw.name]})
+    values = {
+        "settings": settings,
+        "code": versions.code_version(module),
+        "environment": versions.environment_version(module, "cpu"),
+        "record": str(run / "provenance/records/sources.fingerprint.laws.0.json"),
+        **changes,
+    }
+    named = [word for name, value in values.items() for word in (f"--{name}", value)]
+    files = ["--input", "files", str(raw), "--output", "fingerprint", str(run / "sources/laws/fingerprints/0.json")]
+    return [*STEP, *named, "--instance", "source=laws", "unit=0", *files]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    path = tmp_path / "laws.jsonl"
+    path.write_text('{"text": "Artikel 1"}\n')
+    return path
+
+
+def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:
+    run = tmp_path / "results/test"
+    assert stage.main(options(run, raw)) == 0
+    record = json.loads((run / "provenance/records/sources.fingerprint.laws.0.json").read_text())
+    output = run / "sources/laws/fingerprints/0.json"
+    assert record["outputs"] == [
+        {
+            "name": "fingerprint",
+            "path": "sources/laws/fingerprints/0.json",
+            "sha256": hashlib.sha256(output.read_bytes()).hexdigest(),
+            "bytes": output.stat().st_size,
+        }
+    ]
+    assert record["inputs"][0]["sha256"] == hashlib.sha256(raw.read_bytes()).hexdigest()
+    assert record["inputs"][0]["path"] == "data:laws.jsonl"
+    assert record["instance"] == {"source": "laws", "unit": "0"}
+    attempt = json.loads((run / "provenance/attempts" / record["attempt"]).read_text())
+    assert attempt["status"] == "finished" and attempt["ended"]
+    assert record["energy"]["joules"] > 0
+    assert not list(run.rglob(".partial*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"code": "0" * 16}, ["the code of sources.fingerprint changed"]),
+        ({"environment": "cpu-" + "0" * 16}, ["the environment of sources.fingerprint changed"]),
+        ({"settings": '{"source": "laws", "unit": 0, "names": [], "sead": 1}'}, ["sead"]),
+        ({"settings": '{"source": "laws", "unit": "first", "names": []}'}, ["unit"]),
+    ],
+)
+def test_a_stage_refuses_in_one_sentence_and_writes_no_output(
+    tmp_path: Path, raw: Path, changes: dict[str, str], words: list[str]
+) -> None:
+    run = tmp_path / "results/test"
+    with pytest.raises(InputError) as caught:
+        stage.main(options(run, raw, **changes))
+    assert all(word in str(caught.value) for word in words)
+    assert "\n" not in str(caught.value)
+    assert [path for path in run.rglob("*") if path.is_file()] == list((run / "provenance/attempts").glob("*.json"))
+    (attempt,) = (run / "provenance/attempts").glob("*.json")
+    assert json.loads(attempt.read_text())["status"] == "refused"
+
+
+def test_a_missing_input_is_named(tmp_path: Path, raw: Path) -> None:
+    arguments = options(tmp_path / "results/test", raw)
+    raw.unlink()
+    with pytest.raises(InputError, match=r"laws\.jsonl does not exist"):
+        stage.main(arguments)
+
+
+def test_an_unknown_step_is_named() -> None:
+    arguments = ["sources", "nothing", "--settings", "{}", "--code", "0", "--environment", "cpu-0", "--record", "r"]
+    with pytest.raises(InputError, match=r"no step sources\.nothing"):
+        stage.main(arguments)
+
+
+def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: stage.Stage) -> list[dict[str, object]]:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(stage.Stage, "described_outputs", full)
+    folder = tmp_path / "results/test"
+    with pytest.raises(OSError, match="disk full"):
+        stage.main(options(folder, raw))
+    (attempt,) = (folder / "provenance/attempts").glob("*.json")
+    assert [path for path in folder.rglob("*") if path.is_file()] == [attempt]
+    assert json.loads(attempt.read_text())["error"] == "OSError: disk full"
