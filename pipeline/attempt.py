@@ -44,9 +44,15 @@ def anonymous(text: str) -> str:
     return text if user == "root" else text.replace(f"/{user}/", "/USER/")
 
 
+def _relative(argument: str) -> str:
+    """Return an absolute path outside of the project as its name alone: where the raw text lay is nobody's business."""
+    path = Path(argument)
+    return f"…/{path.name}" if path.is_absolute() and not path.is_relative_to(Path.cwd()) else anonymous(argument)
+
+
 def command_line() -> list[str]:
     """Return the command line of this process as a person would type it."""
-    return ["python", "-m", "pipeline", *(anonymous(argument) for argument in sys.argv[1:])]
+    return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
 def _git(*arguments: str) -> str | None:
