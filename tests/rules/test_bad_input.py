@@ -46,7 +46,7 @@ def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
     assert project.returncode != 0
     assert "error: sequence_length 900000" in printed
     assert "Traceback" not in printed
-    assert not (project.results / "models/base/milestones/8").exists()
+    assert not (project.results / "models/base/milestones/4").exists()
 
 
 @pytest.mark.slow

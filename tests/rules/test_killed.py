@@ -83,4 +83,6 @@ def test_killed_in_every_stage_a_run_comes_to_the_same_bytes(finished: Project, 
     page = (project.results / "report" / "index.html").read_text()
     unfinished = [stage for stage, status in statuses.items() if status == "running"]
     assert len(unfinished) >= len(STAGES) - 3  # the others had written their end when the signal came
-    assert all(killed[stage].removesuffix(".json").rsplit(".", 2)[0] in page or stage in page for stage in unfinished)
+    # What writes the report, and what comes after it, cannot stand in it.
+    shown = [stage for stage in unfinished if stage not in ("report.page", "provenance.crate")]
+    assert all(killed[stage].removesuffix(".json") in page for stage in shown)
