@@ -92,3 +92,4 @@ rule all:
         rules.evaluate.input,
         rules.report.input,
         rules.provenance.input,
+        all_records,
