@@ -132,6 +132,11 @@ class Config(Settings):
         """Return the evaluation's suites with their folders resolved."""
         return self.evaluation.resolved(self.data)
 
+    def written(self) -> dict[str, Any]:
+        """Return what was written to describe this run: `load` makes the same run of it, defaults included."""
+        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform"})
+        return {**keys, "platform": self.platform.name}
+
     def step_settings(self, stage: str, instance: Mapping[str, str]) -> BaseModel:
         """Return the settings of one job: exactly the keys that its step reads."""
         return _STEPS[stage](self, instance)
@@ -236,7 +241,7 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
     return PageSettings(
         run=config.run.name,
         seed=config.run.seed,
-        configuration=json.dumps(config.model_dump(mode="json", exclude={"data"}), sort_keys=True, indent=1),
+        configuration=json.dumps(config.written(), sort_keys=True, indent=1),
         platform=config.platform.name,
         provider=config.run.provider,
         contact=config.run.contact,

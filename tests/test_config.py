@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,9 @@ def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
     raw["sources"][0]["path"] = "config/corpus/nl_brieven/*e*.txt"
     fewer = {name: unit for unit, files in load(raw).units("nl_brieven").items() for name in files}
     assert fewer and all(units[name] == unit for name, unit in fewer.items())
+
+
+@pytest.mark.parametrize("name", ["config", "micro"])
+def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
+    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert load(json.loads(json.dumps(config.written()))) == config

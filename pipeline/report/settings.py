@@ -12,7 +12,7 @@ class PageSettings(Settings):
 
     run: str
     seed: int
-    configuration: str = Field(description="the resolved configuration as JSON text, shown as it is")
+    configuration: str = Field(description="the configuration as it was written, as JSON text, shown as it is")
     platform: str
     pue: float | None = Field(default=None, ge=1, description="power usage effectiveness: facility energy / IT energy")
     pue_source: str | None = None
