@@ -34,32 +34,38 @@ rule sources:
             f"{RUN}/sources/{{source}}/manifest.json",
             source=[source.name for source in run.sources],
         ),
+        records_until("sources"),
 
 
 rule corpus:
     input:
         expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
+        records_until("corpus"),
 
 
 rule tokenizer:
     input:
         expand(f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer),
+        records_until("tokenizer"),
 
 
 rule tokens:
     input:
         expand(f"{RUN}/tokens/{{tokens}}/index.json", tokens=run.tokens),
+        records_until("tokens"),
 
 
 rule plan:
     input:
         f"{RUN}/plan/plan.json",
+        record("plan.estimate"),
 
 
 rule pretrain:
     input:
         expand(f"{RUN}/models/{{model}}/final", model=run.models),
         [milestone for model in run.models for milestone in dag.milestones(model)],
+        records_until("pretrain"),
 
 
 rule evaluate:
@@ -68,16 +74,20 @@ rule evaluate:
             f"{RUN}/evaluation/{model}/{step}/results.json"
             for model, step in dag.evaluated()
         ],
+        records_until("evaluate"),
 
 
 rule report:
     input:
         f"{RUN}/report/index.html",
+        record("report.page"),
+        all_records,
 
 
 rule provenance:
     input:
         f"{RUN}/ro-crate-metadata.json",
+        rules.report.input,
 
 
 rule all:
@@ -92,4 +102,3 @@ rule all:
         rules.evaluate.input,
         rules.report.input,
         rules.provenance.input,
-        all_records,

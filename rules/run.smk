@@ -18,6 +18,7 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 RUN = dag.run
+CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, log_file = dag.contract, dag.record, dag.log
 
 # The truth lies in the records, not in .snakemake: what Snakemake forgot and no longer fits is made again.
@@ -28,6 +29,12 @@ if workflow.is_main_process:
         )
         if not workflow.dryrun:
             stale.unlink()
+
+
+# A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
+def records_until(chapter):
+    chapters = CHAPTERS[: CHAPTERS.index(chapter) + 1]
+    return [name for name in all_records if Path(name).name.split(".")[0] in chapters]
 
 
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are

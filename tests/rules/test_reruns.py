@@ -173,6 +173,14 @@ def test_a_stale_stage_runs_again_although_snakemake_forgot_it(project: Project)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["corpus", "report"])
+def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: str) -> None:
+    shutil.rmtree(project.path(".snakemake"))
+    _append(project.path("pipeline/corpus/statistics.py"), "\nSEEN = True\n")
+    assert project.ran(target)["corpus_statistics"] == 1
+
+
+@pytest.mark.slow
 def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
     record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
     _append(project.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n")

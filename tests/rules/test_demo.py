@@ -1,0 +1,63 @@
+"""The demo, as `make demo` runs it: every filter is seen at work, and the report tells all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.provenance.verify import verify
+from tests.conftest import Project, new_project
+
+# What config/corpus/README.md says was planted, by the reason that must remove it.
+REASONS = {
+    "broken_json",
+    "invalid_utf8",
+    "missing_text",
+    "not_an_object",
+    "language",
+    "duplicate_lines",
+    "top_3_gram",
+    "top_4_gram",
+    "bullet_lines",
+    "ellipsis_lines",
+    "hash_signs",
+    "exact_duplicate",
+    "near_duplicate",
+}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = new_project(tmp_path_factory.mktemp("demo") / "polder")
+    project.run(configuration="config/config.yaml")
+    return project
+
+
+@pytest.mark.slow
+def test_the_demo_shows_every_filter_at_work(demo: Project) -> None:
+    results = demo.folder / "results" / "demo"
+    statistics = json.loads((results / "corpus" / "main" / "statistics.json").read_text())
+    totals = statistics["totals"]
+    page = (results / "report" / "index.html").read_text()
+    removed = [(reason, count) for stage in totals["stages"] for reason, count in stage["removed"].items()]
+    assert {reason for reason, _ in removed} == REASONS
+    assert all(reason in page for reason in REASONS)
+    assert totals["documents_in"] == totals["documents_out"] + sum(count for _, count in removed)
+    assert set(statistics["personal_data"]) == {"bsn", "email", "iban", "ip"}
+    assert all(count > 0 for count in statistics["personal_data"].values())
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_two_models_a_report_and_a_crate_that_verify(demo: Project) -> None:
+    results = demo.folder / "results" / "demo"
+    assert verify(results, None) == []
+    page = (results / "report" / "index.html").read_text()
+    for model in ("base", "base_zero2"):
+        lines = [json.loads(line) for line in (results / "models" / model / "metrics.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        assert losses[-1] < losses[0] - 1
+        assert model in page
+    assert Path(results / "report" / "training-content-summary.md").is_file()
+    assert "Nothing to be done" in demo.run(configuration="config/config.yaml")
