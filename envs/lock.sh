@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")"
 resolved=$({ cat requirements.in; echo torch==2.13.0; } |
-    uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header --no-strip-extras -)
+    uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header -)
 cuda_only='^(triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)=='
 { echo '# CUDA: made from requirements.in by lock.sh'; echo "$resolved"; } >cuda.lock
 { echo '# CPU: made from requirements.in by lock.sh'; echo "$resolved" | grep -vE "$cuda_only" ; } >cpu.lock
