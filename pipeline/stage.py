@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from pipeline import versions
 from pipeline.attempt import Attempt, command_line, execution_context
 from pipeline.errors import InputError
+from pipeline.ranges import expand
 
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, the record of its producer is believed
 
@@ -43,6 +44,11 @@ def files_below(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
 
 
+def _paths(given: list[str]) -> list[Path]:
+    """Return the paths that were given, of which one may be short for many."""
+    return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
+
+
 class Stage:
     """One call of one step, from its command line to its record."""
 
@@ -53,7 +59,7 @@ class Stage:
         self.record_path = Path(arguments.record)
         self.run_directory = self.record_path.absolute().parents[2]
         self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
-        self.inputs = {name: [Path(p) for p in paths] for name, *paths in arguments.input}
+        self.inputs = {name: _paths(given) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
 
     def refuse_other_versions(self) -> None:

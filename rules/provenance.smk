@@ -9,8 +9,9 @@ rule provenance_crate:
         log_file("provenance.crate"),
     params:
         contract=contract("provenance.crate"),
+        records=short("records"),
     message:
         "Describe the run as an RO-Crate"
     shell:
-        "python -m pipeline provenance crate {params.contract:q} --input files {input.records} {input.page}"
+        "python -m pipeline provenance crate {params.contract:q} --input files {params.records:q} {input.page}"
         " --output crate {output.crate} --record {output.record} 2> {log}"

@@ -25,10 +25,11 @@ rule report_page:
         log_file("report.page"),
     params:
         contract=contract("report.page"),
+        records=short("records"),
     message:
         "Write the report"
     shell:
-        "python -m pipeline report page {params.contract:q} --input records {input.records}"
+        "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"
         " --input manifests {input.manifests} --output page {output.page} --output model_card {output.model_card}"

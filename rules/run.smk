@@ -8,6 +8,7 @@ from snakemake.logging import logger
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
+from pipeline.ranges import shorten
 
 try:
     run = load(config)
@@ -59,6 +60,11 @@ def tokens_hash(wildcards):
 
 def tokenizer_documents(wildcards):
     return dag.corpus_files("final/", run.tokenizer[wildcards.tokenizer].corpus)
+
+
+def short(name):
+    """Return the function that names a job's many inputs in few words."""
+    return lambda wildcards, input: shorten(input.get(name))
 
 
 def model_tokenizer(name):

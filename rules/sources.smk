@@ -28,8 +28,9 @@ checkpoint sources_manifest:
         log_file("sources.manifest", "source"),
     params:
         contract=contract("sources.manifest"),
+        fingerprints=short("fingerprints"),
     message:
         "Write the manifest of {wildcards.source}"
     shell:
-        "python -m pipeline sources manifest {params.contract:q} --input fingerprints {input.fingerprints}"
+        "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
         " --output manifest {output.manifest} --record {output.record} 2> {log}"

@@ -9,10 +9,11 @@ rule tokenizer_train:
         log_file("tokenizer.train", "tokenizer"),
     params:
         contract=contract("tokenizer.train"),
+        documents=short("documents"),
     message:
         "Train the tokenizer {wildcards.tokenizer}"
     shell:
-        "python -m pipeline tokenizer train {params.contract:q} --input documents {input.documents}"
+        "python -m pipeline tokenizer train {params.contract:q} --input documents {params.documents:q}"
         " --output tokenizer {output.tokenizer} --output configuration {output.configuration}"
         " --record {output.record} 2> {log}"
 
@@ -28,8 +29,9 @@ rule tokenizer_fertility:
         log_file("tokenizer.fertility", "tokenizer"),
     params:
         contract=contract("tokenizer.fertility"),
+        documents=short("documents"),
     message:
         "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text"
     shell:
         "python -m pipeline tokenizer fertility {params.contract:q} --input tokenizer {input.tokenizer}"
-        " --input documents {input.documents} --output fertility {output.fertility} --record {output.record} 2> {log}"
+        " --input documents {params.documents:q} --output fertility {output.fertility} --record {output.record} 2> {log}"

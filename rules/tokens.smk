@@ -10,11 +10,12 @@ rule tokens_shard:
         log_file("tokens.shard", "tokens", "shard"),
     params:
         contract=contract("tokens.shard"),
+        documents=short("documents"),
     message:
         "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}"
     shell:
         "python -m pipeline tokens shard {params.contract:q} --input tokenizer {input.tokenizer}"
-        " --input documents {input.documents} --output train {output.train} --output validation {output.validation}"
+        " --input documents {params.documents:q} --output train {output.train} --output validation {output.validation}"
         " --record {output.record} 2> {log}"
 
 
@@ -35,8 +36,10 @@ checkpoint tokens_index:
         log_file("tokens.index", "tokens"),
     params:
         contract=contract("tokens.index"),
+        train=short("train"),
+        validation=short("validation"),
     message:
         "Index the token set {wildcards.tokens}"
     shell:
-        "python -m pipeline tokens index {params.contract:q} --input train {input.train}"
-        " --input validation {input.validation} --output index {output.index} --record {output.record} 2> {log}"
+        "python -m pipeline tokens index {params.contract:q} --input train {params.train:q}"
+        " --input validation {params.validation:q} --output index {output.index} --record {output.record} 2> {log}"
