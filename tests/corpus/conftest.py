@@ -131,12 +131,12 @@ class Chain:
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
-            settings = SignaturesSettings(deduplication=self.corpus.deduplication)
+            keys = set(SignaturesSettings.model_fields)
+            settings = SignaturesSettings(**self.corpus.deduplication.model_dump(include=keys))
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
         counts = deduplicate.run(
             DeduplicateSettings(deduplication=self.corpus.deduplication),
-            documents=filtered,
             signatures=signed,
             duplicates=duplicates,
         )
