@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.corpus.signed import Keys, Numbers, SignedUnit
 
-RECORD_BYTES = 64  # keys of 16 bytes and a number, both twice, their order, and the sorted first key
+RECORD_BYTES = 100  # keys of 16 bytes and a number, their order, and where all keys are equal the pairs and their roots
 
 
 class Groups:

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
-from datatrove.utils.text import NUMBERS_PATTERN, PUNCTUATION
+from datatrove.utils.text import NUMBERS_PATTERN, PUNCTUATION, PUNCTUATION_TRANS
 from datatrove.utils.word_tokenizers import WordTokenizer
 
 from pipeline.corpus.settings import Signatures
 from pipeline.corpus.words import word_tokenize
 
 SHINGLES_AT_ONCE = 256  # of 112 hashes: what stays in a core's cache
-_MERSENNE_BITS = np.uint64(61)
+_LARGEST = np.iinfo(np.uint64).max
 _MERSENNE_PRIME = np.uint64((1 << 61) - 1)
 _SPACE = re.compile(rf"[\s{re.escape(PUNCTUATION)}]+")
 _BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]+")  # no mark that combines is below
@@ -35,9 +35,10 @@ def configuration(settings: Signatures) -> MinhashConfig:
 
 def simplify(text: str) -> str:
     """Return what datatrove's `simplify_text` returns: lower case, numbers 0, no punctuation, no diacritics."""
-    simple = _SPACE.sub(" ", NUMBERS_PATTERN.sub("0", text.lower())).strip()
+    simple = NUMBERS_PATTERN.sub("0", text.lower())
     if simple.isascii():
-        return simple
+        return " ".join(simple.translate(PUNCTUATION_TRANS).split())
+    simple = _SPACE.sub(" ", simple).strip()
     return _BEYOND_LATIN.sub(_without_marks, unicodedata.normalize("NFD", simple)).strip()
 
 
@@ -69,8 +70,8 @@ class MinhashSignature(MinhashDedupSignature):  # type: ignore[misc]
     def __init__(self, output_folder: Path, settings: Signatures) -> None:
         super().__init__(str(output_folder), configuration(settings))
         self.word_tokenizer = PlainWords()
-        self._factors_H1, self._terms_H1 = (np.ascontiguousarray(row.T) for row in self.parameters)
-        self._work_2HS = np.empty((2, self.num_hashes, SHINGLES_AT_ONCE), dtype=np.uint64)
+        self._eightfold_2H1 = np.array(self.parameters).transpose(0, 2, 1) * np.uint64(8)
+        self._lower_HS = np.empty((self.num_hashes, SHINGLES_AT_ONCE), dtype=np.uint64)
 
     def get_shingles(self, text: str) -> npt.NDArray[np.uint64]:
         """Return xxhash64 of each n-gram of the simplified text, shape (N, 1)."""
@@ -81,21 +82,21 @@ class MinhashSignature(MinhashDedupSignature):  # type: ignore[misc]
     def smallest(self, shingles: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """Return, for shingles of shape (N, 1) with N > 0, the smallest value of each hash, shape (H,).
 
-        A hash is (a · shingle + b mod 2^64) mod p with p = 2^61 - 1. The remainder is the sum of the upper 3 bits and
-        the lower 61, less p where that is not below p: as unsigned numbers, the smaller of the sum and the sum - p.
+        A hash is x mod p with x = a · shingle + b mod 2^64 and p = 2^61 - 1, which is the sum of the upper 3 bits of x
+        and the lower 61. So it is smallest where the lower bits are, and these, times 8, are 8a · shingle + 8b mod
+        2^64.
+        That another shingle's lower bits are less than 8 away, so that the upper ones might decide, happens in one of
+        10^13 documents of 300 words.
         """
-        smallest = np.full(self.num_hashes, np.iinfo(np.uint64).max)
+        smallest = np.full(self.num_hashes, _LARGEST)
         for start in range(0, len(shingles), SHINGLES_AT_ONCE):
-            part = shingles[start : start + SHINGLES_AT_ONCE].T
-            value, other = self._work_2HS[:, :, : part.shape[1]]
-            np.multiply(part, self._factors_H1, out=value)
-            np.add(value, self._terms_H1, out=value)
-            np.right_shift(value, _MERSENNE_BITS, out=other)
-            np.bitwise_and(value, _MERSENNE_PRIME, out=value)
-            np.add(value, other, out=value)
-            np.subtract(value, _MERSENNE_PRIME, out=other)
-            np.minimum(value, other, out=value)
-            np.minimum(smallest, value.min(axis=1), out=smallest)
+            part = shingles[start : start + SHINGLES_AT_ONCE, 0]
+            lower = self._lower_HS[:, : len(part)]
+            np.multiply(part, self._eightfold_2H1[0], out=lower)
+            np.add(lower, self._eightfold_2H1[1], out=lower)
+            factors, terms = self.parameters
+            hashes = (part[lower.argmin(axis=1)] * factors[0] + terms[0]) % _MERSENNE_PRIME
+            np.minimum(smallest, hashes, out=smallest)
         return smallest
 
     def get_signature(self, shingles: npt.NDArray[np.uint64]) -> list[list[int]]:

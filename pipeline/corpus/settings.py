@@ -115,7 +115,7 @@ class Signatures(Settings):
 
 
 class Deduplication(Signatures):
-    """How copies are found, and which is kept: that of the first preferred source, then the longest, then the first id."""
+    """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
 
     exact: bool = True
     prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")

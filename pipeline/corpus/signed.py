@@ -1,9 +1,9 @@
 """What the deduplication compares: one Parquet file for each unit, one row for each document, in their order.
 
 `characters` is the length of a document in which case and repeated white space make no difference, `content_0` and
-`content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share when
-all hashes of that MinHash bucket agree, and 0 where a document is too short for a signature; `paragraphs` has one number
-for each paragraph, 0 where it is too short to be removed.
+`content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share
+when all hashes of that MinHash bucket agree, and 0 where a document is too short for a signature; `paragraphs` has one
+number for each paragraph, 0 where it is too short to be removed.
 """
 
 from __future__ import annotations
