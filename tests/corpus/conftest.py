@@ -150,6 +150,11 @@ class Chain:
             )
         return counts
 
+    def refilter(self, source: str) -> None:
+        """Take the final documents of a source for those that were filtered."""
+        final = pq.read_table(self.folder / f"{source}.final").drop_columns(["cluster", "cluster_size"])
+        pq.write_table(final, self.folder / f"{source}.filtered")
+
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""
         described = [{"name": source, "license": "CC0-1.0", "language": "nl"} for source in sources]
