@@ -1,7 +1,7 @@
 """How fast documents are signed, and how fast and in how much memory their copies are found.
 
-    python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000]
-    python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
+    PYTHONPATH=. python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000]
+    PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
 
 The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
 and finds the copies with the step of the pipeline. The second signs pieces of 2,000 bytes of real text: with the step,

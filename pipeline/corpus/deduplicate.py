@@ -36,6 +36,7 @@ DUPLICATE_SCHEMA = pa.schema(
 )
 DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
 MEMBER_BYTES = 130  # what is known of a document that has copies, besides its id
+KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
 
 
 def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
@@ -75,15 +76,16 @@ class Clusters:
 
 
 def _afford(settings: Deduplication, documents: int, needed_bytes: int) -> int:
-    """Return the bytes of memory that are left.
+    """Return the bytes of memory that are left to compare keys.
 
     Raises:
         InputError: the documents need more than the configuration allows.
     """
-    if needed_bytes >= settings.memory_bytes:
+    least_bytes = needed_bytes + documents * KEY_BYTES
+    if least_bytes > settings.memory_bytes:
         raise InputError(
-            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need more than "
-            f"{needed_bytes}: raise it to {2 * needed_bytes}"
+            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need {least_bytes}: "
+            f"raise it to {2 * least_bytes}"
         )
     return settings.memory_bytes - needed_bytes
 
@@ -134,7 +136,8 @@ def run(settings: DeduplicateSettings, *, signatures: list[Path], duplicates: Pa
     _, sizes = np.unique_counts(roots)
     id_bytes = sum(unit.id_bytes for unit in units)
     members = int(sizes[sizes > 1].sum())
-    _afford(section, total, total * DOCUMENT_BYTES + members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1))
+    member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
+    left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
     clusters = Clusters(units, roots)
     del roots
     repeated = repeated_paragraphs(units, clusters.numbers_M[clusters.removed_M], left_bytes)

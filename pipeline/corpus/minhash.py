@@ -84,9 +84,8 @@ class MinhashSignature(MinhashDedupSignature):  # type: ignore[misc]
 
         A hash is x mod p with x = a · shingle + b mod 2^64 and p = 2^61 - 1, which is the sum of the upper 3 bits of x
         and the lower 61. So it is smallest where the lower bits are, and these, times 8, are 8a · shingle + 8b mod
-        2^64.
-        That another shingle's lower bits are less than 8 away, so that the upper ones might decide, happens in one of
-        10^13 documents of 300 words.
+        2^64. That another shingle's lower bits are less than 8 away, so that the upper ones might decide, happens in
+        one of 10^13 documents of 300 words.
         """
         smallest = np.full(self.num_hashes, _LARGEST)
         for start in range(0, len(shingles), SHINGLES_AT_ONCE):

@@ -153,7 +153,8 @@ class Chain:
     def refilter(self, source: str) -> None:
         """Take the final documents of a source for those that were filtered."""
         final = pq.read_table(self.folder / f"{source}.final").drop_columns(["cluster", "cluster_size"])
-        pq.write_table(final, self.folder / f"{source}.filtered")
+        stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
+        pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""

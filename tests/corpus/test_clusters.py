@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus import deduplicate, signatures
+from pipeline.corpus import deduplicate, groups, signatures
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentCollector, id_hash, read_documents
 from pipeline.corpus.settings import (
     DeduplicateSettings,
@@ -97,7 +97,7 @@ def test_every_division_order_and_memory_gives_the_clusters(
     for number, row in enumerate(documents):
         row["id"] = f"{row['source']}/{number * 7 % 25}"
     results = []
-    for units_of_a_source, memory_bytes in ((1, 10**9), (divided, 10**9), (divided, 9000)):
+    for units_of_a_source, record_bytes in ((1, 100), (divided, 100), (divided, 10**9)):
         units: dict[tuple[str, int], list[dict[str, Any]]] = {(source, 0): [] for source in "abc"}
         random.shuffle(documents)
         for row in documents:
@@ -105,9 +105,9 @@ def test_every_division_order_and_memory_gives_the_clusters(
             units.setdefault(unit, []).append({key: value for key, value in row.items() if key != "source"})
         shuffled = list(units.items())
         random.shuffle(shuffled)
-        with TemporaryDirectory() as folder:
-            section = FEW.model_copy(update={"memory_bytes": memory_bytes})
-            results.append(found(Path(folder), dict(shuffled), section))
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(groups, "RECORD_BYTES", record_bytes)
+            results.append(found(Path(folder), dict(shuffled), FEW))
     assert results == [expected(documents, FEW.prefer)] * 3
 
 
@@ -190,7 +190,7 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
         step = DeduplicateSettings(deduplication=section)
         deduplicate.run(step, signatures=[tmp_path / name for name in names], duplicates=tmp_path / "duplicates")
 
-    with pytest.raises(InputError, match=r"memory_bytes is 20, and 1 documents need more than 32: raise it to 64"):
+    with pytest.raises(InputError, match=r"memory_bytes is 20, and 1 documents need 48: raise it to 96"):
         run(section.model_copy(update={"memory_bytes": 20}), "one")
     with pytest.raises(InputError, match=r"one has signatures of another kind: rerun corpus\.signatures"):
         run(Deduplication(), "one")
