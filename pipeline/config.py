@@ -97,6 +97,9 @@ class Config(Settings):
             for source in corpus.exclude_sources:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+            for source in corpus.deduplication.prefer:
+                if source not in names:
+                    raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
         return self
 
     @property
@@ -253,7 +256,9 @@ _STEPS: dict[str, StepSettings] = {
     "sources.fingerprint": _fingerprint,
     "sources.manifest": _manifest,
     "corpus.filter": _filter,
-    "corpus.signatures": lambda c, i: SignaturesSettings(deduplication=c.corpus[i["corpus"]].deduplication),
+    "corpus.signatures": lambda c, i: SignaturesSettings(
+        **_shared(SignaturesSettings, c.corpus[i["corpus"]].deduplication)
+    ),
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
     "corpus.finalise": lambda c, i: FinaliseSettings(),
     "corpus.statistics": _statistics,

@@ -65,10 +65,10 @@ class Dag:
         """Return (source, unit) of the sources, in the order in which every stage reads them."""
         return [(source, unit) for source in sources for unit in self.config.units(source)]
 
-    def corpus_files(self, kind: str, corpus: str, suffix: str = ".parquet") -> list[str]:
+    def corpus_files(self, kind: str, corpus: str) -> list[str]:
         """Return the files (`filtered`, `final`, `signatures`, …) of all units of a corpus."""
         pairs = self.units(self.config.corpus_sources(corpus))
-        return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}{suffix}" for source, unit in pairs]
+        return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in pairs]
 
     def milestone(self, model: str, step: int | str) -> str:
         """Return the directory of a milestone."""

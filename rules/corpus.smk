@@ -23,7 +23,7 @@ rule corpus_signatures:
     input:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
     output:
-        signatures=directory(f"{RUN}/corpus/{{corpus}}/signatures/{{source}}.{{unit}}"),
+        signatures=f"{RUN}/corpus/{{corpus}}/signatures/{{source}}.{{unit}}.parquet",
         record=record("corpus.signatures", "corpus", "source", "unit"),
     log:
         log_file("corpus.signatures", "corpus", "source", "unit"),
@@ -38,8 +38,7 @@ rule corpus_signatures:
 
 rule corpus_deduplicate:
     input:
-        documents=lambda w: dag.corpus_files("filtered/", w.corpus),
-        signatures=lambda w: dag.corpus_files("signatures/", w.corpus, suffix=""),
+        signatures=lambda w: dag.corpus_files("signatures/", w.corpus),
     output:
         duplicates=f"{RUN}/corpus/{{corpus}}/deduplicated/duplicates.parquet",
         record=record("corpus.deduplicate", "corpus"),
@@ -50,7 +49,7 @@ rule corpus_deduplicate:
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
-        "python -m pipeline corpus deduplicate {params.contract:q} --input documents {input.documents}"
+        "python -m pipeline corpus deduplicate {params.contract:q}"
         " --input signatures {input.signatures} --output duplicates {output.duplicates}"
         " --record {output.record} 2> {log}"
 

@@ -1,109 +1,162 @@
-"""Finds the documents of a corpus that are copies of a better one: the longest, not counting
-repeated white space, and of equally long ones the first id.
+"""Finds the documents of a corpus that are copies of a better one: of the first preferred source, then the longest, not
+counting repeated white space, then the first id.
 
 Documents are joined where their texts have the same hash, or where all hashes of one MinHash bucket agree, and what is
-joined to the same document is one group.
+joined to the same document is one cluster. For each document that has a copy the result says which document of its
+cluster is kept and how large the cluster is; where paragraphs are asked for, also which of its paragraphs occurred
+before: in the order of the preferred sources, then of source, unit and place in the unit.
 """
 
 from __future__ import annotations
 
-import struct
-import tempfile
-from collections.abc import Iterator
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets
 
-from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.execute import execute
-from pipeline.corpus.minhash import configuration
+from pipeline.corpus.groups import Groups, equal_pairs
+from pipeline.corpus.paragraphs import Bits, cuts, repeated_paragraphs
 from pipeline.corpus.settings import DeduplicateSettings, Deduplication
-from pipeline.corpus.signatures import INDEX
+from pipeline.corpus.signed import CONTENT, Keys, Numbers, SignedUnit, bucket_columns, open_units
 from pipeline.errors import InputError
 
-DUPLICATE_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "reason", "value")])
-_PAIR = struct.Struct("<4I")
+DUPLICATE_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("value", pa.string(), nullable=False),
+        pa.field("cluster_size", pa.int64(), nullable=False),
+        pa.field("cut", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
+MEMBER_BYTES = 130  # what is known of a document that has copies, besides its id
+KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
 
 
-class Groups:
-    """Disjoint sets of the numbers 0 … size - 1."""
-
-    def __init__(self, size: int) -> None:
-        self._parents = list(range(size))
-
-    def find(self, member: int) -> int:
-        """Return the number that stands for the member's group."""
-        parents = self._parents
-        while parents[member] != member:
-            parents[member] = parents[parents[member]]
-            member = parents[member]
-        return member
-
-    def join(self, one: int, other: int) -> None:
-        """Make one group of the groups of two members."""
-        self._parents[self.find(one)] = self.find(other)
+def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
+    return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
 
 
-def _near_pairs(directories: list[Path], settings: Deduplication) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (unit, row, unit, row) of documents that agree in a bucket."""
-    with tempfile.TemporaryDirectory() as folder:
-        signatures, pairs = Path(folder, "signatures"), Path(folder, "pairs")
-        for bucket in (f"bucket_{number:03d}" for number in range(settings.buckets)):
-            (signatures / bucket).mkdir(parents=True)
-            for unit, directory in enumerate(directories):
-                file = directory.absolute() / bucket / "00000.minhash.sig"
-                if not file.is_file():
-                    raise InputError(f"{directory} has no {bucket}: rerun corpus.signatures with these settings")
-                (signatures / bucket / f"{unit:05d}.minhash.sig").symlink_to(file)
-        buckets = MinhashDedupBuckets(str(signatures), str(pairs), config=configuration(settings))
-        execute([buckets], tasks=settings.buckets)
-        for file in sorted(pairs.glob("*.dups")):
-            yield from _PAIR.iter_unpack(file.read_bytes())
+class Clusters:
+    """The M documents that have copies, in the order of their numbers, and which of them are kept."""
+
+    def __init__(self, units: list[SignedUnit], roots: Numbers) -> None:
+        sizes = np.bincount(roots, minlength=len(roots))
+        self.numbers_M = np.flatnonzero(sizes[roots] > 1)
+        roots_M = roots[self.numbers_M]
+        self.sizes_M = sizes[roots_M]
+        del sizes
+        tables, ranks = [], []
+        for unit in units:
+            table = unit.read(["id", "characters", *CONTENT]).take(self.of(unit) - unit.first)
+            tables.append(table)
+            ranks.append(np.full(len(table), unit.rank))
+        table = pa.concat_tables(tables)
+        del tables
+        self.ids_M = table["id"].cast(pa.large_string()).combine_chunks()
+        content = [table[name].to_numpy() for name in CONTENT]
+        place_M = np.empty(len(table), dtype=np.int64)
+        place_M[pc.array_sort_indices(self.ids_M)] = np.arange(len(table))
+        order = np.lexsort((place_M, -table["characters"].to_numpy(), np.concatenate(ranks), roots_M))
+        starts = np.flatnonzero(np.diff(roots_M[order], prepend=-1))
+        self.kept_M = np.empty(len(table), dtype=np.int64)
+        self.kept_M[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))
+        self.same_text_M = np.logical_and.reduce([column == column[self.kept_M] for column in content])
+        self.removed_M = self.kept_M != np.arange(len(table))
+
+    def of(self, unit: SignedUnit) -> Numbers:
+        """Return the numbers of those documents that are in a unit."""
+        return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
 
 
-def run(
-    settings: DeduplicateSettings, *, documents: list[Path], signatures: list[Path], duplicates: Path
-) -> dict[str, Any]:
-    """Write id, reason and the id of the kept document of every copy, sorted by id.
+def _afford(settings: Deduplication, documents: int, needed_bytes: int) -> int:
+    """Return the bytes of memory that are left to compare keys.
 
     Raises:
-        InputError: the signatures are not those of the documents.
+        InputError: the documents need more than the configuration allows.
     """
-    described = [(read_metadata(path), path, directory) for path, directory in zip(documents, signatures, strict=True)]
-    described.sort(key=lambda entry: (entry[0]["source"], entry[0]["unit"]))
-    ids: list[str] = []
-    lengths: list[int] = []
-    hashes: list[bytes] = []
-    starts = []
-    for metadata, path, directory in described:
-        index = pq.read_table(directory / INDEX)
-        if index.num_rows != metadata["rows"]:
-            raise InputError(f"{directory} is not made from {path}: rerun corpus.signatures for that unit")
-        starts.append(len(ids))
-        ids += index["id"].to_pylist()
-        lengths += index["characters"].to_pylist()
-        hashes += index["sha256"].to_pylist()
-    groups = Groups(len(ids))
-    if settings.deduplication.exact:
-        first: dict[bytes, int] = {}
-        for number, content in enumerate(hashes):
-            groups.join(number, first.setdefault(content, number))
-    if settings.deduplication.minhash:
-        for unit, row, other_unit, other_row in _near_pairs([entry[2] for entry in described], settings.deduplication):
-            groups.join(starts[unit] + row, starts[other_unit] + other_row)
-    best: dict[int, int] = {}
-    for number in sorted(range(len(ids)), key=lambda number: (-lengths[number], ids[number])):
-        best.setdefault(groups.find(number), number)
-    rows = []
-    for number in sorted(range(len(ids)), key=ids.__getitem__):
-        kept = best[groups.find(number)]
-        if kept != number:
-            reason = "exact_duplicate" if hashes[number] == hashes[kept] else "near_duplicate"
-            rows.append({"id": ids[number], "reason": reason, "value": ids[kept]})
-    pq.write_table(pa.Table.from_pylist(rows, schema=DUPLICATE_SCHEMA), duplicates, compression="zstd")
-    exact = sum(row["reason"] == "exact_duplicate" for row in rows)
-    print(f"{len(ids)} documents: {exact} exact and {len(rows) - exact} near duplicates", flush=True)
-    return {"documents": len(ids), "exact_duplicate": exact, "near_duplicate": len(rows) - exact}
+    least_bytes = needed_bytes + documents * KEY_BYTES
+    if least_bytes > settings.memory_bytes:
+        raise InputError(
+            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need {least_bytes}: "
+            f"raise it to {2 * least_bytes}"
+        )
+    return settings.memory_bytes - needed_bytes
+
+
+def _roots(units: list[SignedUnit], settings: Deduplication, memory_bytes: int) -> Numbers:
+    """Return for each document the number that stands for its cluster."""
+    total = sum(unit.rows for unit in units)
+    groups = Groups(total)
+    for columns in [CONTENT] * settings.exact + [[name] for name in bucket_columns(settings)]:
+        for ones, others in equal_pairs(units, partial(_document_keys, columns=columns), total, memory_bytes):
+            groups.join(ones, others)
+    return groups.roots()
+
+
+def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits) -> pa.Table:
+    """Return the documents of a unit that have copies or lose paragraphs, in the order of its documents."""
+    members = clusters.of(unit)
+    known = np.searchsorted(clusters.numbers_M, members)
+    cut_rows, cut_places = cuts(unit, repeated)
+    rows = np.union1d(members - unit.first, cut_rows)
+    at = np.searchsorted(rows, members - unit.first)
+    own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
+    source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
+    source[at] = np.arange(len(at)) + len(rows)
+    names = np.where(clusters.same_text_M[known], "exact_duplicate", "near_duplicate")
+    removed = clusters.removed_M[known]
+    reasons[at[removed]] = names[removed]
+    sizes[at] = clusters.sizes_M[known]
+    kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known])]).take(source)
+    cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
+    columns = [own, pa.array(reasons, pa.string()), kept, sizes, cut]
+    return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
+
+
+def run(settings: DeduplicateSettings, *, signatures: list[Path], duplicates: Path) -> dict[str, Any]:
+    """Write id, reason, kept id and cluster size of every document that has copies, and which paragraphs are cut.
+
+    The reason is null for a document that is kept. Each unit has its row group, which the metadata of the file names.
+
+    Raises:
+        InputError: the signatures were made with other settings, or there is too little memory.
+    """
+    section = settings.deduplication
+    units = open_units(signatures, section, section.prefer)
+    total = sum(unit.rows for unit in units)
+    left_bytes = _afford(section, total, total * DOCUMENT_BYTES)
+    roots = _roots(units, section, left_bytes)
+    _, sizes = np.unique_counts(roots)
+    id_bytes = sum(unit.id_bytes for unit in units)
+    members = int(sizes[sizes > 1].sum())
+    member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
+    left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
+    clusters = Clusters(units, roots)
+    del roots
+    repeated = repeated_paragraphs(units, clusters.numbers_M[clusters.removed_M], left_bytes)
+    described: dict[str, Any] = {}
+    number = 0
+    with pq.ParquetWriter(duplicates, DUPLICATE_SCHEMA, compression="zstd") as writer:
+        for unit in units:
+            rows = _rows(unit, clusters, repeated)
+            described[f"{unit.source}.{unit.unit}"] = {"documents": unit.rows, "group": number if len(rows) else None}
+            if len(rows):
+                writer.write_table(rows, row_group_size=len(rows))
+                number += 1
+        writer.add_key_value_metadata({"polder": json.dumps(described, sort_keys=True)})
+    exact = int((clusters.removed_M & clusters.same_text_M).sum())
+    near = int(clusters.removed_M.sum()) - exact
+    print(f"{total} documents: {exact} exact and {near} near duplicates", flush=True)
+    return {
+        "documents": total,
+        "exact_duplicate": exact,
+        "near_duplicate": near,
+        "paragraphs_cut": int(repeated.sum()),
+    }

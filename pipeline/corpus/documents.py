@@ -30,6 +30,16 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("id_hash", pa.uint64(), nullable=False),
     ]
 )
+# What the deduplication adds: the id of the kept document of its copies, and how many they are with it. `id_hash` stays
+# last: its statistics tell a reader which row groups to skip.
+FINAL_SCHEMA = pa.schema(
+    [
+        *list(DOCUMENT_SCHEMA)[:-1],
+        pa.field("cluster", pa.string(), nullable=False),
+        pa.field("cluster_size", pa.int64(), nullable=False),
+        DOCUMENT_SCHEMA.field("id_hash"),
+    ]
+)
 REMOVED_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -72,7 +82,7 @@ def read_documents(
         with pq.ParquetFile(path) as file:
             wanted = [*columns, "id_hash"] if columns is not None and "id_hash" not in columns else columns
             for group in range(file.num_row_groups):
-                bounds = file.metadata.row_group(group).column(len(DOCUMENT_SCHEMA) - 1).statistics
+                bounds = file.metadata.row_group(group).column(file.metadata.num_columns - 1).statistics
                 if bounds is not None and bounds.has_min_max and (bounds.max < least or bounds.min > greatest):
                     continue
                 for batch in file.iter_batches(ROWS_PER_GROUP, row_groups=[group], columns=wanted):
@@ -92,9 +102,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 class DocumentWriter:
     """Writes rows that are already in order, and counts documents and bytes of text in all and per language."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
         self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}}
-        self._writer = pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
     def __enter__(self) -> DocumentWriter:
         return self
@@ -104,7 +114,7 @@ class DocumentWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Write one row group, shape (rows,), of the columns of DOCUMENT_SCHEMA."""
+        """Write one row group, shape (rows,), of the columns of the schema."""
         if table.num_rows == 0:
             return
         sizes = pc.binary_length(table["text"])

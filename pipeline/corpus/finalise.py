@@ -1,7 +1,8 @@
-"""Removes the duplicates from one unit, which makes its final documents."""
+"""Removes the duplicates and the repeated paragraphs from one unit, which makes its final documents."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,42 +11,87 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.paragraphs import without
 from pipeline.corpus.settings import FinaliseSettings
+from pipeline.errors import InputError
+
+
+def _foreign(duplicates: Path, documents: Path) -> str:
+    return f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit"
+
+
+def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
+    """Return what the deduplication says about a unit."""
+    with pq.ParquetFile(duplicates) as file:
+        unit = json.loads(file.metadata.metadata[b"polder"]).get(f"{known['source']}.{known['unit']}")
+        if unit is None or unit["documents"] != known["rows"]:
+            raise InputError(_foreign(duplicates, documents))
+        return file.schema_arrow.empty_table() if unit["group"] is None else file.read_row_group(unit["group"])
+
+
+def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
+    """Return why each document is removed, None where it stays, and the documents without repeated paragraphs."""
+    reasons = told["reason"].to_pylist()
+    cut = {row: set(places) for row, places in enumerate(told["cut"].to_pylist()) if places}
+    if not cut:
+        return reasons, table
+    texts = table["text"].to_pylist()
+    for row, places in cut.items():
+        texts[row] = without(texts[row], places)
+        if not texts[row]:
+            reasons[row] = "duplicate_paragraphs"
+    return reasons, table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
 def run(settings: FinaliseSettings, *, documents: Path, duplicates: Path, final: Path, removed: Path) -> dict[str, Any]:
-    """Write the documents that are no duplicates, and the removed ones; return their numbers, by reason."""
-    copies = pq.read_table(duplicates)
+    """Write the documents that are no duplicates, and the removed ones; return their numbers, by reason.
+
+    Raises:
+        InputError: the duplicates are not those of the documents.
+    """
     known = read_metadata(documents)
+    copies = _copies(duplicates, documents, known)
     unit = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
-    with pq.ParquetFile(documents) as file, DocumentWriter(final) as writer:
-        writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
+    found = bytes_cut = 0
+    with pq.ParquetFile(documents) as file, DocumentWriter(final, FINAL_SCHEMA) as writer:
         for group in range(file.num_row_groups):
-            table = file.read_row_group(group).cast(DOCUMENT_SCHEMA)
+            table = file.read_row_group(group)
             places = pc.index_in(table["id"], copies["id"])
-            writer.write(table.filter(pc.is_null(places)))
-            gone = table.filter(pc.is_valid(places))
-            why = copies.take(pc.drop_null(places))
-            sizes = pa.chunked_array(pc.binary_length(gone["text"]))
-            columns = (gone["id"], why["reason"], why["value"], sizes)
-            for document_id, reason, value, size in zip(*(column.to_pylist() for column in columns), strict=True):
-                rows.append(
-                    {
-                        "id": document_id,
-                        "source": unit["source"],
-                        "stage": "deduplicate",
-                        "reason": reason,
-                        "value": value,
-                        "bytes": size,
-                    }
-                )
+            found += len(places) - places.null_count
+            told = copies.take(places)
+            reasons, cut = _cut(table, told)
+            stays = pa.array([reason is None for reason in reasons], pa.bool_())
+            sizes = pc.binary_length(table["text"])
+            cut = cut.append_column("cluster", cut["id"])
+            cut = cut.append_column("cluster_size", pc.fill_null(told["cluster_size"], 1))
+            kept = cut.select(FINAL_SCHEMA.names).filter(stays).cast(FINAL_SCHEMA)
+            writer.write(kept)
+            bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (
+                pc.sum(pc.binary_length(kept["text"])).as_py() or 0
+            )
+            columns = (table["id"], told["value"], sizes)
+            for reason, document_id, value, size in zip(reasons, *(c.to_pylist() for c in columns), strict=True):
+                if reason is not None:
+                    rows.append(
+                        {
+                            "id": document_id,
+                            "source": unit["source"],
+                            "stage": "deduplicate",
+                            "reason": reason,
+                            "value": value,
+                            "bytes": size,
+                        }
+                    )
+        if found != len(copies):
+            raise InputError(_foreign(duplicates, documents))
+        counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
+        writer.metadata |= {**unit, **counts}
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} duplicates removed", flush=True)
     return {
-        "documents_in": known["documents"],
-        "bytes_in": known["bytes"],
+        **counts,
         "documents_out": writer.metadata["documents"],
         "bytes_out": writer.metadata["bytes"],
         "removed": dict(sorted(Counter(row["reason"] for row in rows).items())),

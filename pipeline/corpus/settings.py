@@ -99,15 +99,35 @@ class PersonalData(Settings):
     iban: bool = True
 
 
-class Deduplication(Settings):
-    """How copies are found. Two texts are near duplicates from a similarity of about (1/buckets)^(1/hashes)."""
+class Signatures(Settings):
+    """What is computed of a document to find its copies.
 
-    exact: bool = True
+    Two texts are near duplicates from a similarity of about (1/buckets)^(1/hashes_per_bucket).
+    """
+
     minhash: bool = True
     ngram: int = Field(default=5, ge=1)
     buckets: int = Field(default=14, ge=1)
     hashes_per_bucket: int = Field(default=8, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**32)
+    paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
+    paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
+
+
+class Deduplication(Signatures):
+    """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
+
+    exact: bool = True
+    prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")
+    memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
+
+    @field_validator("prefer")
+    @classmethod
+    def _once(cls, prefer: list[str]) -> list[str]:
+        for source in prefer:
+            if prefer.count(source) > 1:
+                raise ValueError(f"{source} stands twice: write it once")
+        return prefer
 
 
 class Corpus(Settings):
@@ -147,10 +167,8 @@ class FilterSettings(Settings):
     broken_share: float
 
 
-class SignaturesSettings(Settings):
+class SignaturesSettings(Signatures):
     """How the signatures of documents are computed."""
-
-    deduplication: Deduplication
 
 
 class DeduplicateSettings(Settings):

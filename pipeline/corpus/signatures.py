@@ -1,62 +1,75 @@
-"""Computes what the deduplication compares: the hash of each document of a unit and its MinHash signatures."""
+"""Computes what the deduplication compares: of each document of a unit its hash and the keys of its MinHash buckets."""
 
 from __future__ import annotations
 
-import hashlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.corpus.documents import read_documents
+from pipeline.corpus.documents import read_documents, read_metadata
 from pipeline.corpus.execute import execute
 from pipeline.corpus.minhash import MinhashSignature
+from pipeline.corpus.paragraphs import paragraph_keys
 from pipeline.corpus.settings import SignaturesSettings
-
-INDEX = "documents.parquet"
-INDEX_SCHEMA = pa.schema([("id", pa.string()), ("characters", pa.int64()), ("sha256", pa.binary(32))])
+from pipeline.corpus.signed import CONTENT, SignatureWriter, bucket_columns, content_hash
 
 
-def content_hash(text: str) -> tuple[int, bytes]:
-    """Return characters and sha256 of a text in which case and white space make no difference."""
-    plain = " ".join(text.casefold().split())
-    return len(plain), hashlib.sha256(plain.encode()).digest()
-
-
-class IndexDocuments(PipelineStep):  # type: ignore[misc]
-    """Reads documents from Parquet, and writes id, length and hash of each, in their order."""
+class ReadTexts(PipelineStep):  # type: ignore[misc]
+    """Reads id and text of documents from Parquet, in their order."""
 
     type = "📖 - READER"
-    name = "Documents and their hashes"
+    name = "Documents"
 
-    def __init__(self, documents: Path, index: Path) -> None:
+    def __init__(self, documents: Path) -> None:
         super().__init__()
         self.documents = documents
-        self.index = index
 
     def run(self, data: Iterator[Document] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Yield the documents, id and text."""
-        rows = []
+        """Yield the documents."""
         for row in read_documents([self.documents], columns=["id", "text"]):
-            with self.track_time():
-                characters, sha256 = content_hash(row["text"])
-                rows.append({"id": row["id"], "characters": characters, "sha256": sha256})
-                self.stat_update("total")
+            self.stat_update("total")
             yield Document(text=row["text"], id=row["id"])
-        pq.write_table(pa.Table.from_pylist(rows, schema=INDEX_SCHEMA), self.index, compression="zstd")
+
+
+class SignDocuments(PipelineStep):  # type: ignore[misc]
+    """Writes id, length, hash and keys of each document as one file."""
+
+    type = "🫂 - DEDUP"
+    name = "Signatures"
+
+    def __init__(self, signatures: Path, settings: SignaturesSettings, unit: dict[str, Any]) -> None:
+        super().__init__()
+        self.signatures = signatures
+        self.settings = settings
+        self.unit = unit
+
+    def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> None:
+        """Sign the documents."""
+        settings, columns = self.settings, bucket_columns(self.settings)
+        writer = SignatureWriter(self.signatures, settings, self.unit)
+        with tempfile.TemporaryDirectory() as folder:
+            minhash = MinhashSignature(Path(folder), settings)
+            for document in data:
+                with self.track_time():
+                    characters, sha256 = content_hash(document.text)
+                    halves = (int.from_bytes(sha256[:8], "big"), int.from_bytes(sha256[8:16], "big"))
+                    row = {"id": document.id, "characters": characters, **dict(zip(CONTENT, halves, strict=True))}
+                    if settings.minhash:
+                        row |= dict(zip(columns, minhash.keys(document.text), strict=True))
+                    if settings.paragraphs:
+                        row["paragraphs"] = paragraph_keys(document.text, settings.paragraph_characters)
+                    writer.add(row)
+                    self.stat_update("total")
+        writer.close()
 
 
 def run(settings: SignaturesSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
-    """Write the directory `signatures`: the hashes of the documents, and a folder for each bucket of MinHash."""
-    signatures.mkdir(parents=True)
-    blocks: list[PipelineStep] = [IndexDocuments(documents, signatures / INDEX)]
-    if settings.deduplication.minhash:
-        blocks.append(MinhashSignature(signatures, settings.deduplication))
-    execute(blocks)
-    number = pq.read_metadata(signatures / INDEX).num_rows
-    print(f"{number} documents signed", flush=True)
-    return {"documents": number}
+    """Write one row for each of the documents, in their order."""
+    known = read_metadata(documents)
+    execute([ReadTexts(documents), SignDocuments(signatures, settings, known)])
+    print(f"{known['rows']} documents signed", flush=True)
+    return {"documents": known["rows"]}

@@ -131,12 +131,12 @@ class Chain:
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
-            settings = SignaturesSettings(deduplication=self.corpus.deduplication)
+            keys = set(SignaturesSettings.model_fields)
+            settings = SignaturesSettings(**self.corpus.deduplication.model_dump(include=keys))
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
         counts = deduplicate.run(
             DeduplicateSettings(deduplication=self.corpus.deduplication),
-            documents=filtered,
             signatures=signed,
             duplicates=duplicates,
         )
@@ -149,6 +149,12 @@ class Chain:
                 removed=self.folder / f"{source}.deduplicate",
             )
         return counts
+
+    def refilter(self, source: str) -> None:
+        """Take the final documents of a source for those that were filtered."""
+        final = pq.read_table(self.folder / f"{source}.final").drop_columns(["cluster", "cluster_size"])
+        stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
+        pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import deduplicate, statistics
-from pipeline.corpus.deduplicate import Groups
+from pipeline.corpus import finalise, statistics
+from pipeline.corpus.groups import Groups
 from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
-from pipeline.corpus.signatures import content_hash
+from pipeline.corpus.settings import Corpus, Deduplication, FinaliseSettings, StatisticsSettings
+from pipeline.corpus.signed import content_hash
 from pipeline.errors import InputError
 
 
@@ -39,14 +39,14 @@ def test_one_is_kept_and_it_is_the_longest_then_the_first(
     for source, content in made.items():
         chain.filter(source, {"x.jsonl": content})
     counts = chain.deduplicate(list(made))
-    found = {row["id"]: (row["reason"], row["value"]) for row in chain.rows("duplicates")}
+    found = {row["id"]: (row["reason"], row["value"]) for row in chain.rows("duplicates") if row["reason"]}
     longest = "b/x.jsonl/longer"
     assert found["a/x.jsonl/water"] == found["b/x.jsonl/water"] == ("near_duplicate", longest)
     assert found["c/x.jsonl/garden"] == ("exact_duplicate", "a/x.jsonl/garden")
     assert found["c/x.jsonl/shorter"] == ("near_duplicate", "a/x.jsonl/baker")
     kept = {row["id"] for source in made for row in chain.rows(f"{source}.final")}
     assert kept == {longest, "a/x.jsonl/garden", "a/x.jsonl/baker", "c/x.jsonl/fiets"}
-    assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3}
+    assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3, "paragraphs_cut": 0}
     stage = chain.statistics(list(made))["totals"]["stages"][1]
     assert stage == {
         "stage": "deduplicate",
@@ -96,7 +96,7 @@ def test_each_kind_can_be_switched_off(
         },
     )
     chain.deduplicate(["s"])
-    assert sorted({row["reason"] for row in chain.rows("duplicates")}) == reasons
+    assert sorted({row["reason"] for row in chain.rows("duplicates") if row["reason"]}) == reasons
 
 
 def test_signatures_are_those_of_datatrove(
@@ -112,27 +112,28 @@ def test_signatures_are_those_of_datatrove(
         assert np.array(ours.get_signature(shingles)).shape == (14, 8)
 
 
-def test_signatures_of_other_documents_are_refused(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_duplicates_of_other_documents_are_refused(
+    chain: Any, new_chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
-    (chain.folder / "s.signatures").rename(chain.folder / "t.signatures")
-    chain.filter("t", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
-    with pytest.raises(InputError, match=r"t\.signatures is not made from .*t\.filtered"):
-        deduplicate.run(
-            DeduplicateSettings(deduplication=Deduplication()),
-            documents=[chain.folder / "t.filtered"],
-            signatures=[chain.folder / "t.signatures"],
-            duplicates=chain.folder / "again",
+    other = new_chain()
+    other.filter("s", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
+    with pytest.raises(InputError, match=r"duplicates is not made from .*s\.filtered"):
+        finalise.run(
+            FinaliseSettings(),
+            documents=other.folder / "s.filtered",
+            duplicates=chain.folder / "duplicates",
+            final=other.folder / "s.final",
+            removed=other.folder / "s.deduplicate",
         )
 
 
 def test_groups_join_transitively() -> None:
-    groups = Groups(5)
-    groups.join(0, 1)
-    groups.join(3, 4)
-    groups.join(1, 4)
-    assert len({groups.find(member) for member in (0, 1, 3, 4)}) == 1
-    assert groups.find(2) == 2
+    groups = Groups(7)
+    groups.join(np.array([0, 3, 1]), np.array([1, 4, 4]))
+    groups.join(np.array([6, 6, 6]), np.array([5, 2, 2]))
+    assert groups.roots().tolist() == [0, 0, 2, 0, 0, 2, 2]
 
 
 def test_case_and_space_make_no_difference_to_the_hash() -> None:

@@ -1,0 +1,162 @@
+"""How fast documents are signed, and how fast and in how much memory their copies are found.
+
+    PYTHONPATH=. python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000]
+    PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
+
+The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
+and finds the copies with the step of the pipeline. The second signs pieces of 2,000 bytes of real text: with the step,
+with the block that takes the place of datatrove's, and with datatrove's own, with the same words and with spaCy's. Each
+part runs in a process of its own, on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from datatrove.data import Document
+from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
+
+from pipeline.corpus import deduplicate, signatures
+from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
+from pipeline.corpus.settings import DeduplicateSettings, Deduplication, SignaturesSettings
+from pipeline.corpus.signed import CONTENT, SignatureWriter
+
+UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
+COPY_EVERY = 5
+Array = npt.NDArray[np.uint64]
+
+
+def _mixed(numbers: Array) -> Array:
+    """Return the output of splitmix64 (Steele et al. 2014) at these states."""
+    mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def write_signatures(folder: Path, documents: int, settings: Deduplication) -> list[Path]:
+    """Write the signatures of synthetic documents, a unit for each 100,000, and return the files.
+
+    The last of every five documents is a copy of the first of some five; of two copies one has the same text, and the
+    other shares a certain bucket and each other one with the probability of texts that are similar to .9.
+    """
+    paths = []
+    for unit, first in enumerate(range(0, documents, UNIT_DOCUMENTS)):
+        paths.append(folder / f"web.{unit}.parquet")
+        writer = SignatureWriter(paths[-1], settings, {"source": "web", "unit": unit})
+        for start in range(first, min(first + UNIT_DOCUMENTS, documents), BATCH_DOCUMENTS):
+            number = np.arange(start, min(start + BATCH_DOCUMENTS, documents), dtype=np.uint64)
+            five = number // COPY_EVERY
+            copies = number % COPY_EVERY == COPY_EVERY - 1
+            original = np.where(copies, _mixed(five) % np.uint64(-(-documents // COPY_EVERY)) * COPY_EVERY, number)
+            exact = copies & (five % 2 == 0)
+            columns: list[Any] = [[f"web/part-{unit:05d}.jsonl.gz/{place}" for place in number.tolist()]]
+            columns.append((_mixed(original) % np.uint64(3000)).astype(np.int64))
+            columns += [_mixed(np.where(exact, original, number) * 64 + place) for place in range(len(CONTENT))]
+            for bucket in range(settings.buckets):
+                drawn = (_mixed(number * 64 + 2 + bucket) >> np.uint64(11)).astype(np.float64) / 2**53
+                shared = exact | (number % settings.buckets == bucket) | (drawn < 0.9**settings.hashes_per_bucket)
+                columns.append(_mixed(np.where(copies & shared, original, number) * 64 + 32 + bucket))
+            writer.write(pa.record_batch([pa.array(column) for column in columns], schema=writer.schema))
+        writer.close()
+    return paths
+
+
+def peak_bytes() -> int:
+    """Return the largest resident memory of this process."""
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # type: ignore[index]
+
+
+def find_copies(folder: Path, settings: Deduplication) -> None:
+    """Find the copies, and print seconds, memory and what was found."""
+    before_bytes, start = peak_bytes(), time.monotonic()
+    counts = deduplicate.run(
+        DeduplicateSettings(deduplication=settings),
+        signatures=sorted(folder.glob("web.*.parquet")),
+        duplicates=folder / "duplicates.parquet",
+    )
+    seconds, found = time.monotonic() - start, counts["exact_duplicate"] + counts["near_duplicate"]
+    known = counts["documents"] // COPY_EVERY
+    print(f"{seconds:.1f} s, {counts['documents'] / seconds:,.0f} documents/s, {found} of {known} copies found")
+    print(f"peak memory {peak_bytes() / 1e6:,.0f} MB, {before_bytes / 1e6:,.0f} MB of it before the step")
+    if found != known:
+        sys.exit("the copies that were found are not those that were made")
+
+
+def pieces(patterns: list[str], documents: int) -> list[Document]:
+    """Return pieces of 2,000 bytes of the texts of the files, about as many from each."""
+    files = sorted(file for pattern in patterns for file in glob.glob(pattern))
+    found = []
+    for file in files:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            texts: Iterator[bytes] = (json.loads(line)["text"].encode() for line in lines)
+            parts = (text[at : at + PIECE_BYTES] for text in texts for at in range(0, len(text), PIECE_BYTES))
+            whole = (part.decode(errors="ignore") for part in parts if len(part) == PIECE_BYTES)
+            few = [text for text, _ in zip(whole, range(-(-documents // len(files))), strict=False)]
+        found += [Document(text=text, id=f"{Path(file).name}/{place}") for place, text in enumerate(few)]
+    return found
+
+
+def sign(way: str, texts: list[Document], folder: Path) -> None:
+    """Sign the texts in one way, and print documents/s."""
+    settings = Deduplication()
+    if way == "the step":
+        unit = {"source": "texts", "unit": 0}
+        block: Any = signatures.SignDocuments(folder / "signatures", SignaturesSettings(), unit)
+    elif way == "the block":
+        block = MinhashSignature(folder, settings)
+    else:
+        block = MinhashDedupSignature(str(folder), configuration(settings), language="nld")
+        if way == "datatrove, same words":
+            block.word_tokenizer = PlainWords()
+        block.get_shingles(texts[0].text)  # what is loaded once is not measured
+    start = time.process_time()
+    block.run(iter(texts))
+    seconds = time.process_time() - start
+    print(
+        f"{way}: {len(texts) / seconds:,.0f} documents/s of a core, peak memory {peak_bytes() / 1e6:,.0f} MB",
+        flush=True,
+    )
+
+
+WAYS = ("the step", "the block", "datatrove, same words", "datatrove, spaCy's words")
+
+
+def main() -> None:
+    """Run one part, or each part in its own process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, help="how many synthetic documents; with --texts, how many pieces")
+    parser.add_argument("--memory-bytes", type=int, default=Deduplication().memory_bytes)
+    parser.add_argument("--texts", nargs="*", default=[], help="gzipped JSON lines with a text")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    settings = Deduplication(memory_bytes=given.memory_bytes)
+    if given.part == "step":
+        find_copies(given.folder, settings)
+    elif given.part:
+        sign(given.part, pieces(given.texts, given.documents or 6000), given.folder)
+    else:
+        for part in WAYS if given.texts else ("step",):
+            with tempfile.TemporaryDirectory() as folder:
+                if part == "step":
+                    write_signatures(Path(folder), given.documents or UNIT_DOCUMENTS, settings)
+                subprocess.run([sys.executable, *sys.argv, "--part", part, "--folder", folder], check=True)
+
+
+if __name__ == "__main__":
+    main()
