@@ -1,4 +1,4 @@
-"""The datatrove block with C4's rules (Raffel et al. 2020, section 2.2): it judges lines, then what is left of a text."""
+"""The datatrove block with C4's rules (Raffel et al. 2020, section 2.2): it judges lines, then what is left of them."""
 
 from __future__ import annotations
 

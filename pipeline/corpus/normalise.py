@@ -49,7 +49,7 @@ def _harmed(line: str) -> bool:
 
 
 def _tidy(text: str, collapse: bool) -> str:
-    """Return the text with its white space as the settings describe it; what is looked for first is mostly not there."""
+    """Return the text with its white space as the settings say; most of what is looked for first is not there."""
     if "\x0c" in text:
         text = text.replace("\x0c", "\n")
     if not text.isascii():

@@ -20,8 +20,8 @@ class Normalisation(Settings):
     )
     white_space: Literal["keep", "tidy", "collapse"] = Field(
         default="tidy",
-        description="tidy: no invisible characters, one kind of blank, none at the end of a line, at most one empty line "
-        "in a row; collapse: also no indentation and one blank between words",
+        description="tidy: no invisible characters, one kind of blank, none at the end of a line, at most one empty "
+        "line in a row; collapse: also no indentation and one blank between words",
     )
 
 
