@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -100,6 +101,15 @@ class Config(Settings):
             for source in corpus.deduplication.prefer:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
+            for source_name in self.corpus_sources(name):
+                try:
+                    for_source(corpus.languages, self.source(source_name).filters)
+                except ValidationError as error:
+                    problem = error.errors()[0]
+                    key = ".".join(map(str, problem["loc"]))
+                    raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
+                except ValueError as error:
+                    raise ValueError(f"sources.{source_name}.filters, corpus {name}: {error}") from None
         return self
 
     @property
@@ -117,12 +127,15 @@ class Config(Settings):
 
     def files(self, source: str) -> dict[str, Path]:
         """Return the raw files of a source, name to path."""
-        path = self.source(source).path
+        return list_files(self.resolved(f"source {source}", self.source(source).path))
+
+    def resolved(self, what: str, path: str) -> str:
+        """Return the path of something with the folder of the data in it."""
         if "{data}" in path:
             if self.data is None:
-                raise InputError(f"source {source}: its path {path} needs the folder: add --config data=FOLDER")
+                raise InputError(f"{what}: its path {path} needs the folder: add --config data=FOLDER")
             path = path.replace("{data}", self.data)
-        return list_files(path)
+        return path
 
     def units(self, source: str) -> dict[str, dict[str, Path]]:
         """Return the units of a source that have files, each with its files, name to path."""
@@ -161,11 +174,14 @@ def _manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
 
 def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    shared = _shared(FilterSettings, source, section)
+    shared["languages"] = for_source(section.languages, source.filters)
     return FilterSettings(
         source=source.name,
         unit=int(i["unit"]),
         names=list(config.units(source.name)[i["unit"]]),
-        **_shared(FilterSettings, source, section),
+        language_model_sha256=section.language_model and section.language_model.sha256,
+        **shared,
     )
 
 

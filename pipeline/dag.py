@@ -61,6 +61,11 @@ class Dag:
         """Return the raw files of one unit of a source."""
         return [str(path) for path in self.config.units(wildcards.source)[wildcards.unit].values()]
 
+    def language_model(self, wildcards: Any) -> list[str]:
+        """Return the file of the corpus's language model; none where it is the one of py3langid."""
+        model = self.config.corpus[wildcards.corpus].language_model
+        return [self.config.resolved("the language model", model.path)] if model is not None else []
+
     def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
         """Return (source, unit) of the sources, in the order in which every stage reads them."""
         return [(source, unit) for source in sources for unit in self.config.units(source)]

@@ -2,6 +2,7 @@ rule corpus_filter:
     input:
         manifest=ancient(source_manifest),
         files=ancient(dag.unit_files),
+        model=ancient(dag.language_model),
     output:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
@@ -15,7 +16,8 @@ rule corpus_filter:
         "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
-        " --input files {input.files:q} --output documents {output.documents} --output removed {output.removed}"
+        " --input files {input.files:q} --input model {input.model:q}"
+        " --output documents {output.documents} --output removed {output.removed}"
         " --record {output.record} 2> {log}"
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
+from pipeline.corpus.c4 import C4Quality
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
+from pipeline.corpus.fineweb import FineWebQuality
 from pipeline.corpus.language import IdentifyLanguage
+from pipeline.corpus.nordic_pile import NordicPileQuality
 from pipeline.corpus.normalise import Normalise
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.repetition import GopherRepetition
+from pipeline.corpus.rule_block import RuleBlock
+from pipeline.corpus.rules import LanguageRules
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
 
@@ -34,6 +40,7 @@ class Collect(PipelineStep):  # type: ignore[misc]
         self.documents = DocumentCollector()
         self.kept = 0
         self.personal_data: Counter[str] = Counter()
+        self.dropped_lines: Counter[str] = Counter()
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Yield every document after adding it."""
@@ -43,10 +50,28 @@ class Collect(PipelineStep):  # type: ignore[misc]
             self.documents.add({"id": document.id, "text": document.text, **fields})
             self.kept += 1
             self.personal_data.update(document.metadata["personal_data"])
+            self.dropped_lines.update(document.metadata.get("dropped_lines", {}))
             yield document
 
 
-def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
+def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocuments | None = None) -> list[PipelineStep]:
+    """Return the blocks that judge a text by its lines and words; C4 first, for the others judge what it leaves."""
+    kinds: list[tuple[type[RuleBlock[Any]], str]] = [
+        (C4Quality, "c4"),
+        (GopherRepetition, "repetition"),
+        (GopherQuality, "quality"),
+        (FineWebQuality, "fineweb"),
+        (NordicPileQuality, "nordic_pile"),
+    ]
+    splitters = {code: rules.words for code, rules in languages.items()}
+    return [
+        block({code: getattr(rules, key) for code, rules in languages.items()}, removed, splitters)
+        for block, key in kinds
+        if any(getattr(rules, key) is not None for rules in languages.values())
+    ]
+
+
+def blocks(settings: FilterSettings, files: list[Path], model: Path | None = None) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
     removed = RemovedDocuments(settings.source, "filter")
     languages = settings.languages
@@ -61,10 +86,14 @@ def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
             settings.id_key,
             settings.broken_share,
         ),
-        Normalise(),
-        IdentifyLanguage({code: rules.minimum_score for code, rules in languages.items()}, removed),
-        GopherRepetition({code: rules.repetition for code, rules in languages.items()}, removed),
-        GopherQuality({code: rules.quality for code, rules in languages.items()}, removed),
+        Normalise(settings.normalisation),
+        IdentifyLanguage(
+            {code: rules.minimum_score for code, rules in languages.items()},
+            removed,
+            {code: rules.mixed_language for code, rules in languages.items()},
+            model,
+        ),
+        *rule_blocks(languages, removed),
         MaskPersonalData(settings.personal_data),
     ]
 
@@ -82,17 +111,37 @@ def _check_files(settings: FilterSettings, files: list[Path], manifest: dict[str
             )
 
 
+def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
+    """Return the file of the language model, None for that of py3langid, after checking that it is the one meant."""
+    if settings.language_model_sha256 is None:
+        return None
+    if len(files) != 1:
+        raise InputError("language_model: give the step its file as --input model PATH")
+    with files[0].open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != settings.language_model_sha256:
+        raise InputError(
+            f"language_model: the sha256 of {files[0].name} is {found}: write that in the configuration, "
+            "or put the file there that was meant"
+        )
+    return files[0]
+
+
 def run(
-    settings: FilterSettings, *, manifest: Path, files: list[Path], documents: Path, removed: Path
+    settings: FilterSettings, *, manifest: Path, files: list[Path], model: list[Path], documents: Path, removed: Path
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
 
+    Args:
+        model: the file of the language model, where the settings have one.
+
     Raises:
-        InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty.
+        InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty; the
+            model is not the one of the settings, or does not know a language.
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files), Collect()])
+    executed = execute([*blocks(settings, files, _checked_model(settings, model)), Collect()])
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -123,4 +172,5 @@ def run(
         "bytes_out": metadata["bytes"],
         "removed": dict(sorted(reasons.items())),
         "personal_data": dict(sorted(collect.personal_data.items())),
+        "dropped_lines": dict(sorted(collect.dropped_lines.items())),
     }

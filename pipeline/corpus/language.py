@@ -2,50 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
 
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.errors import InputError
 
-# What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
-NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
+# A stretch of this many bytes is long enough to tell its language.
+STRETCH_BYTES = 1000
 
 
-@cache
-def _identifier(languages: frozenset[str]) -> LanguageIdentifier:
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    unknown = languages - set(identifier.labels)
-    if unknown:
-        raise InputError(
-            f"corpus.languages: {', '.join(sorted(unknown))} cannot be identified: use two-letter codes of ISO 639-1"
-        )
-    identifier.set_languages(sorted(languages))
-    return identifier
+class Identifier(Protocol):
+    """A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3."""
+
+    def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
+        """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
+
+
+def identifier(languages: Collection[str], model: Path | None = None) -> Identifier:
+    """Return the fastText model of that file, or the one of py3langid.
+
+    Raises:
+        InputError: the model does not know one of the languages, or the file is no model.
+    """
+    # A step that uses one of the two does not load the other.
+    if model is None:
+        from pipeline.corpus.language_bayes import BayesIdentifier
+
+        return BayesIdentifier.of(frozenset(languages))
+    from pipeline.corpus.language_fasttext import FastTextIdentifier
+
+    return FastTextIdentifier(model, languages)
+
+
+def cut(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield start and end of stretches of whole lines that are long enough to judge; none where there is only one."""
+    start = 0
+    while len(data) - start >= STRETCH_BYTES and (start or len(data) >= 2 * STRETCH_BYTES):
+        end = data.find(b"\n", start + STRETCH_BYTES - 1)
+        end = len(data) if end < 0 else end
+        yield start, end
+        start = end + 1
 
 
 class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
     """Keeps a document whose identified language is one of `minimum_scores` with at least that probability.
 
-    Sets `language` and `language_score` in the metadata. The model comes with py3langid; nothing is downloaded.
+    Where `mixed_language` has a share for the language, a document goes if a larger share of its stretches than that
+    is in another language. Sets `language` and `language_score` in the metadata. Nothing is downloaded: the
+    model comes with py3langid, or is a local file of fastText.
     """
 
     name = "Language"
 
-    def __init__(self, minimum_scores: Mapping[str, float], exclusion_writer: RemovedDocuments | None = None) -> None:
+    def __init__(
+        self,
+        minimum_scores: Mapping[str, float],
+        exclusion_writer: RemovedDocuments | None = None,
+        mixed_language: Mapping[str, float | None] | None = None,
+        model: Path | None = None,
+    ) -> None:
         super().__init__(exclusion_writer)
         self.minimum_scores = dict(minimum_scores)
-        self.candidates = NEIGHBOURS.union(self.minimum_scores)
+        self.mixed_language = dict(mixed_language or {})
+        self.model = model
+        self._identifier: Identifier | None = None
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
-        language, score = _identifier(self.candidates).classify(doc.text)
+        if self._identifier is None:
+            self._identifier = identifier(self.minimum_scores, self.model)
+        mixed = any(share is not None for share in self.mixed_language.values())
+        language, score, stretches = self._identifier.identify(doc.text, stretches=mixed)
         doc.metadata |= {"language": language, "language_score": score}
-        if language in self.minimum_scores and score >= self.minimum_scores[language]:
-            return True
-        doc.metadata["filter_value"] = f"{language} {score:.2f}"
-        return False, "language"
+        if language not in self.minimum_scores or score < self.minimum_scores[language]:
+            doc.metadata["filter_value"] = f"{language} {score:.2f}"
+            return False, "language"
+        largest = self.mixed_language.get(language)
+        others: Counter[str] = Counter()
+        for found, size in stretches:
+            others[found] += size
+        share = 1 - others.pop(language, 0) / max(1, sum(size for _, size in stretches))
+        if largest is not None and others and share > largest:
+            doc.metadata["filter_value"] = f"{others.most_common(1)[0][0]} {share:.2f}"
+            return False, "mixed_language"
+        return True
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the model out of what is copied to workers: it is loaded where it is used."""
+        return {**self.__dict__, "_identifier": None}

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from datatrove.data import Document
-from datatrove.pipeline.filters.base_filter import BaseFilter
 
-from pipeline.corpus.reader import RemovedDocuments
-from pipeline.corpus.settings import Repetition
-from pipeline.corpus.words import Words, split
+from pipeline.corpus.rule_block import Check, RuleBlock
+from pipeline.corpus.rules import Repetition
+from pipeline.corpus.words import Numbers, Words
 
 _PARAGRAPHS = re.compile(r"\n{2,}")
 _LINES = re.compile(r"\n+")
 
 
-def _duplicates(parts: list[str]) -> tuple[int, int]:
+def duplicates(parts: list[str]) -> tuple[int, int]:
     """Return how many parts occurred before, and their characters."""
+    if len(set(parts)) == len(parts):
+        return 0, 0
     seen: set[str] = set()
     number = characters = 0
     for part in parts:
@@ -31,78 +32,98 @@ def _duplicates(parts: list[str]) -> tuple[int, int]:
     return number, characters
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """The R places at which an n-gram stands that the text has more than once, in order, and the group of each.
+
+    Equal n-grams are one group; `counts_G` and `first_G` are the number and the first place of its members.
+    """
+
+    places_R: Numbers
+    groups_R: Numbers
+    counts_G: Numbers
+    first_G: Numbers
+
+
+def _repeated(keys: Numbers, places: Numbers, key_bound: int) -> Repeated:
+    """Group places, which are in order, by keys, which are less than `key_bound`."""
+    size = len(places)
+    bits = size.bit_length()
+    if key_bound << bits < 2**63:  # key and place in one number: sorting numbers is faster than sorting an index
+        packed = np.sort(keys << bits | np.arange(size))
+        keys, order = packed >> bits, packed & (1 << bits) - 1
+    else:
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+    begins = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if size else np.zeros(0, dtype=np.int64)
+    counts = np.diff(np.append(begins, size))
+    again = counts > 1
+    chosen = order[np.repeat(again, counts)]
+    group_of = np.repeat(np.arange(int(again.sum())), counts[again])
+    back = np.argsort(chosen)
+    return Repeated(places[chosen[back]], group_of[back], counts[again], places[order[begins[again]]])
+
+
 class NGrams:
-    """The n-grams of a text of W words for growing n, as arrays of whole numbers of which equal ones are equal."""
+    """The n-grams of a text of W words that occur more than once, for growing n.
+
+    An n-gram that occurs twice has within it two shorter ones that do, so that ever fewer places are looked at.
+    """
 
     def __init__(self, words: Words) -> None:
-        self.words = words
-        self._by_length = {1: words.numbers_W}
+        self.size = len(words.numbers_W)
+        self.lengths_W = words.lengths_W
+        self._ends = np.concatenate([[0], np.cumsum(self.lengths_W)])
+        numbers_W = words.numbers_W
+        pairs = numbers_W[:-1] * words.bound + numbers_W[1:]
+        self._by_length = {2: _repeated(pairs, np.arange(len(pairs)), words.bound**2)}
 
-    def numbers(self, n: int) -> npt.NDArray[np.int64]:
-        """Return one number for each n-gram, shape (W - n + 1,); an n-gram is the one before it and one more word."""
+    def repeated(self, n: int) -> Repeated:
+        """Return where the n-grams stand that occur more than once; n is at least 2."""
         if n not in self._by_length:
-            shorter = self.numbers(n - 1)
-            pairs = shorter[:-1] * len(self.words.counts) + self.words.numbers_W[n - 1 :]
-            self._by_length[n] = np.unique(pairs, return_inverse=True)[1]
+            shorter = self.repeated(n - 1)
+            follows = np.flatnonzero(np.diff(shorter.places_R) == 1)
+            bound = len(shorter.counts_G)
+            keys = shorter.groups_R[follows] * bound + shorter.groups_R[follows + 1]
+            self._by_length[n] = _repeated(keys, shorter.places_R[follows], bound**2)
         return self._by_length[n]
 
     def top_characters(self, n: int) -> int:
         """Return the characters of all occurrences of the commonest n-gram, spaces included, the first among equals."""
-        _, first, counts = np.unique(self.numbers(n), return_index=True, return_counts=True)
-        count = int(counts.max())
-        place = int(first[counts == count].min())
-        return count * (int(self.words.lengths_W[place : place + n].sum()) + n - 1)
+        found = self.repeated(n)
+        count = int(found.counts_G.max(initial=1))
+        place = int(found.first_G[found.counts_G == count].min()) if count > 1 else 0
+        return (int(self._ends[place + n] - self._ends[place]) + n - 1) * count
 
     def repeated_bound(self, n: int) -> int:
-        """Return the characters of words in n-grams that occurred before: no fewer than repeat for n or more words."""
-        numbers = self.numbers(n)
-        again = np.ones(len(numbers), dtype=bool)
-        again[np.unique(numbers, return_index=True)[1]] = False
-        covered = np.convolve(again, np.ones(n, dtype=np.int64)) > 0
-        return int(self.words.lengths_W[covered].sum())
+        """Return the characters of the words in n-grams that occurred before: no less than `repeated_characters`."""
+        found = self.repeated(n)
+        change = np.zeros(self.size + 1, dtype=np.int64)
+        again = np.ones(len(found.places_R), dtype=bool)
+        again[np.searchsorted(found.places_R, found.first_G)] = False
+        places = found.places_R[again]
+        np.add.at(change, places, 1)
+        np.add.at(change, places + n, -1)
+        return int(self.lengths_W[np.cumsum(change[:-1]) > 0].sum())
 
     def repeated_characters(self, n: int) -> int:
         """Return the characters of the n-grams that occurred before, read from left to right without overlap."""
-        numbers: list[int] = self.numbers(n).tolist()
-        ends = np.concatenate([[0], np.cumsum(self.words.lengths_W)]).tolist()
+        found = self.repeated(n)
         seen: set[int] = set()
-        characters = place = 0
-        while place < len(numbers):
-            if numbers[place] in seen:
-                characters += ends[place + n] - ends[place]
-                place += n
+        characters = free = 0
+        for place, group in zip(found.places_R.tolist(), found.groups_R.tolist(), strict=True):
+            if place < free:
+                continue
+            if group in seen:
+                free = place + n
+                characters += int(self._ends[free] - self._ends[place])
             else:
-                seen.add(numbers[place])
-                place += 1
+                seen.add(group)
         return characters
 
 
-def _shares(text: str, rules: Repetition) -> Iterator[tuple[str, float, float | None]]:
-    """Yield reason, share and largest allowed share of each rule, the cheap ones first."""
-    paragraphs = _PARAGRAPHS.split(text.strip())
-    number, characters = _duplicates(paragraphs)
-    yield "duplicate_paragraphs", number / len(paragraphs), rules.duplicate_paragraphs
-    yield "duplicate_paragraph_characters", characters / len(text), rules.duplicate_paragraph_characters
-    lines = _LINES.split(text)
-    number, characters = _duplicates(lines)
-    yield "duplicate_lines", number / len(lines), rules.duplicate_lines
-    yield "duplicate_line_characters", characters / len(text), rules.duplicate_line_characters
-    n_grams = NGrams(split(text))
-    size = len(n_grams.words.words)
-    for n, largest in rules.top_n_grams.items():
-        if n <= size:
-            yield f"top_{n}_gram", n_grams.top_characters(n) / len(text), largest
-    lengths = [n for n in rules.duplicate_n_grams if n <= size]
-    if lengths:
-        bound = n_grams.repeated_bound(lengths[0]) / len(text)
-        for n in lengths:
-            largest = rules.duplicate_n_grams[n]
-            if bound > largest:
-                yield f"duplicate_{n}_grams", n_grams.repeated_characters(n) / len(text), largest
-
-
-class GopherRepetition(BaseFilter):  # type: ignore[misc]
-    """Removes a document in which too much is said twice, by the rules of the language in its metadata.
+class GopherRepetition(RuleBlock[Repetition]):
+    """Removes a document in which too much is said twice.
 
     Decides as datatrove's GopherRepetitionFilter does at the same thresholds and words, except that n-grams are equal
     only where each of their words is.
@@ -110,16 +131,28 @@ class GopherRepetition(BaseFilter):  # type: ignore[misc]
 
     name = "Gopher repetition"
 
-    def __init__(self, rules: Mapping[str, Repetition], exclusion_writer: RemovedDocuments | None = None) -> None:
-        super().__init__(exclusion_writer)
-        self.rules = dict(rules)
-
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
-        if not doc.text:
-            return False, "empty"
-        for reason, share, largest in _shares(doc.text, self.rules[doc.metadata["language"]]):
-            if largest is not None and share > largest:
-                doc.metadata["filter_value"] = f"{share:.4f}"
-                return False, reason
-        return True
+        return super().filter(doc) if doc.text else (False, "empty")
+
+    def checks(self, doc: Document, rules: Repetition) -> Iterator[Check]:
+        """Yield the checks of a document, the cheap ones first."""
+        text = doc.text
+        paragraphs = _PARAGRAPHS.split(text.strip())
+        number, characters = duplicates(paragraphs)
+        yield "duplicate_paragraphs", number / len(paragraphs), None, rules.duplicate_paragraphs
+        yield "duplicate_paragraph_characters", characters / len(text), None, rules.duplicate_paragraph_characters
+        lines = _LINES.split(text)
+        number, characters = duplicates(lines)
+        yield "duplicate_lines", number / len(lines), None, rules.duplicate_lines
+        yield "duplicate_line_characters", characters / len(text), None, rules.duplicate_line_characters
+        n_grams = NGrams(self.words(doc))
+        for n, largest in rules.top_n_grams.items():
+            if n <= n_grams.size:
+                yield f"top_{n}_gram", n_grams.top_characters(n) / len(text), None, largest
+        lengths = [n for n in rules.duplicate_n_grams if n <= n_grams.size]
+        bound = n_grams.repeated_bound(lengths[0]) / len(text) if lengths else 0
+        for n in lengths:
+            largest = rules.duplicate_n_grams[n]
+            if bound > largest:
+                yield f"duplicate_{n}_grams", n_grams.repeated_characters(n) / len(text), None, largest

@@ -1,93 +1,35 @@
-"""What a run says about a corpus, with defaults for Dutch and English.
-
-The English thresholds are those of Gopher (Rae et al. 2021, table A1); the Dutch ones are those that FineWeb-2 chose
-for Dutch. A threshold of null switches its rule off.
-"""
+"""What a run says about a corpus, with defaults for Dutch and English."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from pipeline.corpus.presets import PRESETS, Preset, completed
+from pipeline.corpus.rules import LanguageRules
 from pipeline.settings import Settings
 
 
-class Repetition(Settings):
-    """The largest shares of a document that may be repetition: of its lines, its paragraphs, its characters."""
+class Normalisation(Settings):
+    """How characters are written. Mojibake is repaired, and Unicode is NFC, in any case."""
 
-    duplicate_lines: float | None = 0.3
-    duplicate_line_characters: float | None = 0.2
-    duplicate_paragraphs: float | None = 0.3
-    duplicate_paragraph_characters: float | None = 0.2
-    top_n_grams: dict[int, float] = Field(default={2: 0.2, 3: 0.18, 4: 0.16})
-    duplicate_n_grams: dict[int, float] = Field(default={5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1})
-
-    @field_validator("top_n_grams", "duplicate_n_grams")
-    @classmethod
-    def _lengths(cls, thresholds: dict[int, float]) -> dict[int, float]:
-        if any(not 2 <= n <= 20 for n in thresholds):
-            raise ValueError("an n-gram is 2 to 20 words long")
-        return dict(sorted(thresholds.items()))
+    punctuation: bool = Field(
+        default=False, description="typographic quotation marks, dashes and ellipses become those of ASCII"
+    )
+    white_space: Literal["keep", "tidy", "collapse"] = Field(
+        default="tidy",
+        description="tidy: no invisible characters, one kind of blank, none at the end of a line, at most one empty "
+        "line in a row; collapse: also no indentation and one blank between words",
+    )
 
 
-class Quality(Settings):
-    """The bounds of ordinary prose. Words are counted with punctuation, except where a rule says otherwise."""
+class LanguageModel(Settings):
+    """A fastText model for the identification of languages, such as lid.176.bin or GlotLID's model.bin."""
 
-    minimum_words: int | None = Field(default=50, description="words that are not punctuation")
-    maximum_words: int | None = Field(default=100_000, description="words that are not punctuation")
-    minimum_mean_word_length: float | None = 3.0
-    maximum_mean_word_length: float | None = 10.0
-    symbol_ratio: float | None = Field(default=0.1, description="most hash signs, or ellipses, per word")
-    bullet_lines: float | None = Field(default=0.9, description="largest share of lines that begin with a bullet")
-    ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
-    alphabetic_words: float | None = Field(default=0.8, description="smallest share of words with a letter")
-    minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
-    stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
-
-    @model_validator(mode="after")
-    def _enough_stop_words(self) -> Quality:
-        if self.minimum_stop_words > len(self.stop_words):
-            raise ValueError(
-                f"minimum_stop_words is {self.minimum_stop_words} of {len(self.stop_words)} stop_words: "
-                "lower it, or write more stop_words"
-            )
-        return self
-
-
-class LanguageRules(Settings):
-    """What a document in one language has to be like."""
-
-    minimum_score: float = Field(default=0.65, ge=0, le=1, description="least probability of the language")
-    repetition: Repetition = Repetition()
-    quality: Quality = Quality()
-
-
-ENGLISH = LanguageRules()
-DUTCH = LanguageRules(
-    minimum_score=0.689,
-    repetition=Repetition(
-        duplicate_lines=0.296,
-        top_n_grams={2: 0.213, 3: 0.182, 4: 0.158},
-        duplicate_n_grams={5: 0.156, 6: 0.1456, 7: 0.1352, 8: 0.1248, 9: 0.1144, 10: 0.104},
-    ),
-    quality=Quality(
-        maximum_mean_word_length=17.0,
-        alphabetic_words=0.828,
-        stop_words=["de", "het", "een", "en", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet"],
-    ),
-)
-KNOWN_LANGUAGES = {"nl": DUTCH, "en": ENGLISH}
-
-
-def _merged(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults with what is given in their place; mappings of settings are merged key by key."""
-    merged = dict(defaults)
-    for key, value in given.items():
-        nested = isinstance(value, Mapping) and isinstance(merged.get(key), dict) and not key.endswith("n_grams")
-        merged[key] = _merged(merged[key], value) if nested else value
-    return merged
+    path: str = Field(min_length=1, description="the model's file")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of that file: another model is another result")
 
 
 class PersonalData(Settings):
@@ -133,24 +75,24 @@ class Deduplication(Signatures):
 class Corpus(Settings):
     """One corpus: from which sources, in which languages, cleaned how."""
 
-    languages: dict[str, LanguageRules] = Field(default=KNOWN_LANGUAGES, min_length=1)
+    preset: Preset = Field(default="standard", description="the rules that `languages` changes")
+    languages: dict[str, LanguageRules] = Field(default=PRESETS["standard"], min_length=1)
+    normalisation: Normalisation = Normalisation()
+    language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
 
-    @field_validator("languages", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _complete(cls, languages: Any) -> Any:
-        """Complete what is written about Dutch or English with that language's own defaults."""
-        if not isinstance(languages, Mapping):
-            return languages
-        return {
-            code: _merged(KNOWN_LANGUAGES[code].model_dump(), rules or {})
-            if code in KNOWN_LANGUAGES and (rules is None or isinstance(rules, Mapping))
-            else rules
-            for code, rules in languages.items()
-        }
+    def _complete(cls, written: Any) -> Any:
+        """Complete what is written about Dutch and English with the rules of the preset."""
+        if not isinstance(written, Mapping) or not {"preset", "languages"} & written.keys():
+            return written
+        preset = written.get("preset", "standard")
+        languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
+        return {**written, "languages": completed(languages, preset)}
 
 
 class FilterSettings(Settings):
@@ -163,6 +105,8 @@ class FilterSettings(Settings):
     text_key: str = "text"
     id_key: str = "id"
     languages: dict[str, LanguageRules]
+    normalisation: Normalisation = Normalisation()
+    language_model_sha256: str | None = None
     personal_data: PersonalData
     broken_share: float
 

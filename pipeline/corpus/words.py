@@ -1,32 +1,39 @@
-"""Splits a text into words, once, for all blocks that look at words."""
+"""Splits a text into words, once, for all blocks that look at words.
+
+A word lies between two stretches of white space, so each different string between them (a chunk) is split only the
+first time that it is seen; a text is then a sequence of numbers, and what a rule asks about its words is arithmetic.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+import unicodedata
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, partial
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
+
+from pipeline.errors import InputError
+
+Splitter = Literal["plain", "spacy"]
+Numbers = npt.NDArray[np.int64]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
+_PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
+_CHUNKS_KEPT = 2**18
 
-
-@dataclass(frozen=True)
-class Words:
-    """The words of a text of W words, V of them different.
-
-    `words` lists them in order, `counts` how often each different one occurs, `numbers_W` the place of each word in
-    `counts`, and `lengths_W` their characters.
-    """
-
-    words: list[str]
-    counts: Counter[str]
-    numbers_W: npt.NDArray[np.int64]
-    lengths_W: npt.NDArray[np.int64]
+# What a word may be; the numbers are bits.
+MARKS = 1  # of datatrove's punctuation marks only
+LETTER = 2  # it has a letter
+STOP = 4  # it ends a sentence
+CLOSING = 8  # of Unicode's punctuation only: after a stop it still belongs to the sentence
 
 
 def word_tokenize(text: str) -> list[str]:
@@ -34,12 +41,209 @@ def word_tokenize(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-@lru_cache(maxsize=1)
-def split(text: str) -> Words:
-    """Return the words of a text; asked again for the same text, the same object."""
-    words = word_tokenize(text)
-    counts = Counter(words)
-    number = {word: place for place, word in enumerate(counts)}
-    numbers_W = np.fromiter((number[word] for word in words), dtype=np.int64, count=len(words))
-    lengths_V = np.fromiter(map(len, counts), dtype=np.int64, count=len(counts))
-    return Words(words, counts, numbers_W, lengths_V[numbers_W])
+@cache
+def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
+    """Return what splits a chunk as spaCy's tokenizer for the language does, which also begins with white space."""
+    import spacy
+
+    try:
+        tokenizer: Any = spacy.blank(language).tokenizer
+    except ImportError:
+        raise InputError(
+            f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
+        ) from None
+    exceptions = tokenizer.rules
+
+    def tokenize(chunk: str) -> list[str]:
+        if chunk.isalpha() and chunk not in exceptions:
+            return [chunk]
+        return [token.text for token in tokenizer(chunk)]
+
+    return tokenize
+
+
+class _Column:
+    """Whole numbers of which more come all the time, read as an array."""
+
+    def __init__(self) -> None:
+        self.new: list[int] = []
+        self._size = 0
+        self._values = np.zeros(1024, dtype=np.int64)
+
+    def array(self) -> Numbers:
+        """Return the numbers; the array may be longer."""
+        if self.new:
+            size = self._size + len(self.new)
+            if size > len(self._values):
+                self._values = np.concatenate([self._values, np.zeros(size, dtype=np.int64)])
+            self._values[self._size : size] = self.new
+            self._size, self.new = size, []
+        return self._values
+
+
+class Vocabulary(dict[str, int]):
+    """The number of each chunk, and for each number the words of the chunk, their lengths and what they are."""
+
+    def __init__(self, tokenize: Callable[[str], list[str]], stops: Callable[[str], bool]) -> None:
+        super().__init__()
+        self.words: dict[str, int] = {}
+        self._tokenize = tokenize
+        self._stops = stops
+        self._places = 0  # the words of all chunks
+        self._first, self._count, self._flat = _Column(), _Column(), _Column()
+        self._lengths, self._kinds = _Column(), _Column()
+
+    def __missing__(self, chunk: str) -> int:
+        words, known = self._tokenize(chunk), self.words
+        self._first.new.append(self._places)
+        self._count.new.append(len(words))
+        self._places += len(words)
+        for word in words:
+            number = known.get(word)
+            if number is None:
+                number = known[word] = len(known)
+                self._lengths.new.append(len(word))
+                self._kinds.new.append(self._kind(word))
+            self._flat.new.append(number)
+        number = self[chunk] = len(self)
+        return number
+
+    def _kind(self, word: str) -> int:
+        if word.isalpha():
+            return LETTER
+        kind = LETTER if any(map(str.isalpha, word)) else 0
+        if self._stops(word):
+            kind |= STOP
+        if not word.strip(_PUNCTUATION):
+            kind |= MARKS
+        return kind | (
+            CLOSING if not kind & LETTER and all(unicodedata.category(mark)[0] == "P" for mark in word) else 0
+        )
+
+    def numbers(self, chunks: Iterable[str], size: int) -> tuple[Numbers, Numbers]:
+        """Return the numbers of the words of `size` chunks, and how many words each chunk has."""
+        chunks_C = np.fromiter(map(self.__getitem__, chunks), dtype=np.int64, count=size)
+        first_C, count_C = self._first.array()[chunks_C], self._count.array()[chunks_C]
+        before_C = np.cumsum(count_C) - count_C
+        places_W = np.repeat(first_C - before_C, count_C) + np.arange(int(count_C.sum()))
+        return self._flat.array()[places_W], count_C
+
+    def lengths(self, numbers_W: Numbers) -> Numbers:
+        """Return the characters of the words of these numbers."""
+        return self._lengths.array()[numbers_W]
+
+    def kinds(self, numbers_W: Numbers) -> Numbers:
+        """Return the bits of the words of these numbers: MARKS, LETTER, STOP, CLOSING."""
+        return self._kinds.array()[numbers_W]
+
+
+@dataclass(frozen=True)
+class Words:
+    """The W words of a text of L lines: equal words have equal numbers, which are less than `bound`.
+
+    `chunks_L` and `words_L` are how many chunks and words each line has.
+    """
+
+    lines: list[str]
+    chunks_L: Numbers
+    words_L: Numbers
+    numbers_W: Numbers
+    vocabulary: Vocabulary
+
+    @property
+    def bound(self) -> int:
+        return len(self.vocabulary.words)
+
+    @property
+    def lengths_W(self) -> Numbers:
+        """The characters of each word."""
+        return self.vocabulary.lengths(self.numbers_W)
+
+    @property
+    def kinds_W(self) -> Numbers:
+        """The bits of each word."""
+        return self.vocabulary.kinds(self.numbers_W)
+
+    def different(self, words: Iterable[str]) -> int:
+        """Return how many of the given different words the text has."""
+        present = np.zeros(self.bound, dtype=bool)
+        present[self.numbers_W] = True
+        known = self.vocabulary.words
+        return int(present[[known[word] for word in words if word in known]].sum())
+
+    def sentences_L(self) -> Numbers:
+        """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
+        line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
+        start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
+        kinds_W = self.kinds_W
+        stops_W = np.concatenate([[0], np.cumsum(kinds_W & STOP != 0)])  # the stops before each word
+        places = np.flatnonzero(kinds_W & CLOSING == 0)
+        earlier = np.maximum(np.concatenate([[0], places[:-1]]), start_W[places])
+        begins = stops_W[places] > stops_W[earlier]
+        return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))
+
+    def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> Words:
+        """Return the words of some of the lines."""
+        numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
+        return Words(lines, self.chunks_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
+
+
+class _Splitting:
+    """One way of splitting, with its vocabulary and the last text that it split."""
+
+    def __init__(self, splitter: Splitter, language: str) -> None:
+        if splitter == "plain":
+            # Through the module, so that every call can be counted.
+            tokenize: Callable[[str], list[str]] = lambda chunk: word_tokenize(chunk)  # noqa: E731
+            stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
+        else:
+            tokenize, stops = _spacy_tokenizer(language), TERMINAL_PUNCTUATION.__contains__
+        self._new = partial(Vocabulary, tokenize, stops)
+        self._vocabulary = self._new()
+        self._text: str | None = None
+        self._words: Words | None = None
+
+    def split(self, text: str) -> Words:
+        if self._words is None or text != self._text:
+            if len(self._vocabulary) > _CHUNKS_KEPT:
+                self._vocabulary = self._new()
+            lines = text.splitlines()
+            chunks = [line.split() for line in lines]
+            chunks_L = np.fromiter(map(len, chunks), dtype=np.int64, count=len(lines))
+            size = int(chunks_L.sum())
+            numbers_W, count_C = self._vocabulary.numbers(chain.from_iterable(chunks), size)
+            ends_C = np.concatenate([[0], np.cumsum(count_C)])
+            words_L = np.diff(ends_C[np.concatenate([[0], np.cumsum(chunks_L)])])
+            self.remember(text, Words(lines, chunks_L, words_L, numbers_W, self._vocabulary))
+        assert self._words is not None
+        return self._words
+
+    def remember(self, text: str, words: Words) -> None:
+        self._text, self._words = text, words
+
+
+@cache
+def _splitting(splitter: Splitter, language: str) -> _Splitting:
+    return _Splitting(splitter, language if splitter == "spacy" else "")
+
+
+def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
+    """Return the words of a text; asked again for the same text, the same object.
+
+    Args:
+        splitter: `plain`, the words of `word_tokenize`; or `spacy`, those of spaCy's tokenizer for the language.
+
+    Raises:
+        InputError: spaCy does not know the language.
+    """
+    return _splitting(splitter, language if splitter == "spacy" else "").split(text)
+
+
+def remember(text: str, words: Words, splitter: Splitter = "plain", language: str = "") -> None:
+    """Let `split` return these words for a text that was made of lines of the last one."""
+    _splitting(splitter, language if splitter == "spacy" else "").remember(text, words)
+
+
+def forget() -> None:
+    """Forget all words and texts."""
+    _splitting.cache_clear()

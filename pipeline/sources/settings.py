@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,9 @@ class Source(Settings):
     units: int = Field(default=1, ge=1, description="jobs that the files are divided over")
     text_key: str = Field(default="text", min_length=1)
     id_key: str = Field(default="id", min_length=1)
+    filters: dict[str, dict[str, Any]] = Field(
+        default={}, description="by language, what this source changes in the rules of a corpus"
+    )
 
 
 class FingerprintSettings(Settings):

@@ -115,6 +115,7 @@ class Chain:
             names=names,
             license="CC0-1.0",
             languages=self.corpus.languages,
+            normalisation=self.corpus.normalisation,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
         )
@@ -122,6 +123,7 @@ class Chain:
             settings,
             manifest=self.folder / f"{source}.manifest",
             files=paths,
+            model=[],
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipeline.corpus.settings import DUTCH, ENGLISH, Corpus
+from pipeline.corpus.presets import DUTCH, ENGLISH
+from pipeline.corpus.settings import Corpus
 
 
 def test_defaults_are_dutch_and_english() -> None:

@@ -22,7 +22,8 @@ from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_meta
 from pipeline.corpus.filter import blocks
 from pipeline.corpus.language import IdentifyLanguage
 from pipeline.corpus.normalise import Normalise
-from pipeline.corpus.settings import DUTCH, Corpus, FilterSettings
+from pipeline.corpus.presets import DUTCH
+from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
 from pipeline.errors import InputError
 
 
@@ -72,7 +73,7 @@ def test_normalise(text: str, repaired: str) -> None:
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="&<"), max_size=60))
 def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
-    assert Normalise().format(text) == ftfy.fix_text(text, uncurl_quotes=False)
+    assert Normalise(Normalisation(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
 
 
 LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
@@ -140,7 +141,7 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
     )
     paths = {"manifest": chain.folder / "s.manifest", "files": [chain.folder / "raw/s/x.jsonl"]}
     with pytest.raises(InputError, match=r"x\.jsonl is not the file that the manifest describes"):
-        filter.run(unit, **paths, documents=chain.folder / "out", removed=chain.folder / "gone")
+        filter.run(unit, **paths, model=[], documents=chain.folder / "out", removed=chain.folder / "gone")
     assert not (chain.folder / "out").exists()
 
 

@@ -1,0 +1,291 @@
+"""The filters against those of datatrove: their speed and memory, or how often they decide alike.
+
+    python benchmarks/filters.py DATA [--preset standard] [--every 1]
+    python benchmarks/filters.py --agreement DATA [--every 1]
+
+DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file, use the
+same language model and thresholds and run in a process of their own on one core; datatrove splits words with spaCy,
+which is its default, and writes JSON lines, ours masks four kinds of personal data and writes Parquet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from datatrove.data import Document  # noqa: E402
+from datatrove.pipeline import filters  # noqa: E402
+from datatrove.pipeline.filters import (  # noqa: E402
+    c4_filters,
+    fineweb_quality_filter,
+    gopher_quality_filter,
+    gopher_repetition_filter,
+)
+from datatrove.pipeline.filters.base_filter import BaseFilter  # noqa: E402
+from datatrove.pipeline.formatters import FTFYFormatter, PIIFormatter  # noqa: E402
+from datatrove.pipeline.readers import JsonlReader  # noqa: E402
+from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
+
+from pipeline.corpus.execute import execute  # noqa: E402
+from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
+from pipeline.corpus.presets import PRESETS  # noqa: E402
+from pipeline.corpus.rules import C4, FineWeb, LanguageRules  # noqa: E402
+from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
+from pipeline.corpus.words import split, word_tokenize  # noqa: E402
+
+LANGUAGES = {"nl": "nld", "en": "eng"}
+
+
+def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
+    """Return datatrove's blocks with the same thresholds, by the key of their rules, in the order of ours."""
+    found: dict[str, BaseFilter] = {}
+    if (c4 := rules.c4) is not None:
+        found["c4"] = filters.C4QualityFilter(
+            remove_citations=c4.citations,
+            filter_no_terminal_punct=c4.terminal_punctuation,
+            min_num_sentences=c4.minimum_sentences or -1,
+            min_words_per_line=c4.minimum_words_per_line or -1,
+            max_word_length=c4.maximum_word_length or -1,
+            filter_lorem_ipsum=c4.lorem_ipsum,
+            filter_javascript=c4.javascript,
+            filter_curly_bracket=c4.curly_bracket,
+            filter_policy=c4.policy,
+            language=language,
+        )
+    if (repetition := rules.repetition) is not None:
+        found["repetition"] = filters.GopherRepetitionFilter(
+            dup_line_frac=repetition.duplicate_lines,
+            dup_para_frac=repetition.duplicate_paragraphs,
+            dup_line_char_frac=repetition.duplicate_line_characters,
+            dup_para_char_frac=repetition.duplicate_paragraph_characters,
+            top_n_grams=tuple(repetition.top_n_grams.items()),
+            dup_n_grams=tuple(repetition.duplicate_n_grams.items()),
+            language=language,
+        )
+    if (quality := rules.quality) is not None:
+        found["quality"] = filters.GopherQualityFilter(
+            min_doc_words=quality.minimum_words,
+            max_doc_words=quality.maximum_words,
+            min_avg_word_length=quality.minimum_mean_word_length,
+            max_avg_word_length=quality.maximum_mean_word_length,
+            max_symbol_word_ratio=quality.symbol_ratio,
+            max_bullet_lines_ratio=quality.bullet_lines,
+            max_ellipsis_lines_ratio=quality.ellipsis_lines,
+            max_non_alpha_words_ratio=quality.alphabetic_words,
+            min_stop_words=quality.minimum_stop_words,
+            stop_words=quality.stop_words,
+            language=language,
+        )
+    if (fineweb := rules.fineweb) is not None:
+        never = 1e9
+        found["fineweb"] = filters.FineWebQualityFilter(
+            line_punct_thr=fineweb.punctuated_lines or 0.0,
+            short_line_thr=never if fineweb.short_lines is None else fineweb.short_lines,
+            short_line_length=fineweb.short_line_length,
+            char_duplicates_ratio=(
+                never if fineweb.duplicate_line_characters is None else fineweb.duplicate_line_characters
+            ),
+            new_line_ratio=never if fineweb.new_lines is None else fineweb.new_lines,
+            language=language,
+        )
+    return found
+
+
+@contextlib.contextmanager
+def our_words_in_datatrove() -> Iterator[None]:
+    """Give datatrove's blocks the plain words and sentences of this package."""
+
+    def sentences(text: str, language: str) -> list[str]:
+        return [""] * int(split(text).sentences_L().sum())
+
+    places = [
+        (gopher_quality_filter, "split_into_words", lambda text, language: word_tokenize(text)),
+        (gopher_repetition_filter, "split_into_words", lambda text, language: word_tokenize(text)),
+        (fineweb_quality_filter, "split_into_words", lambda text, language: word_tokenize(text)),
+        (c4_filters, "split_into_sentences", sentences),
+    ]
+    before = [getattr(module, name) for module, name, _ in places]
+    for module, name, words in places:
+        setattr(module, name, words)
+    try:
+        yield
+    finally:
+        for (module, name, _), words in zip(places, before, strict=True):
+            setattr(module, name, words)
+
+
+def agreement(documents: list[tuple[str, str]], splitter: str, their_words: str) -> dict[str, tuple[int, int]]:
+    """Return for each kind of rules how many decisions are the same, and how many there are.
+
+    Args:
+        documents: text and language of each; every block judges every text as it is given.
+        splitter: `plain` or `spacy`, for our blocks.
+        their_words: `plain` or `spacy`, for those of datatrove.
+    """
+    rules = {
+        code: PRESETS["standard"][code].model_copy(update={"words": splitter, "c4": C4(), "fineweb": FineWeb()})
+        for code in LANGUAGES
+    }
+    rules["nl"] = rules["nl"].model_copy(update={"fineweb": PRESETS["fineweb2"]["nl"].fineweb})
+    keys = ("c4", "repetition", "quality", "fineweb")
+    ours = dict(zip(keys, cast(list[BaseFilter], rule_blocks(rules)), strict=True))
+    theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
+    same: Counter[str] = Counter()
+    with our_words_in_datatrove() if their_words == "plain" else contextlib.nullcontext():
+        for text, language in documents:
+            for key in keys:
+                mine = Document(text=text, id="", metadata={"language": language})
+                other = Document(text=text, id="")
+                equal = (ours[key].filter(mine) is True) == (theirs[language][key].filter(other) is True)
+                same[key] += equal
+                same["c4 text"] += key == "c4" and equal and mine.text == other.text
+    return {key: (same[key], len(documents)) for key in (*keys, "c4 text")}
+
+
+class PerLanguage(BaseFilter):  # type: ignore[misc]
+    """Lets the filter of a document's language decide."""
+
+    name = "Per language"
+
+    def __init__(self, by_language: dict[str, BaseFilter]) -> None:
+        super().__init__()
+        self.by_language = by_language
+
+    def filter(self, doc: Document) -> bool | tuple[bool, str]:
+        """Return what that filter returns."""
+        return self.by_language[doc.metadata["language"]].filter(doc) if self.by_language else True
+
+
+class StockLanguage(BaseFilter):  # type: ignore[misc]
+    """py3langid as anybody would call it."""
+
+    name = "py3langid"
+
+    def __init__(self, minimum_scores: dict[str, float]) -> None:
+        super().__init__()
+        self.minimum_scores = minimum_scores
+        self.model: Any = None
+
+    def filter(self, doc: Document) -> bool:
+        """Return whether the language is wanted."""
+        if self.model is None:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+            from pipeline.corpus.language_bayes import NEIGHBOURS
+
+            self.model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+            self.model.set_languages(sorted(NEIGHBOURS | set(self.minimum_scores)))
+        language, score = self.model.classify(doc.text)
+        doc.metadata["language"] = language
+        return bool(score >= self.minimum_scores.get(language, 2.0))
+
+
+def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
+    """Run one side in this process, then print seconds, documents kept and peak memory as JSON."""
+    rules = PRESETS[preset]  # type: ignore[index]
+    minimum = {code: rules[code].minimum_score for code in rules}
+    if side == "ours":
+        corpus = Corpus.model_validate({"preset": preset})
+        unit = FilterSettings(
+            source="s",
+            unit=0,
+            names=[file.name],
+            license="CC0-1.0",
+            languages=corpus.languages,
+            personal_data=corpus.personal_data,
+            broken_share=1.0,
+        )
+        steps: list[Any] = [*blocks(unit, [file]), Collect()]
+    else:
+        theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
+        keys = [key for key in ("c4", "repetition", "quality", "fineweb") if any(key in b for b in theirs.values())]
+        steps = [
+            JsonlReader(str(file.parent), glob_pattern=file.name),
+            FTFYFormatter(),
+            StockLanguage(minimum),
+            *(PerLanguage({code: b.get(key, PerLanguage({})) for code, b in theirs.items()}) for key in keys),
+            PIIFormatter(),
+            JsonlWriter(str(folder / "out")),
+        ]
+    start = time.process_time()
+    ran = execute(steps)
+    if side == "ours":
+        ran[-1].documents.write(folder / "out.parquet", {})
+    seconds = time.process_time() - start
+    kept = ran[-1].stats["total"].total if side == "stock" else ran[-1].kept
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "kept": kept, "peak_bytes": peak}))
+
+
+def texts(data: Path, every: int) -> list[str]:
+    """Return every N-th text of the folder."""
+    lines = (
+        line for path in sorted(data.glob("*.jsonl.gz")) for line in gzip.decompress(path.read_bytes()).splitlines()
+    )
+    return [json.loads(line)["text"] for number, line in enumerate(lines) if number % every == 0]
+
+
+def speed(found: list[str], preset: str) -> None:
+    """Print megabytes per second and core, and peak memory, of both sides."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "texts.jsonl")
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in found))
+        megabytes = sum(len(text.encode()) for text in found) / 1e6
+        rates = {}
+        for side in ("ours", "stock"):
+            command = [sys.executable, __file__, "--side", side, "--preset", preset, str(file)]
+            ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+            result = json.loads(ran.stdout.splitlines()[-1])
+            rates[side] = megabytes / result["seconds"]
+            print(
+                f"{side:6} {rates[side]:6.2f} MB/s/core  {result['kept']:6} of {len(found)} documents kept  "
+                f"peak {result['peak_bytes'] / 1e6:5.0f} MB"
+            )
+        print(f"{preset}: {megabytes:.1f} MB, {rates['ours'] / rates['stock']:.1f} times stock datatrove")
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--agreement", action="store_true")
+    parser.add_argument("--preset", default="standard", choices=PRESETS)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--side", choices=["ours", "stock"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        with tempfile.TemporaryDirectory() as folder:
+            run_one(options.side, options.preset, options.data, Path(folder))
+        return
+    found = texts(options.data, options.every)
+    if not options.agreement:
+        speed(found, options.preset)
+        return
+    from pipeline.corpus.language import identifier
+    from pipeline.corpus.normalise import Normalise
+
+    judge, normalise = identifier(LANGUAGES), Normalise()
+    documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]
+    documents = [(text, language) for text, language in documents if language in LANGUAGES]
+    print(f"{len(documents)} documents, {sum(len(text.encode()) for text, _ in documents) / 1e6:.1f} MB")
+    for mine, other in (("plain", "plain"), ("spacy", "spacy"), ("plain", "spacy")):
+        for key, (same, total) in agreement(documents, mine, other).items():
+            print(f"{key:11} ours {mine:5} datatrove {other:5} {same} of {total} {same / total:.3%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The rules on lines, numbers and words decide as datatrove's blocks do, split a text once, and are chosen by presets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from datatrove.data import Document
+from datatrove.pipeline.filters import C4QualityFilter
+from datatrove.utils.word_tokenizers import load_word_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.filters import agreement
+from pipeline.config import load
+from pipeline.corpus.c4 import C4Quality
+from pipeline.corpus.filter import rule_blocks
+from pipeline.corpus.nordic_pile import NordicPileQuality
+from pipeline.corpus.presets import DUTCH, PRESETS
+from pipeline.corpus.rules import C4, NordicPile
+from pipeline.corpus.settings import Corpus
+from pipeline.corpus.words import forget, split, word_tokenize
+from pipeline.errors import InputError
+from tests.corpus.test_gopher import demonstration_texts
+
+PLACE = Path(__file__).parents[2]
+
+
+def spoilt(real: list[str]) -> list[str]:
+    """Return the texts, and them as lists, as menus, with code, with marks and with citations."""
+    changed: list[Callable[[str], str]] = [
+        lambda text: text,
+        lambda text: text.replace(". ", ".\n"),
+        lambda text: text.replace(". ", "\n").replace(", ", "\n"),
+        lambda text: text.replace(" de ", " [1] ").replace(" the ", " [edit]\n"),
+        lambda text: f"Lees de privacy policy.\n{text}\nDit is javascript.\n{text[:90]}...",
+        lambda text: text.replace("e", "{", 1) if len(text) % 2 else text.replace(". ", '." \n'),
+    ]
+    return [change(text) for text in real for change in changed]
+
+
+def test_agreement_with_datatrove() -> None:
+    real = demonstration_texts()[:60]
+    documents = [(text, language) for text in spoilt(real) for language in ("nl", "en")]
+    for key, (same, total) in agreement(documents, "plain", "plain").items():
+        assert same >= 0.999 * total, key
+    for key, (same, total) in agreement(documents[::3], "spacy", "spacy").items():
+        assert same >= 0.99 * total, key
+
+
+@pytest.mark.parametrize("language", ["nl", "en"])
+def test_the_words_of_spacy(language: str) -> None:
+    theirs = load_word_tokenizer({"nl": "nld", "en": "eng"}[language])
+    for text in [
+        *spoilt(demonstration_texts()[:20]),
+        "XD a.b. 's-Hertogenbosch (bijv. 12.000 km/u) e-mail@x.nl don't…",
+    ]:
+        words = split(text, "spacy", language)
+        names = {number: word for word, number in words.vocabulary.words.items()}
+        assert [names[number] for number in words.numbers_W.tolist()] == theirs.word_tokenize(text)
+
+
+def test_words_that_spacy_does_not_have() -> None:
+    with pytest.raises(InputError, match=r"spaCy has no words for 'qq': write words: plain"):
+        split("tekst", "spacy", "qq")
+
+
+WORDS = st.lists(st.sampled_from(["de", "Zo.", "en,", "\n", "\n\n", "3", '"', "...", "zin!", " "]), max_size=60)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORDS.map(" ".join))
+def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
+    words = split(text)
+    names = {number: word for word, number in words.vocabulary.words.items()}
+    assert [names[number] for number in words.numbers_W.tolist()] == word_tokenize(text)
+    assert words.words_L.tolist() == [len(word_tokenize(line)) for line in text.splitlines()]
+    assert words.lengths_W.tolist() == [len(word) for word in word_tokenize(text)]
+    assert words.different(["de", "zin!", "niets"]) == len({"de", "zin!"} & set(word_tokenize(text)))
+
+
+def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"Menu\n{texts['nl_water']}\nHome > Contact\nLees onze privacy policy.\nzet javascript aan.\n{texts['nl_bakker']}"
+    rules = {"nl": C4(minimum_sentences=3)}
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    assert C4Quality(rules).filter(document) is True
+    assert document.text == f"{texts['nl_water']}\n{texts['nl_bakker']}"
+    assert document.metadata["dropped_lines"] == {"no_terminal_punctuation": 2, "policy": 1, "javascript": 1}
+    kept = split(document.text)
+    forget()
+    fresh = split(document.text)
+    assert kept.words_L.tolist() == fresh.words_L.tolist() and kept.lengths_W.tolist() == fresh.lengths_W.tolist()
+
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    assert C4Quality({"nl": C4(drop_lines=False)}).filter(document) is True
+    assert document.text == text and "dropped_lines" not in document.metadata
+
+    few = Document(text="Een zin. Nog een zin.", id="", metadata={"language": "nl"})
+    assert C4Quality(rules).filter(few) == (False, "too_few_sentences")
+    assert few.metadata["filter_value"] == "2"
+
+
+def test_c4_edits_as_datatrove_does(texts: dict[str, str]) -> None:
+    text = f" {texts['en_garden']} [12]\n{texts['en_lighthouse']} [citation needed]\nHome"
+    mine, other = (Document(text=text, id="", metadata={"language": "en"}) for _ in range(2))
+    assert C4Quality({"en": C4()}).filter(mine) is C4QualityFilter().filter(other) is True
+    assert mine.text == other.text and "[" not in mine.text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("In 1648 kwam er vrede, en daarna werd het rustiger in het hele land.", None),
+        ("1234 5678 90 12 34 56 78 90 12 34 prijs 12,50 euro 13,50 euro 99", "digits"),
+        ("Veel te kort.", "too_few_characters"),
+        ("\n".join(["kort"] * 30), "short_line_characters"),
+        ("\n".join(["langewoorden"] * 9), "short_line_words"),
+    ],
+)
+def test_nordic_pile(text: str, reason: str | None) -> None:
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    found = NordicPileQuality({"nl": NordicPile()}).filter(document)
+    assert found == (True if reason is None else (False, reason))
+
+
+def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
+    monkeypatch.setattr("pipeline.corpus.words.word_tokenize", count)
+    forget()
+    rules = DUTCH.model_copy(
+        update={
+            "c4": C4(minimum_sentences=1),
+            "fineweb": PRESETS["fineweb2"]["nl"].fineweb,
+            "nordic_pile": NordicPile(),
+        }
+    )
+    document = Document(text=f"Menu\n{texts['nl_water']}", id="", metadata={"language": "nl"})
+    found: list[Any] = rule_blocks({"nl": rules})
+    assert len(found) == 5 and all(block.filter(document) is True for block in found)
+    assert sorted(calls) == sorted({"Menu", *texts["nl_water"].split()})
+    forget()
+
+
+def test_presets() -> None:
+    assert Corpus.model_validate({"preset": "fineweb2"}).languages == PRESETS["fineweb2"]
+    written = {"preset": "gptnl", "languages": {"nl": {"quality": {"minimum_words": 9}, "c4": {}}}}
+    corpus = Corpus.model_validate(written)
+    default = PRESETS["gptnl"]["nl"]
+    assert default.quality is not None and default.nordic_pile == NordicPile()
+    expected = {"quality": default.quality.model_copy(update={"minimum_words": 9}), "c4": C4()}
+    assert corpus.languages == {"nl": default.model_copy(update=expected)}
+    off = Corpus.model_validate({"languages": {"nl": {"repetition": None}}})
+    assert off.languages["nl"].repetition is None and rule_blocks(off.languages)[0].name == "Gopher quality"
+    for name in ("standard", "gptnl", "fineweb2"):
+        assert Corpus.model_validate_json(Corpus.model_validate({"preset": name}).model_dump_json()).preset == name
+
+
+def test_a_source_and_a_model_of_its_own() -> None:
+    raw = yaml.safe_load((PLACE / "config" / "micro.yaml").read_text())
+    name = raw["sources"][0]["name"]
+    changed = [{**raw["sources"][0], "filters": {"nl": {"quality": {"minimum_words": 5}}}}, *raw["sources"][1:]]
+    model = {"path": "{data}/lid.bin", "sha256": hashlib.sha256(b"model").hexdigest()}
+    config = load({**raw, "sources": changed, "corpus": {"main": {"language_model": model}}, "data": "there"})
+    unit = {"corpus": "main", "source": name, "unit": next(iter(config.units(name)))}
+    of_source: Any = config.step_settings("corpus.filter", unit)
+    assert of_source.languages["nl"].quality.minimum_words == 5
+    assert of_source.language_model_sha256 == model["sha256"]
+    assert config.resolved("the model", model["path"]) == "there/lid.bin"
+    other: Any = config.step_settings("corpus.filter", {**unit, "source": raw["sources"][1]["name"], "unit": "0"})
+    assert other.languages["nl"].quality.minimum_words == 50
+    for filters, message in (
+        ({"nl": {"qualty": {}}}, rf"sources\.{name}\.filters: qualty: Extra inputs"),
+        ({"fr": {}}, "the corpus has no language 'fr'; choose one of en, nl"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load({**raw, "sources": [{**raw["sources"][0], "filters": filters}, *raw["sources"][1:]]})
