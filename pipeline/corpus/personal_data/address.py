@@ -10,7 +10,9 @@ from stdnum.nl import postcode
 from pipeline.corpus.personal_data.found import Found, before
 
 _POSTCODE = re.compile(r"[1-9](?<![\w.,/+-][1-9])\d{3}[ \u00a0]?[A-Z]{2}(?![\w-])")
-_HOUSE = r"[1-9]\d{0,4}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3}|\d{1,4})(?![\w]))?(?:[ ]?[-/][ ]?\d{1,4})?"
+_HOUSE = (
+    r"[1-9]\d{0,4}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3})(?!\w)|[ -]\d{1,4}(?!\w))?(?:[ ]?[-/][ ]?\d{1,4})?"
+)
 # The number behind: 1234 AB 12, 1234 AB, nr. 12, 1234AB huisnummer 12-a.
 _NUMBER_BEHIND = re.compile(
     rf"(?:,?[ \t]*(?:(?:en[ ])?(?:het[ ])?huis(?:nummer|nr\.?)|nr\.?|nummer|house number|number|no\.?)[ :]*|,?[ ]|/|-)"
@@ -21,7 +23,7 @@ _NUMBER_BEHIND = re.compile(
 _WORD = r"[A-ZÀ-Ý'’][\w'’.-]*"
 _PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|aan|in|bij|'t|’t|en|la|du)"
 _STREET_IN_FRONT = re.compile(
-    rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD})[ ]"
+    rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD}(?:[ ]19\d\d)?)[ ]"
     rf"(?:nr\.?[ ])?(?P<house>{_HOUSE})[ ]?(?:[,;|]?[ ]?\n?|[ ]-[ ]|,?[ ](?:te|in)[ ]|[ ]?\()\Z"
 )
 _FRONT_CHARACTERS = 90
@@ -32,8 +34,9 @@ _NO_STREET = re.compile(
     r"augustus|september|oktober|november|december|january|february|march|may|june|july|august|october)",
     re.I,
 )
+_ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z", re.I)
 # A year with letters that law and history write behind years.
-_YEAR = re.compile(r"(?:1[5-9]|20)\d\d[ ]?(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
+_YEAR = re.compile(r"(?:1\d|20)\d\d[ ]?(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
 
 
 def addresses(text: str) -> Iterator[Found]:
@@ -51,7 +54,7 @@ def addresses(text: str) -> Iterator[Found]:
             start -= len(front) - street.start()
         else:
             behind = _NUMBER_BEHIND.match(text, end)
-            if behind is None or _YEAR.match(match.group()):
+            if behind is None or (_YEAR.match(match.group()) and not _ADDRESS.search(front)):
                 continue
             end = behind.end("house")
         last = end

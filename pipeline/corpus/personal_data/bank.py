@@ -10,7 +10,7 @@ from stdnum import iban, luhn
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
 
 _IBAN = re.compile(
-    r"\d(?<=[A-Za-z]{2}\d)(?<![\w][A-Za-z]{2}\d)\d"
+    r"[0-9](?<=[A-Za-z]{2}[0-9])(?<![\w][A-Za-z]{2}\d)\d"
     r"(?:(?P<separator>[ .-]?)[A-Za-z0-9]{4}(?:(?P=separator)[A-Za-z0-9]{4}){1,6}(?:(?P=separator)[A-Za-z0-9]{1,3})?"
     r")(?!\w)"
 )
@@ -18,12 +18,13 @@ _SEPARATORS = re.compile(r"[ .-]")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]")
 
 _CARD = re.compile(
-    r"[2-6](?<![\w.,/+-][2-6])(?:\d{11,18}|\d{3}(?P<four>[ -])\d{4}(?P=four)\d{4}(?P=four)\d{1,4}(?:(?P=four)\d{3})?|"
+    r"[2-6](?<![\w.,/+-][2-6])(?<!(?<!\d)\d{4} [2-6])"
+    r"(?:\d{11,18}|\d{3}(?P<four>[ -])\d{4}(?P=four)\d{4}(?P=four)\d{1,4}(?:(?P=four)\d{3})?|"
     r"\d{3}(?P<six>[ -])\d{6}(?P=six)\d{4,5})(?![\w-]|[.,]\d|[ ]\d{4})"
 )
 _CARD_CONTEXT = re.compile(
     r"credit ?card|creditcard|kaartnummer|card ?(?:number|no)|betaalkaart|pinpas|visa|mastercard|amex|american express|"
-    r"maestro|diners|\bkaart\b|\bcard\b|\bpas\b",
+    r"maestro|diners|geldig t|expires|valid (?:until|thru)|\bkaart\b|\bcard\b|\bpas\b",
     re.I,
 )
 
@@ -40,7 +41,7 @@ def ibans(text: str) -> Iterator[Found]:
         start = match.start() - 2
         written = text[start : match.end()]
         while len(written) >= 15:
-            if iban.is_valid(_SEPARATORS.sub("", written)):
+            if iban.is_valid(_SEPARATORS.sub("", written), check_country=False):
                 yield Found(start, start + len(written), "iban", _NOT_ALPHANUMERIC.sub("", written).upper())
                 break
             cut = max(written.rfind(character) for character in " .-")
@@ -70,9 +71,9 @@ def credit_cards(text: str) -> Iterator[Found]:
     """
     for match in _CARD.finditer(text):
         digits = _NOT_ALPHANUMERIC.sub("", match.group())
-        if not luhn.is_valid(digits) or not _issued(digits) or len(set(digits)) < 3:
+        if not luhn.is_valid(digits) or not _issued(digits) or numbers_a_thing(text, match.start()):
             continue
         near = around(text, match.start(), match.end(), 40, 25)
-        alone = len(digits) in (15, 16) and digits[:2] not in _MAESTRO and not numbers_a_thing(text, match.start())
+        alone = len(digits) in (15, 16) and digits[:2] not in _MAESTRO
         if alone or _CARD_CONTEXT.search(near):
             yield Found(match.start(), match.end(), "credit_card", digits)

@@ -27,10 +27,10 @@ _SEARCHES: dict[str, Callable[[str, PersonalData], Iterable[Found]]] = {
     "iban": lambda text, kinds: ibans(text),
     "credit_card": lambda text, kinds: credit_cards(text),
     "bsn": lambda text, kinds: bsns(text),
-    "ip": lambda text, kinds: ip_addresses(text),
     "passport": lambda text, kinds: passports(text),
     "telephone": lambda text, kinds: telephone_numbers(text, kinds.telephone_regions),
     "kvk": lambda text, kinds: kvk_numbers(text),
+    "ip": lambda text, kinds: ip_addresses(text),
     "address": lambda text, kinds: addresses(text),
     "number_plate": lambda text, kinds: number_plates(text),
 }

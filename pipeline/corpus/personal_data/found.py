@@ -23,16 +23,16 @@ class Found(NamedTuple):
 # A number that stands right behind one of these words is the number of a thing.
 _THING = (
     r"order|bestel(?:ling)?s?|facturen?|factuur|rekening(?=s?-?(?:nr|kenmerk))|invoice|artikel|article|item|klant|"
-    r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref|polis|policy|serie|"
+    r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
     r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
     r"membership|isbn|issn|ean|gtin|imei|barcode|streepjescode|doi|formulier|form|model|type|versie|version|release|"
     r"build|lot|batch|partij|charge|zending|pakket|parcel|shipment|transactie|transaction|registratie|record|"
     r"catalogus|catalogue|inventaris|inventory|contract|offerte|quote|project|stuk|commit|revision|revisie|meter|"
-    r"ecli|pmid|oclc|nur|patent|octrooi|coördinaat|coördinaten|coordinates?|rd"
+    r"ecli|vat|btw|ondernemings|rsin|pmid|oclc|nur|patent|octrooi|coördinaat|coördinaten|coordinates?|rd"
 )
 _THING_NUMBER = re.compile(
-    rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b|no\b|code|id|kenmerk|serie)?[.:]?"
-    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr|no)?[ \t]*[.:=#]*[ \t]*[\"'(\[]?$",
+    rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
+    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t]*[:=#]*[ \t]*[\"'(\[]?$",
     re.I,
 )
 _BEFORE_THING = 48

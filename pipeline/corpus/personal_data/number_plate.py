@@ -19,7 +19,7 @@ _FIRST = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
 _CONTEXT = re.compile(
     r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
     r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|"
-    r"car|van|lorry|truck|motorcycle|vehicle|trailer|taxi)s?\b",
+    r"car|lorry|truck|motorcycle|vehicle|trailer|taxi)s?\b",
     re.I,
 )
 # Without hyphens a plate looks like any code: only right behind a word for one.
@@ -28,6 +28,7 @@ _NAMED = re.compile(
     r"(?:nummer|bewijs|s)?(?: number)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
     r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
+_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate")
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
@@ -56,6 +57,8 @@ def number_plates(text: str) -> Iterator[Found]:
         named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
+    if not any(word in text for word in _WORDS):
+        return
     for match in _NAMED.finditer(text):
         value = match["plate"].replace(" ", "").upper()
         if _UNDASHED.fullmatch(value):

@@ -23,9 +23,13 @@ nijmegen.nl apeldoorn.nl arnhem.nl haarlem.nl enschede.nl amersfoort.nl zaanstad
 haarlemmermeer.nl zwolle.nl leiden.nl zoetermeer.nl dordrecht.nl leeuwarden.nl maastricht.nl delft.nl alkmaar.nl
 deventer.nl heerlen.nl hilversum.nl europa.eu gov.uk *.gov *.gov.??
 """
-# Ministries in The Hague, and the town halls of the four largest cities.
-_POSTCODES = "2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
-_TELEPHONES = "+311400*"
+# Post office boxes of The Hague, ministries and agencies, and the town halls of the four largest cities.
+_POSTCODES = "2500* 9726AH 2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
+# Municipalities (14 0xx), and the public lines of the state and its agencies.
+_TELEPHONES = """
++311400* +31774656767 +31247247247 +31555385385 +31880430430 +31880087447 +31343578844 +31881805250 +31881832200
++31880424242 +31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
+"""
 # An initial and a name are a person, whoever gave the address out.
 _PERSON = re.compile(r"[a-z](?:\.?[a-z])?\.(?:[a-z]+[-.]?)*[a-z]{3,}")
 

@@ -10,18 +10,19 @@ from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
 
-_GAP = r"(?:[ \u00a0]?[-–./][ \u00a0]?|[ \u00a0])"
+_GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
+# All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
 _CANDIDATE = re.compile(
+    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
     # With a country code; the zero that is left out abroad may stand in brackets.
-    r"(?P<international>(?:\+|00)[1-9](?<![\w.,/+-]\+[1-9])(?<![\w.,/+-]00[1-9])\d{0,2}"
-    rf"{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
+    rf"(?P<international>(?:(?<=\+)|(?<=0)0)[1-9]\d{{0,2}}{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
     # In the layout of the country itself.
-    rf"|(?P<national>\(?0[1-9](?<![\w.,/+-]0[1-9])\d{{0,3}}\)?(?:{_GAP}?\d){{6,9}})(?!\w)"
+    rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:{_GAP}?\d){{6,9}})(?!\w)"
     # North America: area code, exchange, line.
-    r"|(?P<american>(?:\([2-9]\d\d\)[ -]?|[2-9](?<![\w.,/+-][2-9])\d\d[-.])[2-9]\d\d[-.]\d{4})(?![\w-]|[.,]\d)"
+    r"|(?P<american>(?:(?<=\()[2-9]\d\d\)[ -]?|(?<=[2-9])\d\d[-.])[2-9]\d\d[-.]\d{4})(?![\w-]|[.,]\d))"
 )
 _CONTEXT = re.compile(
-    r"\btel\b|\btel[.:]|telefoon|telephone|\bphone|\bmob(?:iel|ile)?\b|\bgsm\b|\bbel(?:len|t|de)?\b|\bcall|\bfax|"
+    r"\btel\b|\btel[.:]|telefoon|telephone|landline|\bphone|\bmob(?:iel|ile)?\b|\bgsm\b|\bbel(?:len|t|de)?\b|\bcall|\bfax|"
     r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:",
     re.I,
 )
@@ -99,6 +100,8 @@ def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
     """
     for match in _CANDIDATE.finditer(text):
         written, start = match.group(), match.start()
+        if written[0] == "(" and ")" not in written:
+            written, start = written[1:], start + 1
         if match["international"]:
             found = _international(written)
         elif match["national"]:
