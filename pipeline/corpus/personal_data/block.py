@@ -18,7 +18,7 @@ from pipeline.corpus.personal_data.network import emails, ip_addresses
 from pipeline.corpus.personal_data.number_plate import number_plates
 from pipeline.corpus.personal_data.public import PublicBodies
 from pipeline.corpus.personal_data.registers import bsns, kvk_numbers, passports
-from pipeline.corpus.personal_data.telephone import telephone_numbers
+from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
 # Where two overlap the first counts: those with a check digit before those that only have a form.
@@ -105,6 +105,7 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
 
     def __init__(self, kinds: PersonalData) -> None:
         super().__init__()
+        check_regions(kinds.telephone_regions)
         self.kinds = kinds
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:

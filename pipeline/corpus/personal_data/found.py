@@ -32,7 +32,7 @@ _THING = (
 )
 _THING_NUMBER = re.compile(
     rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
-    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t]*[:=#]*[ \t]*[\"'(\[]?$",
+    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$",
     re.I,
 )
 _BEFORE_THING = 48

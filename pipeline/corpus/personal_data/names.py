@@ -28,7 +28,10 @@ def load(folder: str, sha256: str | None) -> Any:
         InputError: there is none, it recognises no names, or its files are not those of the settings.
     """
     if sha256 is not None and fingerprint(folder) != sha256:
-        raise InputError(f"personal_data.names: the files in {Path(folder).name} have changed: start snakemake again")
+        raise InputError(
+            f"personal_data.names: the files in {Path(folder).name} are not those of names_sha256: "
+            "start snakemake again, or correct the hash where it was written"
+        )
     try:
         model = spacy.load(Path(folder))
     except (OSError, ValueError) as error:

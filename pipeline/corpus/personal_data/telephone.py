@@ -9,6 +9,7 @@ import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
+from pipeline.errors import InputError
 
 _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
@@ -36,6 +37,15 @@ _SERVICES = {
     PhoneNumberType.VOICEMAIL,
     PhoneNumberType.UNKNOWN,
 }
+
+
+def check_regions(regions: Sequence[str]) -> None:
+    """Raise InputError where a region is none that the numbering plans know."""
+    for region in regions:
+        if region not in phonenumbers.SUPPORTED_REGIONS:
+            raise InputError(
+                f"personal_data.telephone_regions: {region!r} is no region: write codes such as NL, BE, GB"
+            )
 
 
 def _parse(written: str, region: str | None) -> PhoneNumber | None:
