@@ -15,12 +15,14 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
     FilterSettings,
     FinaliseSettings,
+    PersonalData,
     SignaturesSettings,
     StatisticsSettings,
 )
@@ -175,7 +177,10 @@ def _manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
 def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     shared = _shared(FilterSettings, source, section)
-    shared["languages"] = for_source(section.languages, source.filters)
+    shared |= {
+        "languages": for_source(section.languages, source.filters),
+        "personal_data": _with_hash(section.personal_data),
+    }
     return FilterSettings(
         source=source.name,
         unit=int(i["unit"]),
@@ -183,6 +188,13 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         language_model_sha256=section.language_model and section.language_model.sha256,
         **shared,
     )
+
+
+def _with_hash(kinds: PersonalData) -> PersonalData:
+    """Return the settings with the hash of the model of names, so that another model is another setting."""
+    if kinds.names is None or kinds.names_sha256 is not None:
+        return kinds
+    return kinds.model_copy(update={"names_sha256": fingerprint(kinds.names)})
 
 
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:

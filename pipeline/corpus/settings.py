@@ -33,12 +33,32 @@ class LanguageModel(Settings):
 
 
 class PersonalData(Settings):
-    """Which personal data is replaced by a marker such as <EMAIL>."""
+    """Which personal data is replaced, and by what: a marker such as <EMAIL>, or a value that belongs to nobody."""
 
     email: bool = True
     ip: bool = True
     bsn: bool = True
     iban: bool = True
+    telephone: bool = True
+    address: bool = Field(default=True, description="a Dutch postcode with the number of a house")
+    kvk: bool = True
+    number_plate: bool = True
+    credit_card: bool = True
+    passport: bool = True
+    replacement: Literal["marker", "synthetic"] = "marker"
+    telephone_regions: list[str] = Field(
+        default=["NL", "BE", "GB", "US"],
+        min_length=1,
+        description="the first is that of numbers without a country code; the others need a word such as 'telefoon'",
+    )
+    public_bodies: list[str] = Field(
+        default=[], description="what stays: domains, mailboxes (info@), telephone numbers, postcodes; * for any"
+    )
+    known_public_bodies: bool = Field(default=True, description="keep also what the pipeline knows to be public")
+    names: str | None = Field(default=None, description="the folder of a spaCy pipeline that recognises persons")
+    names_sha256: str | None = Field(
+        default=None, description="the hash of that folder; computed where it is not given"
+    )
 
 
 class Signatures(Settings):

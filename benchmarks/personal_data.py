@@ -1,0 +1,113 @@
+"""How much of the personal data in seeded texts is found, how much of what is found is some, and how fast.
+
+    python benchmarks/personal_data.py [--texts 10000] [--seed 1] [--corpus FOLDER] [--errors]
+
+Something found counts as right when it has the right kind, covers the value, and nothing besides; of an address, the
+house number and the postcode must be covered. FOLDER holds real text (*.jsonl.gz with the key "text"); of that only
+the speed and the number found of each kind are printed. The exit code is 1 where a kind misses its threshold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.personal_texts import Text, Writer  # noqa: E402
+from pipeline.corpus.personal_data import find  # noqa: E402
+from pipeline.corpus.settings import PersonalData  # noqa: E402
+
+RECALL = 0.99
+PRECISION = 0.98
+SETTINGS = PersonalData()
+
+
+def measure(texts: list[Text], errors: bool = False) -> dict[str, tuple[int, int, int]]:
+    """Return for each kind: how many there are, how many of them were found, how many were found in all."""
+    there: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for text in texts:
+        spans = find(text.text, SETTINGS)
+        found.update(span.kind for span in spans)
+        there.update(truth.kind for truth in text.truth)
+        wrong = set(spans)
+        for truth in text.truth:
+            for span in spans:
+                covers = span.start <= truth.core_start and truth.core_end <= span.end
+                if span.kind == truth.kind and covers and truth.start <= span.start and span.end <= truth.end:
+                    right[truth.kind] += 1
+                    wrong.discard(span)
+                    break
+            else:
+                if errors:
+                    print("missed", truth.kind, repr(text.text[max(0, truth.start - 40) : truth.end + 20]))
+        for span in sorted(wrong) if errors else ():
+            print("wrong ", span.kind, repr(text.text[max(0, span.start - 40) : span.end + 20]), repr(span.value))
+    return {kind: (there[kind], right[kind], found[kind]) for kind in sorted(there | found)}
+
+
+def shares(counts: tuple[int, int, int]) -> tuple[float, float]:
+    """Return recall and precision."""
+    there, right, found = counts
+    return right / max(there, 1), right / max(found, 1)
+
+
+def speed(texts: list[str]) -> tuple[float, Counter[str]]:
+    """Return the megabytes that one core reads in a second, and how much was found of each kind."""
+    found: Counter[str] = Counter()
+    began = time.process_time()
+    for text in texts:
+        found.update(span.kind for span in find(text, SETTINGS))
+    seconds = time.process_time() - began
+    return sum(len(text.encode()) for text in texts) / 1e6 / seconds, found
+
+
+def corpus(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the texts of every file in a folder."""
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            yield path.name, [json.loads(line)["text"] for line in lines]
+
+
+def main() -> int:
+    """Print the tables; return 1 where a kind misses its threshold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--errors", action="store_true", help="print what was missed or wrong: invented values only")
+    arguments = parser.parse_args()
+    writer = Writer(arguments.seed)
+    texts = [writer.write() for _ in range(arguments.texts)]
+    missed = False
+    print(f"{'kind':14}{'there':>8}{'recall':>9}{'precision':>11}")
+    for kind, counts in measure(texts, arguments.errors).items():
+        recall, precision = shares(counts)
+        missed |= recall < RECALL or precision < PRECISION
+        print(f"{kind:14}{counts[0]:8}{recall:9.4f}{precision:11.4f}")
+    print(f"seeded texts: {speed([text.text for text in texts])[0]:.1f} MB/s/core")
+    if arguments.corpus:
+        total_bytes, total_seconds, total = 0, 0.0, Counter[str]()
+        for name, read in corpus(arguments.corpus):
+            rate, found = speed(read)
+            size = sum(len(text.encode()) for text in read)
+            total_bytes, total_seconds, total = total_bytes + size, total_seconds + size / 1e6 / rate, total + found
+            print(f"{name}: {size / 1e6:.1f} MB, {rate:.1f} MB/s/core, {dict(sorted(found.items()))}")
+        print(
+            f"all: {total_bytes / 1e6:.1f} MB, {total_bytes / 1e6 / total_seconds:.1f} MB/s/core, "
+            f"{dict(sorted(total.items()))}"
+        )
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

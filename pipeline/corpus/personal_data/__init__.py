@@ -1,0 +1,5 @@
+"""Finds personal data of the Netherlands in text and replaces it by markers or by values that belong to nobody."""
+
+from pipeline.corpus.personal_data.block import MaskPersonalData, find, mask
+
+__all__ = ["MaskPersonalData", "find", "mask"]

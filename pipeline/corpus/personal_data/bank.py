@@ -1,0 +1,79 @@
+"""Numbers of bank accounts (IBAN) and of payment cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stdnum import iban, luhn
+
+from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
+
+_IBAN = re.compile(
+    r"[0-9](?<=[A-Za-z]{2}[0-9])(?<![\w][A-Za-z]{2}\d)\d"
+    r"(?:(?P<separator>[ .-]?)[A-Za-z0-9]{4}(?:(?P=separator)[A-Za-z0-9]{4}){1,6}(?:(?P=separator)[A-Za-z0-9]{1,3})?"
+    r")(?!\w)"
+)
+_SEPARATORS = re.compile(r"[ .-]")
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
+
+_CARD = re.compile(
+    r"[2-6](?<![\w.,/+-][2-6])(?<!(?<!\d)\d{4} [2-6])"
+    r"(?:\d{11,18}|\d{3}(?P<four>[ -])\d{4}(?P=four)\d{4}(?P=four)\d{1,4}(?:(?P=four)\d{3})?|"
+    r"\d{3}(?P<six>[ -])\d{6}(?P=six)\d{4,5})(?![\w-]|[.,]\d|[ ]\d{4})"
+)
+_CARD_CONTEXT = re.compile(
+    r"credit ?card|creditcard|kaartnummer|card ?(?:number|no)|betaalkaart|pinpas|visa|mastercard|amex|american express|"
+    r"maestro|diners|geldig t|expires|valid (?:until|thru)|\bkaart\b|\bcard\b|\bpas\b",
+    re.I,
+)
+
+
+_MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
+
+
+def ibans(text: str) -> Iterator[Found]:
+    """Yield account numbers with the length of their country and right check digits.
+
+    Of a match the longest valid number counts: the next words may look like more of it, as in NL… 00 EUR.
+    """
+    for match in _IBAN.finditer(text):
+        start = match.start() - 2
+        written = text[start : match.end()]
+        while len(written) >= 15:
+            if iban.is_valid(_SEPARATORS.sub("", written), check_country=False):
+                yield Found(start, start + len(written), "iban", _NOT_ALPHANUMERIC.sub("", written).upper())
+                break
+            cut = max(written.rfind(character) for character in " .-")
+            if cut < 0:
+                break
+            written = written[:cut]
+
+
+def _issued(digits: str) -> bool:
+    """Return whether an issuer gives out cards with these first digits and this length (ISO/IEC 7812)."""
+    two, four, length = int(digits[:2]), int(digits[:4]), len(digits)
+    return (
+        (digits[0] == "4" and length in (13, 16, 19))
+        or (length == 16 and (51 <= two <= 55 or 2221 <= four <= 2720))
+        or (length == 15 and two in (34, 37))
+        or (length == 14 and (two in (36, 38) or 300 <= four // 10 <= 305))
+        or (length == 16 and (two in (62, 65) or four == 6011 or 3528 <= four <= 3589 or 644 <= four // 10 <= 649))
+        or (12 <= length <= 19 and (two == 50 or 56 <= two <= 59 or 63 <= two <= 69))
+    )
+
+
+def credit_cards(text: str) -> Iterator[Found]:
+    """Yield card numbers of a known issuer with a right check digit (Luhn).
+
+    Lengths other than 15 and 16, and Maestro's wide ranges, need a word such as "creditcard" near: a random number of
+    this form passes in one of ten cases.
+    """
+    for match in _CARD.finditer(text):
+        digits = _NOT_ALPHANUMERIC.sub("", match.group())
+        if not luhn.is_valid(digits) or not _issued(digits) or numbers_a_thing(text, match.start()):
+            continue
+        near = around(text, match.start(), match.end(), 40, 25)
+        alone = len(digits) in (15, 16) and digits[:2] not in _MAESTRO
+        if alone or _CARD_CONTEXT.search(near):
+            yield Found(match.start(), match.end(), "credit_card", digits)

@@ -1,0 +1,119 @@
+"""Finds and replaces personal data in a text, and the datatrove block that does so in documents."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from datatrove.data import Document
+from datatrove.pipeline.base import PipelineStep
+
+from pipeline.corpus.personal_data.address import addresses
+from pipeline.corpus.personal_data.bank import credit_cards, ibans
+from pipeline.corpus.personal_data.found import Found
+from pipeline.corpus.personal_data.network import emails, ip_addresses
+from pipeline.corpus.personal_data.number_plate import number_plates
+from pipeline.corpus.personal_data.public import PublicBodies
+from pipeline.corpus.personal_data.registers import bsns, kvk_numbers, passports
+from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
+from pipeline.corpus.settings import PersonalData
+
+# Where two overlap the first counts: those with a check digit before those that only have a form.
+_SEARCHES: dict[str, Callable[[str, PersonalData], Iterable[Found]]] = {
+    "email": lambda text, kinds: emails(text),
+    "iban": lambda text, kinds: ibans(text),
+    "credit_card": lambda text, kinds: credit_cards(text),
+    "bsn": lambda text, kinds: bsns(text),
+    "passport": lambda text, kinds: passports(text),
+    "telephone": lambda text, kinds: telephone_numbers(text, kinds.telephone_regions),
+    "kvk": lambda text, kinds: kvk_numbers(text),
+    "ip": lambda text, kinds: ip_addresses(text),
+    "address": lambda text, kinds: addresses(text),
+    "number_plate": lambda text, kinds: number_plates(text),
+}
+
+
+@cache
+def _public(entries: tuple[str, ...], known: bool) -> PublicBodies:
+    return PublicBodies(entries, known)
+
+
+def _model(kinds: PersonalData) -> Any:
+    """Return the model of names, or None; the library is loaded only for those who name one."""
+    if kinds.names is None:
+        return None
+    from pipeline.corpus.personal_data.names import load
+
+    return load(kinds.names, kinds.names_sha256)
+
+
+def find(text: str, kinds: PersonalData) -> list[Found]:
+    """Return the personal data of a text in the order of their places, without overlap and without what is public."""
+    public = _public(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    taken: list[Found] = []
+
+    def take(candidates: Iterable[Found]) -> None:
+        for found in candidates:
+            place = bisect(taken, found)
+            free_before = place == 0 or taken[place - 1].end <= found.start
+            if free_before and (place == len(taken) or found.end <= taken[place].start):
+                taken.insert(place, found)
+
+    for kind, search in _SEARCHES.items():
+        if getattr(kinds, kind):
+            take(search(text, kinds))
+    model = _model(kinds)
+    if model is not None:
+        from pipeline.corpus.personal_data.names import names
+
+        take(names(text, model))
+    return [found for found in taken if not public.holds(found)]
+
+
+def mask(text: str, kinds: PersonalData, identifier: str = "") -> tuple[str, dict[str, int]]:
+    """Return the text with personal data replaced, and how often, by kind.
+
+    By markers such as <EMAIL>, or by synthetic values, which are drawn from the identifier of the document.
+    """
+    everything = find(text, kinds)
+    synthetic = kinds.replacement == "synthetic"
+    if synthetic and everything:
+        from pipeline.corpus.personal_data.synthetic import is_synthetic, replacement
+
+        everything = [found for found in everything if not is_synthetic(found)]
+    pieces: list[str] = []
+    last = 0
+    for found in everything:
+        put = replacement(found, identifier) if synthetic else f"<{found.kind.upper()}>"
+        pieces += [text[last : found.start], put]
+        last = found.end
+    return "".join([*pieces, text[last:]]), dict(Counter(found.kind for found in everything))
+
+
+class MaskPersonalData(PipelineStep):  # type: ignore[misc]
+    """Replaces personal data and counts it, per document in `personal_data` of the metadata; values are kept nowhere.
+
+    Numbers with check digits pass them (BSN, IBAN, payment card), telephone numbers are of the numbering plans; a BSN,
+    a KvK number and a passport number have a word for it near. What belongs to public bodies stays.
+    """
+
+    type = "🔒 - PERSONAL DATA"
+    name = "Mask personal data"
+
+    def __init__(self, kinds: PersonalData) -> None:
+        super().__init__()
+        check_regions(kinds.telephone_regions)
+        self.kinds = kinds
+
+    def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Yield every document, masked."""
+        for document in data:
+            with self.track_time():
+                document.text, counts = mask(document.text, self.kinds, document.id)
+                document.metadata["personal_data"] = counts
+                for kind, number in counts.items():
+                    self.stat_update(kind, value=number)
+            yield document

@@ -1,0 +1,53 @@
+"""What a search for personal data returns, and the words around a number that say what it is.
+
+Every search begins at a rare character (a digit, an at sign, a hyphen) and looks behind it for the rest, so that
+ordinary text is passed at the speed of a search for that character; words nearby are read only where a number of
+the right form was found.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """Personal data at text[start:end]; `value` is its normal form, equal for two ways to write the same thing."""
+
+    start: int
+    end: int
+    kind: str
+    value: str
+
+
+# A number that stands right behind one of these words is the number of a thing.
+_THING = (
+    r"order|bestel(?:ling)?s?|facturen?|factuur|rekening(?=s?-?(?:nr|kenmerk))|invoice|artikel|article|item|klant|"
+    r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
+    r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
+    r"membership|isbn|issn|ean|gtin|imei|barcode|streepjescode|doi|formulier|form|model|type|versie|version|release|"
+    r"build|lot|batch|partij|charge|zending|pakket|parcel|shipment|transactie|transaction|registratie|record|"
+    r"catalogus|catalogue|inventaris|inventory|contract|offerte|quote|project|stuk|commit|revision|revisie|meter|"
+    r"ecli|vat|btw|ondernemings|rsin|pmid|oclc|nur|patent|octrooi|coördinaat|coördinaten|coordinates?|rd"
+)
+_THING_NUMBER = re.compile(
+    rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
+    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$",
+    re.I,
+)
+_BEFORE_THING = 48
+
+
+def before(text: str, start: int, characters: int) -> str:
+    """Return the characters before a place."""
+    return text[max(0, start - characters) : start]
+
+
+def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
+    """Return the characters before and after text[start:end], with a space in its place."""
+    return f"{text[max(0, start - ahead) : start]} {text[end : end + behind]}"
+
+
+def numbers_a_thing(text: str, start: int) -> bool:
+    """Return whether the words right before a number say that it is that of an order, a book, an article, …"""
+    return bool(_THING_NUMBER.search(before(text, start, _BEFORE_THING)))

@@ -1,0 +1,70 @@
+"""E-mail and IP addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from re import Pattern
+
+from pipeline.corpus.personal_data.found import Found, before
+
+_LOCAL = re.compile(r"[\w.%+'-]{0,63}[\w%+-]\Z")
+_AT = re.compile(r"@")
+_SPELLED_AT = re.compile(r"[\[({](?:at|AT|apenstaart(?:je)?)[\])}][ ]?")
+_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w@-])")
+_SPELLED_DOMAIN = re.compile(
+    r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?[ ]?(?:\.|[\[({](?:dot|punt)[\])}])[ ]?){1,8}[a-z]{2,24}\b"
+)
+_SPELLED_DOT = re.compile(r"[ ]?[\[({](?:dot|punt)[\])}][ ]?")
+_LOCAL_CHARACTERS = 66
+_LOCAL_CHARACTER = re.compile(r"[\w.%+-]")
+
+_IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
+# Only 2000::/3 is given to anyone; the path of a module, such as de::fa, is not.
+_IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
+_VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)", re.I)
+_IP_CONTEXT = re.compile(r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet)\b|\bip-?adres", re.I)
+_IP_CONTEXT_CHARACTERS = 30
+
+
+def _emails(text: str, at_sign: Pattern[str], host: Pattern[str]) -> Iterator[Found]:
+    last = 0
+    for at in at_sign.finditer(text):
+        place = at.start()
+        if at.group() != "@" and text[place - 1 : place] == " ":
+            place -= 1
+        local, domain = _LOCAL.search(text, max(last, place - _LOCAL_CHARACTERS), place), host.match(text, at.end())
+        if local is None or domain is None:
+            continue
+        written = local.group().lstrip("'")
+        begin = place - len(written)
+        if begin > last and _LOCAL_CHARACTER.match(text, begin - 1):  # longer than 64 characters
+            continue
+        last = domain.end()
+        yield Found(begin, last, "email", f"{written}@{_SPELLED_DOT.sub('.', domain.group())}".lower().replace(" ", ""))
+
+
+def emails(text: str) -> Iterator[Found]:
+    """Yield e-mail addresses, also those written with [at] or (at)."""
+    yield from _emails(text, _AT, _DOMAIN)
+    yield from _emails(text, _SPELLED_AT, _SPELLED_DOMAIN)
+
+
+def ip_addresses(text: str) -> Iterator[Found]:
+    """Yield public addresses: private and reserved ranges, versions and numbers of articles are not."""
+    for pattern in (_IPV4, _IPV6):
+        for match in pattern.finditer(text):
+            try:
+                address = ipaddress.ip_address(match.group())
+            except ValueError:
+                continue
+            if not address.is_global or address.is_multicast:
+                continue
+            if address.version == 4:
+                # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
+                ahead = before(text, match.start(), _IP_CONTEXT_CHARACTERS)
+                small = max(address.packed) < 100
+                if not _IP_CONTEXT.search(ahead) and (small or _VERSION.search(ahead)):
+                    continue
+            yield Found(match.start(), match.end(), "ip", address.compressed)

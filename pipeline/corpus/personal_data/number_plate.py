@@ -1,0 +1,65 @@
+"""Dutch number plates, by their sidecodes (the order of letters and digits)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
+
+# Three groups of letters (X) or digits (9), in the order in which the road authority has given them out since 1951.
+_SIDECODES = {
+    *("XX-99-99", "99-99-XX", "99-XX-99", "XX-99-XX", "XX-XX-99", "99-XX-XX"),
+    *("99-XXX-9", "9-XXX-99", "XX-999-X", "X-999-XX", "XXX-99-X", "X-99-XXX", "9-XX-999", "999-XX-9"),
+}
+_MODERN = {code for code in _SIDECODES if "999" in code or "XXX" in code}
+_NOT_GIVEN_OUT = re.compile(r"[AEIOUCQ]")
+_DASHED = re.compile(r"-(?<=[A-Z0-9]-)(?:[A-Z]{1,3}|\d{1,3})-(?:[A-Z]{1,3}|\d{1,3})(?![\w-]|[./]\w)")
+_FIRST = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
+_CONTEXT = re.compile(
+    r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
+    r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|"
+    r"car|lorry|truck|motorcycle|vehicle|trailer|taxi)s?\b",
+    re.I,
+)
+# Without hyphens a plate looks like any code: only right behind a word for one.
+_NAMED = re.compile(
+    r"(?:[Kk]enteken|KENTEKEN|[Nn]ummerbord|[Nn]ummerplaat|[Ll]icen[cs]e [Pp]late|[Nn]umber [Pp]late)"
+    r"(?:nummer|bewijs|s)?(?: number)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
+    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
+)
+_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate")
+_UNDASHED = re.compile(
+    "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
+)
+
+
+def _code(groups: list[str]) -> str:
+    return "-".join("9" * len(group) if group.isdigit() else "X" * len(group) for group in groups)
+
+
+def number_plates(text: str) -> Iterator[Found]:
+    """Yield plates: with hyphens where a vehicle is named near or the form is one that is only used for plates.
+
+    That form is a recent sidecode (a group of three), in the letters that are given out, behind no word such as "type".
+    """
+    for match in _DASHED.finditer(text):
+        first = _FIRST.search(text[max(0, match.start() - 4) : match.start()])
+        if first is None:
+            continue
+        start = match.start() - len(first.group())
+        groups = text[start : match.end()].split("-")
+        code = _code(groups)
+        if code not in _SIDECODES:
+            continue
+        letters = "".join(group for group in groups if group.isalpha())
+        recent = code in _MODERN and not _NOT_GIVEN_OUT.search(letters)
+        named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
+        if named and not numbers_a_thing(text, start):
+            yield Found(start, match.end(), "number_plate", "".join(groups))
+    if not any(word in text for word in _WORDS):
+        return
+    for match in _NAMED.finditer(text):
+        value = match["plate"].replace(" ", "").upper()
+        if _UNDASHED.fullmatch(value):
+            yield Found(match.start("plate"), match.end("plate"), "number_plate", value)

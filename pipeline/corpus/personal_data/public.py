@@ -1,0 +1,71 @@
+"""What belongs to public bodies and to functions instead of persons, and therefore stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pipeline.corpus.personal_data.found import Found
+
+# Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
+_ROLES = "info@ contact@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@ git@"
+# The state, its agencies, the courts, parliament, the provinces, municipalities, and the Union.
+_DOMAINS = """
+overheid.nl rijksoverheid.nl government.nl minaz.nl minbuza.nl minbzk.nl minezk.nl minez.nl minfin.nl minienw.nl
+minjenv.nl minlnv.nl minocw.nl minszw.nl minvws.nl mindef.nl belastingdienst.nl douane.nl duo.nl uwv.nl svb.nl cbs.nl
+cpb.nl scp.nl pbl.nl kvk.nl kadaster.nl rdw.nl rvo.nl rivm.nl rws.nl knmi.nl nvwa.nl ind.nl coa.nl cjib.nl dji.nl
+cak.nl logius.nl digid.nl ictu.nl politie.nl om.nl rechtspraak.nl raadvanstate.nl hogeraad.nl tweedekamer.nl
+eerstekamer.nl rekenkamer.nl nationaleombudsman.nl autoriteitpersoonsgegevens.nl acm.nl afm.nl dnb.nl igj.nl rvig.nl
+nationaalarchief.nl kb.nl vng.nl ipo.nl uvw.nl drenthe.nl flevoland.nl fryslan.frl gelderland.nl provinciegroningen.nl
+prvlimburg.nl brabant.nl noord-holland.nl overijssel.nl provincie-utrecht.nl zeeland.nl pzh.nl gemeente*.nl
+*gemeente.nl amsterdam.nl rotterdam.nl denhaag.nl utrecht.nl eindhoven.nl groningen.nl tilburg.nl almere.nl breda.nl
+nijmegen.nl apeldoorn.nl arnhem.nl haarlem.nl enschede.nl amersfoort.nl zaanstad.nl s-hertogenbosch.nl
+haarlemmermeer.nl zwolle.nl leiden.nl zoetermeer.nl dordrecht.nl leeuwarden.nl maastricht.nl delft.nl alkmaar.nl
+deventer.nl heerlen.nl hilversum.nl europa.eu gov.uk *.gov *.gov.??
+"""
+# Post office boxes of The Hague, ministries and agencies, and the town halls of the four largest cities.
+_POSTCODES = "2500* 9726AH 2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
+# Municipalities (14 0xx), and the public lines of the state and its agencies.
+_TELEPHONES = """
++311400* +31774656767 +31247247247 +31555385385 +31880430430 +31880087447 +31343578844 +31881805250 +31881832200
++31880424242 +31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
+"""
+# An initial and a name are a person, whoever gave the address out.
+_PERSON = re.compile(r"[a-z](?:\.?[a-z])?\.(?:[a-z]+[-.]?)*[a-z]{3,}")
+
+
+def _normal(entry: str) -> str:
+    """Return an entry as values are: e-mail in small letters, the rest without separators."""
+    return entry.lower() if "@" in entry or "." in entry.strip("+*") else re.sub(r"[^\w+*]", "", entry).upper()
+
+
+class PublicBodies:
+    """Tells what stays. An entry is a domain (with its subdomains), a mailbox such as info@, or a value.
+
+    A star stands for any characters and a question mark for one: gemeente*.nl, +3170*, 2595 B*.
+    """
+
+    def __init__(self, entries: Iterable[str], known: bool = True) -> None:
+        listed = [_normal(entry) for entry in entries]
+        if known:
+            listed += f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()
+        self.roles = {entry[:-1] for entry in listed if entry.endswith("@")}
+        values = [entry.lstrip("@") for entry in listed if not entry.endswith("@")]
+        self.exact = {value for value in values if not re.search(r"[*?]", value)}
+        wild = sorted(set(values) - self.exact)
+        pattern = "|".join(re.escape(value).replace(r"\*", ".*").replace(r"\?", ".") for value in wild)
+        self.wild = re.compile(pattern) if wild else None
+
+    def _lists(self, value: str) -> bool:
+        return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
+
+    def holds(self, found: Found) -> bool:
+        """Return whether what was found belongs to a public body or to a function."""
+        if found.kind != "email":
+            return self._lists(found.value)
+        local, _, domain = found.value.rpartition("@")
+        if local in self.roles or found.value in self.exact:
+            return True
+        labels = domain.split(".")
+        listed = any(self._lists(".".join(labels[place:])) for place in range(len(labels) - 1))
+        return listed and not _PERSON.fullmatch(local)

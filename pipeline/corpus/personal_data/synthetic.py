@@ -1,0 +1,110 @@
+"""Values of valid form that belong to nobody, to stand in the place of personal data.
+
+Equal values of one document become equal replacements; in another document they become others, so that nobody can be
+followed from one to the next. Faker gives names, streets and mailboxes; the rest is drawn from ranges that are given
+to nobody:
+
+- e-mail: the domain persoon.example (RFC 2606 reserves .example);
+- IP: 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24 (RFC 5737) and 2001:db8::/32 (RFC 3849);
+- telephone: Dutch mobile numbers that begin with 06-00, which the numbering plan gives to no service;
+- BSN: 9999…, the government's numbers for tests, of which the eleven-test is right;
+- IBAN: the bank code TEST, which no bank has, with right check digits;
+- payment card: 400000…, the range of the schemes' test cards, with a right check digit;
+- KvK: 00…, as no chamber had the number 00; passport: SPECI…, the numbers of specimens;
+- address: a postcode that ends in SS, letters that are not given out; number plate: the vowels AEA, not given out.
+
+A value that already is one of these stays, so that what was replaced once is not replaced again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import unicodedata
+from collections.abc import Callable
+
+from faker import Faker
+from stdnum import luhn
+from stdnum.iso7064 import mod_97_10
+from stdnum.nl import bsn
+
+from pipeline.corpus.personal_data.found import Found
+
+_OURS = {
+    "email": re.compile(r".*@persoon\.example"),
+    "telephone": re.compile(r"\+31600\d{7}"),
+    "bsn": re.compile(r"9999\d{5}"),
+    "iban": re.compile(r"NL\d\dTEST\d{10}"),
+    "credit_card": re.compile(r"400000\d{10}"),
+    "kvk": re.compile(r"00\d{6}"),
+    "passport": re.compile(r"SPECI\d{4}"),
+    "number_plate": re.compile(r"\d\dAEA\d"),
+}
+
+
+def is_synthetic(found: Found) -> bool:
+    """Return whether a value is of the ranges of this module."""
+    pattern = _OURS.get(found.kind)
+    return bool(pattern and pattern.fullmatch(found.value))
+
+
+def _digits(draw: random.Random, number: int) -> str:
+    return "".join(draw.choices("0123456789", k=number))
+
+
+def _email(draw: random.Random, fake: Faker, found: Found) -> str:
+    name = unicodedata.normalize("NFD", f"{fake.first_name()}.{fake.last_name()}".lower())
+    return re.sub(r"[^a-z.]", "", name) + f"{draw.randrange(100)}@persoon.example"
+
+
+def _ip(draw: random.Random, fake: Faker, found: Found) -> str:
+    if ":" in found.value:
+        return f"2001:db8:{draw.randrange(1, 2**16):x}::{draw.randrange(1, 2**16):x}"
+    return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
+
+
+def _bsn(draw: random.Random, fake: Faker, found: Found) -> str:
+    while True:
+        body = "9999" + _digits(draw, 4)
+        # The weight of the last digit is -1; a rest of 10 has no digit.
+        last = bsn.checksum(body + "0") % 11
+        if last < 10:
+            return body + str(last)
+
+
+def _iban(draw: random.Random, fake: Faker, found: Found) -> str:
+    account = "TEST" + _digits(draw, 10)
+    return f"NL{mod_97_10.calc_check_digits(account + 'NL')}{account}"
+
+
+def _card(draw: random.Random, fake: Faker, found: Found) -> str:
+    body = "400000" + _digits(draw, 9)
+    return body + str(luhn.calc_check_digit(body))
+
+
+def _address(draw: random.Random, fake: Faker, found: Found) -> str:
+    return f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
+
+
+_MAKERS: dict[str, Callable[[random.Random, Faker, Found], str]] = {
+    "email": _email,
+    "ip": _ip,
+    "telephone": lambda draw, fake, found: f"06-00{_digits(draw, 6)}",
+    "bsn": _bsn,
+    "iban": _iban,
+    "credit_card": _card,
+    "kvk": lambda draw, fake, found: f"00{_digits(draw, 6)}",
+    "passport": lambda draw, fake, found: f"SPECI{_digits(draw, 4)}",
+    "number_plate": lambda draw, fake, found: f"{_digits(draw, 2)}-AEA-{_digits(draw, 1)}",
+    "address": _address,
+    "name": lambda draw, fake, found: str(fake.name()),
+}
+_FAKE = Faker("nl_NL")
+
+
+def replacement(found: Found, identifier: str) -> str:
+    """Return what stands for a value in the document with that identifier; the same bytes every time."""
+    seed = hashlib.sha256(f"{identifier}\0{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
+    _FAKE.seed_instance(seed)
+    return _MAKERS[found.kind](random.Random(seed), _FAKE, found)

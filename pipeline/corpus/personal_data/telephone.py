@@ -1,0 +1,127 @@
+"""Telephone numbers: Dutch ones, those written with a country code, and those of other regions in their own layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import phonenumbers
+from phonenumbers import PhoneNumber, PhoneNumberType
+
+from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
+from pipeline.errors import InputError
+
+_GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
+# All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
+_CANDIDATE = re.compile(
+    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
+    # With a country code; the zero that is left out abroad may stand in brackets.
+    rf"(?P<international>(?:(?<=\+)|(?<=0)0)[1-9]\d{{0,2}}{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
+    # In the layout of the country itself.
+    rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:{_GAP}?\d){{6,9}})(?!\w)"
+    # North America: area code, exchange, line.
+    r"|(?P<american>(?:(?<=\()[2-9]\d\d\)[ -]?|(?<=[2-9])\d\d[-.])[2-9]\d\d[-.]\d{4})(?![\w-]|[.,]\d))"
+)
+_CONTEXT = re.compile(
+    r"\btel\b|\btel[.:]|telefoon|telephone|landline|\bphone|\bmob(?:iel|ile)?\b|\bgsm\b|\bbel(?:len|t|de)?\b|\bcall|\bfax|"
+    r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:",
+    re.I,
+)
+_GROUP = re.compile(r"\d+")
+_LAST_GROUP = re.compile(r"\D+\d+\Z")
+# Nobody in particular answers a number of these kinds: 0800, 0900, 116 and their like.
+_SERVICES = {
+    PhoneNumberType.TOLL_FREE,
+    PhoneNumberType.PREMIUM_RATE,
+    PhoneNumberType.SHARED_COST,
+    PhoneNumberType.VOICEMAIL,
+    PhoneNumberType.UNKNOWN,
+}
+
+
+def check_regions(regions: Sequence[str]) -> None:
+    """Raise InputError where a region is none that the numbering plans know."""
+    for region in regions:
+        if region not in phonenumbers.SUPPORTED_REGIONS:
+            raise InputError(
+                f"personal_data.telephone_regions: {region!r} is no region: write codes such as NL, BE, GB"
+            )
+
+
+def _parse(written: str, region: str | None) -> PhoneNumber | None:
+    """Return the number where it is a valid one of a person or an organisation."""
+    try:
+        number = phonenumbers.parse(written, region)
+    except phonenumbers.NumberParseException:
+        return None
+    return number if phonenumbers.number_type(number) not in _SERVICES else None
+
+
+def _laid_out(written: str, number: PhoneNumber) -> bool:
+    """Return whether the first group of digits is the area code, as no date or table of figures has it."""
+    first = _GROUP.findall(written)[0]
+    national = phonenumbers.national_significant_number(number)
+    if len(first) > len(national):
+        return True
+    area = phonenumbers.length_of_geographical_area_code(number)
+    if area == 0:
+        return len(first) in (2, 3, 4, 5)
+    return len(first) == area + 1
+
+
+def _international(written: str) -> tuple[str, PhoneNumber] | None:
+    """Return the longest valid number at the start: figures may follow a number."""
+    while sum(character.isdigit() for character in written) >= 8:
+        plus = "+" + written[2:] if written.startswith("00") else written
+        number = _parse(plus.replace("(0)", ""), None)
+        if number is not None:
+            return written, number
+        shorter = _LAST_GROUP.sub("", written)
+        if shorter == written:
+            return None
+        written = shorter
+    return None
+
+
+def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
+    """Return the longest number of the first region, or of another where a word says that it is a telephone number."""
+    whole = written
+    while sum(character.isdigit() for character in written) >= 9:
+        number = _parse(written, regions[0])
+        if number is not None and _laid_out(written, number):
+            return written, number
+        written, longer = _LAST_GROUP.sub("", written), written
+        if written == longer:
+            break
+    if not _CONTEXT.search(before(text, start, 30)):
+        return None
+    for region in regions[1:]:
+        number = _parse(whole, region)
+        if number is not None:
+            return whole, number
+    return None
+
+
+def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
+    """Yield the numbers that the numbering plans know; the first region is that of numbers without a country code.
+
+    Numbers without a country code in the layout of another region need a word such as "telefoon" before them, except
+    North American ones, whose layout is their own.
+    """
+    for match in _CANDIDATE.finditer(text):
+        written, start = match.group(), match.start()
+        if written[0] == "(" and ")" not in written:
+            written, start = written[1:], start + 1
+        if match["international"]:
+            found = _international(written)
+        elif match["national"]:
+            found = _national(text, start, written, regions)
+        else:
+            american = _parse(written, "US") if "US" in regions else None
+            found = (written, american) if american else None
+        if found is None:
+            continue
+        end = start + len(found[0])
+        if numbers_a_thing(text, start) and not _CONTEXT.search(around(text, start, end, 12, 0)):
+            continue
+        yield Found(start, end, "telephone", phonenumbers.format_number(found[1], phonenumbers.PhoneNumberFormat.E164))
