@@ -27,6 +27,7 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("license", pa.string(), nullable=False),
         pa.field("url", pa.string()),
         pa.field("title", pa.string()),
+        pa.field("flags", pa.list_(pa.string()), nullable=False),
         pa.field("id_hash", pa.uint64(), nullable=False),
     ]
 )
@@ -38,6 +39,7 @@ REMOVED_SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("value", pa.string()),
         pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("language", pa.string()),
     ]
 )
 ROWS_PER_GROUP = 1000
@@ -90,11 +92,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class DocumentWriter:
-    """Writes rows that are already in order, and counts documents and bytes of text in all and per language."""
+    """Writes rows that are already in order, and counts documents and bytes in all and per language, and flags."""
 
-    def __init__(self, path: Path) -> None:
-        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}}
-        self._writer = pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd")
+    def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
+        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}, "flags": {}}
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
     def __enter__(self) -> DocumentWriter:
         return self
@@ -104,7 +106,7 @@ class DocumentWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Write one row group, shape (rows,), of the columns of DOCUMENT_SCHEMA."""
+        """Write one row group, shape (rows,), of the columns of the schema."""
         if table.num_rows == 0:
             return
         sizes = pc.binary_length(table["text"])
@@ -113,6 +115,8 @@ class DocumentWriter:
             chosen = sizes.filter(pc.equal(table["language"], language))
             counts["documents"] += len(chosen)
             counts["bytes"] += pc.sum(chosen).as_py()
+        for entry in pc.value_counts(pc.list_flatten(table["flags"])).to_pylist():
+            self.metadata["flags"][entry["values"]] = self.metadata["flags"].get(entry["values"], 0) + entry["counts"]
         self.metadata["documents"] += table.num_rows
         self.metadata["bytes"] += pc.sum(sizes).as_py()
         self._writer.write_table(table)
@@ -126,8 +130,8 @@ class DocumentCollector:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash`."""
-        self._rows.append({**row, "id_hash": id_hash(row["id"])})
+        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash`; no flags where it has none."""
+        self._rows.append({"flags": [], **row, "id_hash": id_hash(row["id"])})
         if len(self._rows) == ROWS_PER_GROUP:
             self._flush()
 

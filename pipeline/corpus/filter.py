@@ -13,6 +13,7 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
+from pipeline.corpus.harmful import FlagHarmful
 from pipeline.corpus.language import IdentifyLanguage
 from pipeline.corpus.normalise import Normalise
 from pipeline.corpus.personal_data import MaskPersonalData
@@ -21,6 +22,8 @@ from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.repetition import GopherRepetition
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
+
+NO_FILES: list[Path] = []
 
 
 class Collect(PipelineStep):  # type: ignore[misc]
@@ -46,7 +49,7 @@ class Collect(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
+def blocks(settings: FilterSettings, files: list[Path], harmful: list[Path] = NO_FILES) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
     removed = RemovedDocuments(settings.source, "filter")
     languages = settings.languages
@@ -65,6 +68,7 @@ def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
         IdentifyLanguage({code: rules.minimum_score for code, rules in languages.items()}, removed),
         GopherRepetition({code: rules.repetition for code, rules in languages.items()}, removed),
         GopherQuality({code: rules.quality for code, rules in languages.items()}, removed),
+        FlagHarmful(settings.harmful, harmful, removed),
         MaskPersonalData(settings.personal_data),
     ]
 
@@ -83,16 +87,26 @@ def _check_files(settings: FilterSettings, files: list[Path], manifest: dict[str
 
 
 def run(
-    settings: FilterSettings, *, manifest: Path, files: list[Path], documents: Path, removed: Path
+    settings: FilterSettings,
+    *,
+    manifest: Path,
+    files: list[Path],
+    harmful: list[Path] = NO_FILES,
+    documents: Path,
+    removed: Path,
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
+
+    Args:
+        harmful: the files of the word lists and classifiers of `settings.harmful`, in their order.
 
     Raises:
         InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty.
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files), Collect()])
+    executed = execute([*blocks(settings, files, harmful), Collect()])
+    flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -111,6 +125,7 @@ def run(
             "documents_in": reader.records_in,
             "bytes_in": reader.bytes_in,
             "personal_data": dict(collect.personal_data),
+            "flagged": flagged,
         },
     )
     write_removed(removed, rows, {**unit, "stage": "filter"})
@@ -123,4 +138,5 @@ def run(
         "bytes_out": metadata["bytes"],
         "removed": dict(sorted(reasons.items())),
         "personal_data": dict(sorted(collect.personal_data.items())),
+        "flagged": flagged,
     }

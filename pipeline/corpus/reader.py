@@ -37,6 +37,7 @@ class RemovedDocuments:
                 "reason": document.metadata["filter_reason"],
                 "value": document.metadata.get("filter_value"),
                 "bytes": document.metadata.get("bytes", len(document.text.encode())),
+                "language": document.metadata.get("language"),
             }
         )
 

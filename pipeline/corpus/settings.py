@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.corpus.contamination_settings import Decontamination
+from pipeline.corpus.harmful_settings import Harmful
 from pipeline.settings import Settings
 
 
@@ -114,8 +116,10 @@ class Corpus(Settings):
     """One corpus: from which sources, in which languages, cleaned how."""
 
     languages: dict[str, LanguageRules] = Field(default=KNOWN_LANGUAGES, min_length=1)
+    harmful: Harmful = Harmful()
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
+    decontamination: Decontamination = Decontamination()
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
 
@@ -143,6 +147,8 @@ class FilterSettings(Settings):
     text_key: str = "text"
     id_key: str = "id"
     languages: dict[str, LanguageRules]
+    harmful: Harmful = Harmful()
+    harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
     broken_share: float
 

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import deduplicate, filter, finalise, signatures, statistics
+from pipeline.corpus import decontaminate, deduplicate, filter, finalise, ngrams, signatures, statistics
+from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -145,10 +146,39 @@ class Chain:
                 FinaliseSettings(),
                 documents=documents,
                 duplicates=duplicates,
-                final=self.folder / f"{source}.final",
+                final=self.folder / f"{source}.deduplicated",
                 removed=self.folder / f"{source}.deduplicate",
             )
+        self.decontaminate(sources, {})
         return counts
+
+    def decontaminate(self, sources: list[str], tasks: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+        """Remove what contains the items of the tasks, name of a file to content; return the counts by source."""
+        section = self.corpus.decontamination
+        for name, content in tasks.items():
+            (self.folder / name).write_bytes(content)
+        ngrams.run(
+            NgramsSettings.model_validate(
+                {
+                    "items": [{"task": name.split(".")[0], "name": name} for name in tasks],
+                    "ngram": section.ngram,
+                    "minimum_words": section.minimum_words,
+                }
+            ),
+            files=[self.folder / name for name in tasks],
+            ngrams=self.folder / "ngrams",
+        )
+        return {
+            source: decontaminate.run(
+                DecontaminateSettings(minimum_overlap=section.minimum_overlap),
+                documents=self.folder / f"{source}.deduplicated",
+                ngrams=self.folder / "ngrams",
+                final=self.folder / f"{source}.final",
+                removed=self.folder / f"{source}.decontaminate",
+                hits=self.folder / f"{source}.hits",
+            )
+            for source in sources
+        }
 
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""
@@ -156,7 +186,9 @@ class Chain:
         statistics.run(
             StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
             filtered=[self.folder / f"{source}.filtered" for source in sources],
-            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in ("filter", "deduplicate")],
+            deduplicated=[self.folder / f"{source}.deduplicated" for source in sources],
+            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STAGES],
+            hits=[self.folder / f"{source}.hits" for source in sources],
             final=[self.folder / f"{source}.final" for source in sources],
             statistics=self.folder / "statistics.json",
         )
