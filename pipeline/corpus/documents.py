@@ -130,7 +130,7 @@ class DocumentCollector:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash`; no flags where it has none."""
+        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash` and, if empty, `flags`."""
         self._rows.append({"flags": [], **row, "id_hash": id_hash(row["id"])})
         if len(self._rows) == ROWS_PER_GROUP:
             self._flush()

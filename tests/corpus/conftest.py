@@ -89,6 +89,7 @@ class Chain:
 
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
+    harmful: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -116,6 +117,7 @@ class Chain:
             names=names,
             license="CC0-1.0",
             languages=self.corpus.languages,
+            harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
         )
@@ -123,6 +125,7 @@ class Chain:
             settings,
             manifest=self.folder / f"{source}.manifest",
             files=paths,
+            harmful=self.harmful,
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
         )
@@ -218,10 +221,10 @@ def new_chain(tmp_path: Path) -> Callable[..., Chain]:
     """Return a function that makes chains, each in a folder of its own."""
     made: list[Chain] = []
 
-    def make(corpus: Corpus | None = None) -> Chain:
+    def make(corpus: Corpus | None = None, harmful: list[Path] | None = None) -> Chain:
         folder = tmp_path / f"chain-{len(made)}"
         folder.mkdir()
-        made.append(Chain(folder, corpus or Corpus()))
+        made.append(Chain(folder, corpus or Corpus(), harmful or []))
         return made[-1]
 
     return make
