@@ -117,6 +117,7 @@ class GopherRepetition(BaseFilter):  # type: ignore[misc]
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
         if not doc.text:
+            doc.metadata["filter_value"] = "0 characters"
             return False, "empty"
         for reason, share, largest in _shares(doc.text, self.rules[doc.metadata["language"]]):
             if largest is not None and share > largest:
