@@ -1,4 +1,7 @@
-"""The one command line: `CHAPTER STEP …` for rules; `verify`, `trace`, `compare`, `plan`, `schema` for people."""
+"""The one command line.
+
+`CHAPTER STEP …` is for rules; `verify`, `trace`, `corpus why`, `compare`, `plan` and `schema` are for people.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pipeline.errors import InputError
 COMMANDS = {
     "verify": ("pipeline.provenance.verify", "main"),
     "trace": ("pipeline.provenance.trace", "main"),
+    "corpus why": ("pipeline.corpus.why", "main"),
     "compare": ("pipeline.provenance.compare", "main"),
     "plan": ("pipeline.commands", "plan"),
     "schema": ("pipeline.commands", "schema"),
@@ -22,10 +26,11 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 2
     # `plan estimate` is the step of the chapter of that name; `plan CONFIG` is the person's question.
-    is_command = arguments[0] in COMMANDS and arguments[1:2] != ["estimate"]
-    module, function = COMMANDS[arguments[0]] if is_command else ("pipeline.stage", "main")
+    words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
+    is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
+    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.stage", "main")
     try:
-        return int(getattr(importlib.import_module(module), function)(arguments[1:] if is_command else arguments))
+        return int(getattr(importlib.import_module(module), function)(arguments[words:] if is_command else arguments))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -7,14 +7,17 @@ are the parameters that decide whether it runs again.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
@@ -29,6 +32,7 @@ from pipeline.corpus.settings import (
 from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
 from pipeline.evaluate.settings import Evaluation, Suite, SuiteSettings, SuitesSettings
+from pipeline.evaluate.task_files import suite_items
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.settings import ExportSettings, Model, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
@@ -150,6 +154,26 @@ class Config(Settings):
         """Return the evaluation's suites with their folders resolved."""
         return self.evaluation.resolved(self.data)
 
+    def harmful_files(self, corpus: str) -> list[Path]:
+        """Return the files of a corpus's word lists and classifiers, in their order.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        paths = []
+        for entry in self.corpus[corpus].harmful.entries():
+            path = Path(entry.path.replace("{data}", self.data or "{data}"))
+            if not path.is_file():
+                raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
+            paths.append(path)
+        return paths
+
+    def items(self, corpus: str) -> list[tuple[str, Path]]:
+        """Return (task, file) of the evaluation items that a corpus must not contain; none where that is off."""
+        if not self.corpus[corpus].decontamination.enabled:
+            return []
+        return sorted({item for suite in self.suites() for item in suite_items(suite)})
+
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included."""
         keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform"})
@@ -186,7 +210,8 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         unit=int(i["unit"]),
         names=list(config.units(source.name)[i["unit"]]),
         language_model_sha256=section.language_model and section.language_model.sha256,
-        **shared,
+        harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
+        **shared | {"harmful": section.harmful.named()},
     )
 
 
@@ -197,6 +222,13 @@ def _with_hash(kinds: PersonalData) -> PersonalData:
     return kinds.model_copy(update={"names_sha256": fingerprint(kinds.names)})
 
 
+@cache
+def _sha256(path: Path, changed_nanoseconds: int) -> str:
+    """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     """Return those values of the sections that the step's settings have a key for."""
     return {
@@ -205,6 +237,12 @@ def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
         for key in sorted(type(section).model_fields.keys() & settings.model_fields.keys())
         if key not in ("source", "corpus", "tokenizer", "tokens")
     }
+
+
+def _ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]].decontamination
+    items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
+    return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
 
 
 def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
@@ -289,6 +327,10 @@ _STEPS: dict[str, StepSettings] = {
     ),
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
     "corpus.finalise": lambda c, i: FinaliseSettings(),
+    "corpus.ngrams": _ngrams,
+    "corpus.decontaminate": lambda c, i: DecontaminateSettings(
+        minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap
+    ),
     "corpus.statistics": _statistics,
     "tokenizer.train": _tokenizer(TrainSettings),
     "tokenizer.fertility": _tokenizer(FertilitySettings),

@@ -75,6 +75,10 @@ class Dag:
         pairs = self.units(self.config.corpus_sources(corpus))
         return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in pairs]
 
+    def items(self, wildcards: Any) -> list[str]:
+        """Return the files of the evaluation items that a corpus must not contain."""
+        return [str(path) for _, path in self.config.items(wildcards.corpus)]
+
     def milestone(self, model: str, step: int | str) -> str:
         """Return the directory of a milestone."""
         return f"{self.run}/models/{model}/milestones/{step}"
@@ -131,9 +135,9 @@ class Dag:
             jobs += [("sources.fingerprint", source, unit) for unit in config.units(source)]
             jobs.append(("sources.manifest", source))
         for corpus in config.corpus:
-            for step in ("filter", "signatures", "finalise"):
+            for step in ("filter", "signatures", "finalise", "decontaminate"):
                 jobs += [(f"corpus.{step}", corpus, s, u) for s, u in self.units(config.corpus_sources(corpus))]
-            jobs += [("corpus.deduplicate", corpus), ("corpus.statistics", corpus)]
+            jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics")]
         jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
         for name, section in config.tokens.items():
             jobs += [("tokens.shard", name, str(shard)) for shard in range(section.shards)]

@@ -3,6 +3,7 @@ rule corpus_filter:
         manifest=ancient(source_manifest),
         files=ancient(dag.unit_files),
         model=ancient(dag.language_model),
+        harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
@@ -16,7 +17,7 @@ rule corpus_filter:
         "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
-        " --input files {input.files:q} --input model {input.model:q}"
+        " --input files {input.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {output.documents} --output removed {output.removed}"
         " --record {output.record} 2> {log}"
 
@@ -61,7 +62,7 @@ rule corpus_finalise:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
         duplicates=f"{RUN}/corpus/{{corpus}}/deduplicated/duplicates.parquet",
     output:
-        final=f"{RUN}/corpus/{{corpus}}/final/{{source}}.{{unit}}.parquet",
+        final=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
         record=record("corpus.finalise", "corpus", "source", "unit"),
     log:
@@ -76,11 +77,52 @@ rule corpus_finalise:
         " --record {output.record} 2> {log}"
 
 
+rule corpus_ngrams:
+    input:
+        files=dag.items,
+    output:
+        ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
+        record=record("corpus.ngrams", "corpus"),
+    log:
+        log_file("corpus.ngrams", "corpus"),
+    params:
+        contract=contract("corpus.ngrams"),
+    message:
+        "Hash the n-grams of the evaluation items for the corpus {wildcards.corpus}"
+    shell:
+        "python -m pipeline corpus ngrams {params.contract:q} --input files {input.files:q}"
+        " --output ngrams {output.ngrams} --record {output.record} 2> {log}"
+
+
+rule corpus_decontaminate:
+    input:
+        documents=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
+        ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
+    output:
+        final=f"{RUN}/corpus/{{corpus}}/final/{{source}}.{{unit}}.parquet",
+        removed=f"{RUN}/corpus/{{corpus}}/removed/decontaminate.{{source}}.{{unit}}.parquet",
+        hits=f"{RUN}/corpus/{{corpus}}/contaminated/{{source}}.{{unit}}.parquet",
+        record=record("corpus.decontaminate", "corpus", "source", "unit"),
+    log:
+        log_file("corpus.decontaminate", "corpus", "source", "unit"),
+    params:
+        contract=contract("corpus.decontaminate"),
+    message:
+        "Drop what contains evaluation items from {wildcards.source}, unit {wildcards.unit}"
+    shell:
+        "python -m pipeline corpus decontaminate {params.contract:q} --input documents {input.documents}"
+        " --input ngrams {input.ngrams} --output final {output.final} --output removed {output.removed}"
+        " --output hits {output.hits} --record {output.record} 2> {log}"
+
+
 rule corpus_statistics:
     input:
         filtered=lambda w: dag.corpus_files("filtered/", w.corpus),
+        deduplicated=lambda w: dag.corpus_files("deduplicated/", w.corpus),
         removed=lambda w: dag.corpus_files("removed/filter.", w.corpus)
-        + dag.corpus_files("removed/deduplicate.", w.corpus),
+        + dag.corpus_files("removed/deduplicate.", w.corpus)
+        + dag.corpus_files("removed/decontaminate.", w.corpus),
+        hits=lambda w: dag.corpus_files("contaminated/", w.corpus),
         final=lambda w: dag.corpus_files("final/", w.corpus),
     output:
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
@@ -93,5 +135,6 @@ rule corpus_statistics:
         "Count the corpus {wildcards.corpus}: in = kept + removed"
     shell:
         "python -m pipeline corpus statistics {params.contract:q} --input filtered {input.filtered}"
-        " --input removed {input.removed} --input final {input.final} --output statistics {output.statistics}"
+        " --input deduplicated {input.deduplicated} --input removed {input.removed} --input hits {input.hits}"
+        " --input final {input.final} --output statistics {output.statistics}"
         " --record {output.record} 2> {log}"

@@ -27,6 +27,7 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("license", pa.string(), nullable=False),
         pa.field("url", pa.string()),
         pa.field("title", pa.string()),
+        pa.field("flags", pa.list_(pa.string()), nullable=False),
         pa.field("id_hash", pa.uint64(), nullable=False),
     ]
 )
@@ -48,6 +49,7 @@ REMOVED_SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("value", pa.string()),
         pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("language", pa.string()),
     ]
 )
 ROWS_PER_GROUP = 1000
@@ -100,10 +102,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class DocumentWriter:
-    """Writes rows that are already in order, and counts documents and bytes of text in all and per language."""
+    """Writes rows that are already in order, and counts documents and bytes in all and per language, and flags."""
 
     def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
-        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}}
+        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}, "flags": {}}
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
     def __enter__(self) -> DocumentWriter:
@@ -123,6 +125,8 @@ class DocumentWriter:
             chosen = sizes.filter(pc.equal(table["language"], language))
             counts["documents"] += len(chosen)
             counts["bytes"] += pc.sum(chosen).as_py()
+        for entry in pc.value_counts(pc.list_flatten(table["flags"])).to_pylist():
+            self.metadata["flags"][entry["values"]] = self.metadata["flags"].get(entry["values"], 0) + entry["counts"]
         self.metadata["documents"] += table.num_rows
         self.metadata["bytes"] += pc.sum(sizes).as_py()
         self._writer.write_table(table)
@@ -136,8 +140,8 @@ class DocumentCollector:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash`."""
-        self._rows.append({**row, "id_hash": id_hash(row["id"])})
+        """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash` and, if empty, `flags`."""
+        self._rows.append({"flags": [], **row, "id_hash": id_hash(row["id"])})
         if len(self._rows) == ROWS_PER_GROUP:
             self._flush()
 

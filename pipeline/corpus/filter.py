@@ -16,6 +16,7 @@ from pipeline.corpus.c4 import C4Quality
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
 from pipeline.corpus.fineweb import FineWebQuality
+from pipeline.corpus.harmful import FlagHarmful
 from pipeline.corpus.language import IdentifyLanguage
 from pipeline.corpus.nordic_pile import NordicPileQuality
 from pipeline.corpus.normalise import Normalise
@@ -27,6 +28,8 @@ from pipeline.corpus.rule_block import RuleBlock
 from pipeline.corpus.rules import LanguageRules
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
+
+NO_FILES: list[Path] = []
 
 
 class Collect(PipelineStep):  # type: ignore[misc]
@@ -71,7 +74,9 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
     ]
 
 
-def blocks(settings: FilterSettings, files: list[Path], model: Path | None = None) -> list[PipelineStep]:
+def blocks(
+    settings: FilterSettings, files: list[Path], model: Path | None = None, harmful: list[Path] = NO_FILES
+) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
     removed = RemovedDocuments(settings.source, "filter")
     languages = settings.languages
@@ -94,6 +99,7 @@ def blocks(settings: FilterSettings, files: list[Path], model: Path | None = Non
             model,
         ),
         *rule_blocks(languages, removed),
+        FlagHarmful(settings.harmful, harmful, removed),
         MaskPersonalData(settings.personal_data),
     ]
 
@@ -128,12 +134,20 @@ def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
 
 
 def run(
-    settings: FilterSettings, *, manifest: Path, files: list[Path], model: list[Path], documents: Path, removed: Path
+    settings: FilterSettings,
+    *,
+    manifest: Path,
+    files: list[Path],
+    model: list[Path],
+    harmful: list[Path] = NO_FILES,
+    documents: Path,
+    removed: Path,
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
 
     Args:
         model: the file of the language model, where the settings have one.
+        harmful: the files of the word lists and classifiers of `settings.harmful`, in their order.
 
     Raises:
         InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty; the
@@ -141,7 +155,8 @@ def run(
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files, _checked_model(settings, model)), Collect()])
+    executed = execute([*blocks(settings, files, _checked_model(settings, model), harmful), Collect()])
+    flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -160,6 +175,7 @@ def run(
             "documents_in": reader.records_in,
             "bytes_in": reader.bytes_in,
             "personal_data": dict(collect.personal_data),
+            "flagged": flagged,
         },
     )
     write_removed(removed, rows, {**unit, "stage": "filter"})
@@ -173,4 +189,5 @@ def run(
         "removed": dict(sorted(reasons.items())),
         "personal_data": dict(sorted(collect.personal_data.items())),
         "dropped_lines": dict(sorted(collect.dropped_lines.items())),
+        "flagged": flagged,
     }

@@ -37,6 +37,7 @@ class RemovedDocuments:
                 "reason": document.metadata["filter_reason"],
                 "value": document.metadata.get("filter_value"),
                 "bytes": document.metadata.get("bytes", len(document.text.encode())),
+                "language": document.metadata.get("language"),
             }
         )
 
@@ -113,7 +114,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
                     reason = "invalid_utf8"
         if reason is not None or fields is None:
-            broken = {"bytes": size, "filter_reason": reason}
+            broken = {"bytes": size, "filter_reason": reason, "filter_value": f"line {record.number}, {size} bytes"}
             return Document(text="", id=_unique(f"{place}/{record.number}", seen), metadata=broken)
         original = _string(fields.get(self.id_key))
         return Document(

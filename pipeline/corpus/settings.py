@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from pipeline.corpus.contamination_settings import Decontamination
+from pipeline.corpus.harmful_settings import Harmful
 from pipeline.corpus.presets import PRESETS, Preset, completed
 from pipeline.corpus.rules import LanguageRules
 from pipeline.settings import Settings
@@ -99,8 +101,10 @@ class Corpus(Settings):
     languages: dict[str, LanguageRules] = Field(default=PRESETS["standard"], min_length=1)
     normalisation: Normalisation = Normalisation()
     language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
+    harmful: Harmful = Harmful()
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
+    decontamination: Decontamination = Decontamination()
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
 
@@ -127,6 +131,8 @@ class FilterSettings(Settings):
     languages: dict[str, LanguageRules]
     normalisation: Normalisation = Normalisation()
     language_model_sha256: str | None = None
+    harmful: Harmful = Harmful()
+    harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
     broken_share: float
 

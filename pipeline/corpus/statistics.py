@@ -14,7 +14,8 @@ from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.errors import InputError
 
-STAGES = ("filter", "deduplicate")
+# Each stage with the step that writes its files.
+STAGES = {"filter": "filter", "deduplicate": "finalise", "decontaminate": "decontaminate"}
 Unit = tuple[str, int]
 
 
@@ -51,7 +52,7 @@ def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: di
         if expected != found:
             raise InputError(
                 f"unit {name}, stage {stage}: {expected} {what} are expected and {found} are there: "
-                f"delete its files and run corpus.{'filter' if before is None else 'finalise'} again"
+                f"delete its files and run corpus.{STAGES[stage]} again"
             )
     reasons = Counter(table["reason"].to_pylist())
     return {"stage": stage, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
@@ -72,15 +73,44 @@ def _nothing() -> dict[str, Any]:
     return {"documents_in": 0, "bytes_in": 0, "stages": stages, "documents_out": 0, "bytes_out": 0}
 
 
+def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
+    """Return for each evaluation task: its items, those searched for, those found, and the documents they stand in."""
+    tasks: dict[str, dict[str, Any]] = {}
+    items: dict[str, set[str]] = {}
+    for path in sorted(hits):
+        described = read_metadata(path)
+        for task, counts in described["tasks"].items():
+            tasks.setdefault(task, {**counts, "found": 0, "documents": 0, "sources": {}})
+        listed = pq.read_table(path, columns=["id", "task", "item"])
+        pairs = set(zip(listed["task"].to_pylist(), listed["id"].to_pylist(), strict=True))
+        for task, number in sorted(Counter(task for task, _ in pairs).items()):
+            tasks[task]["documents"] += number
+            places = tasks[task]["sources"]
+            places[described["source"]] = places.get(described["source"], 0) + number
+        for task, item in zip(listed["task"].to_pylist(), listed["item"].to_pylist(), strict=True):
+            items.setdefault(task, set()).add(item)
+    for task, found in items.items():
+        tasks[task]["found"] = len(found)
+    return dict(sorted(tasks.items()))
+
+
 def run(
-    settings: StatisticsSettings, *, filtered: list[Path], removed: list[Path], final: list[Path], statistics: Path
+    settings: StatisticsSettings,
+    *,
+    filtered: list[Path],
+    deduplicated: list[Path],
+    removed: list[Path],
+    hits: list[Path],
+    final: list[Path],
+    statistics: Path,
 ) -> dict[str, Any]:
-    """Write the counts of every source, of all together, of each language, and of the masked personal data.
+    """Write the counts of every source, of all together, of each language, of masked personal data, of flags, and of
+    the evaluation items found, task by task.
 
     Raises:
         InputError: documents of a unit were lost or added at a stage, a file is missing, or a source is empty.
     """
-    kept = _by_unit(filtered) | _by_unit(final)
+    kept = _by_unit(filtered) | _by_unit(deduplicated) | _by_unit(final)
     gone = _by_unit(removed)
     units = sorted({unit for unit, _ in kept.keys() | gone.keys()})
     described = {source.name: source for source in settings.sources}
@@ -90,6 +120,7 @@ def run(
     }
     languages: dict[str, Counter[str]] = {}
     personal_data: Counter[str] = Counter()
+    flags: dict[str, Counter[str]] = {}
     for unit in units:
         source, number = unit
         if source not in sources:
@@ -97,19 +128,22 @@ def run(
         for stage in STAGES:
             if (unit, stage) not in kept or (unit, stage) not in gone:
                 raise InputError(f"unit {source}.{number} lacks a file of stage {stage}: run that stage again")
-        first, last = kept[unit, "filter"], kept[unit, "deduplicate"]
+        described_stages = [kept[unit, stage] for stage in STAGES]
+        first, last = described_stages[0], described_stages[-1]
         counts = {
             "documents_in": first["documents_in"],
             "bytes_in": first["bytes_in"],
             "stages": [
-                _stage(first, gone[unit, "filter"], "filter", None),
-                _stage(last, gone[unit, "deduplicate"], "deduplicate", first),
+                _stage(entry, gone[unit, stage], stage, before)
+                for stage, entry, before in zip(STAGES, described_stages, [None, *described_stages], strict=False)
             ],
             "documents_out": last["rows"],
             "bytes_out": last["bytes"],
         }
         _add(sources[source], counts)
         personal_data.update(first["personal_data"])
+        for flag, counted in first.get("flagged", {}).items():
+            flags.setdefault(flag, Counter(kept=0)).update(counted | {"kept": last["flags"].get(flag, 0)})
         for language, sizes in last["languages"].items():
             languages.setdefault(language, Counter()).update(sizes)
     totals = _nothing()
@@ -123,6 +157,8 @@ def run(
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
         "personal_data": dict(sorted(personal_data.items())),
+        "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
+        "contamination": _contamination(hits),
     }
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)

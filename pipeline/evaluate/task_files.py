@@ -18,6 +18,8 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:
     from pipeline.evaluate.settings import Suite
 
+ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+
 
 def suite_files(suite: Suite) -> list[Path]:
     """Return the files that a suite reads, sorted: task files, the files that they include, and data files.
@@ -34,18 +36,46 @@ def suite_files(suite: Suite) -> list[Path]:
                 "of its tasks there, in the layout of their hub"
             )
         return files
-    tasks = sorted(Path(suite.folder).glob("*.yaml"))
-    if not tasks:
-        raise InputError(f"suite {suite.name}: there is no *.yaml in {suite.folder}; write a task file or leave it out")
-    found: set[Path] = set(tasks)
-    for task in tasks:
-        name = data_file(task, read_task(task))
-        beside, in_folder = task.parent / name, Path(suite.data or suite.folder) / name
-        data = beside if beside.is_file() else in_folder
-        if not data.is_file():
-            raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
-        found |= {data, *_included(task)}
+    found: set[Path] = set()
+    for task in _task_files(suite, suite.folder):
+        found |= {task, _local_data(suite, task, read_task(task)), *_included(task)}
     return sorted(found)
+
+
+def _task_files(suite: Suite, folder: str) -> list[Path]:
+    tasks = sorted(Path(folder).glob("*.yaml"))
+    if not tasks:
+        raise InputError(f"suite {suite.name}: there is no *.yaml in {folder}; write a task file or leave it out")
+    return tasks
+
+
+def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> Path:
+    name = data_file(task, configuration)
+    beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
+    data = beside if beside.is_file() else in_folder
+    if not data.is_file():
+        raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
+    return data
+
+
+def suite_items(suite: Suite) -> list[tuple[str, Path]]:
+    """Return (task, file) of all files that hold items of a suite, sorted.
+
+    The tasks that lm-eval ships go by the name of their data set in the mirror, NAMESPACE/DATASET.
+
+    Raises:
+        InputError: when the folder, a task or a data file is missing or wrong.
+    """
+    if suite.folder is not None:
+        read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
+        return sorted((content["task"], _local_data(suite, task, content)) for task, content in read)
+    readmes = [path for path in suite_files(suite) if path.name == "README.md"]
+    return sorted(
+        (f"{readme.parent.parent.name}/{readme.parent.name}", path)
+        for readme in readmes
+        for path in readme.parent.rglob("*")
+        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS)
+    )
 
 
 def _load(path: Path) -> dict[str, Any]:

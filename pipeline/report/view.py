@@ -72,6 +72,8 @@ def corpus(statistics: Artefact) -> Json:
         "sources": sorted(content["sources"].items()),
         "languages": sorted((content.get("languages") or {}).items()),
         "personal_data": sorted((content.get("personal_data") or {}).items()),
+        "flags": sorted((content.get("flags") or {}).items()),
+        "contamination": sorted((content.get("contamination") or {}).items()),
     }
 
 

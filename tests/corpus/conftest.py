@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import deduplicate, filter, finalise, signatures, statistics
+from pipeline.corpus import decontaminate, deduplicate, filter, finalise, ngrams, signatures, statistics
+from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -88,6 +89,7 @@ class Chain:
 
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
+    harmful: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -116,6 +118,7 @@ class Chain:
             license="CC0-1.0",
             languages=self.corpus.languages,
             normalisation=self.corpus.normalisation,
+            harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
         )
@@ -124,6 +127,7 @@ class Chain:
             manifest=self.folder / f"{source}.manifest",
             files=paths,
             model=[],
+            harmful=self.harmful,
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
         )
@@ -147,9 +151,10 @@ class Chain:
                 FinaliseSettings(),
                 documents=documents,
                 duplicates=duplicates,
-                final=self.folder / f"{source}.final",
+                final=self.folder / f"{source}.deduplicated",
                 removed=self.folder / f"{source}.deduplicate",
             )
+        self.decontaminate(sources, {})
         return counts
 
     def refilter(self, source: str) -> None:
@@ -158,13 +163,43 @@ class Chain:
         stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
         pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 
+    def decontaminate(self, sources: list[str], tasks: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+        """Remove what contains the items of the tasks, name of a file to content; return the counts by source."""
+        section = self.corpus.decontamination
+        for name, content in tasks.items():
+            (self.folder / name).write_bytes(content)
+        ngrams.run(
+            NgramsSettings.model_validate(
+                {
+                    "items": [{"task": name.split(".")[0], "name": name} for name in tasks],
+                    "ngram": section.ngram,
+                    "minimum_words": section.minimum_words,
+                }
+            ),
+            files=[self.folder / name for name in tasks],
+            ngrams=self.folder / "ngrams",
+        )
+        return {
+            source: decontaminate.run(
+                DecontaminateSettings(minimum_overlap=section.minimum_overlap),
+                documents=self.folder / f"{source}.deduplicated",
+                ngrams=self.folder / "ngrams",
+                final=self.folder / f"{source}.final",
+                removed=self.folder / f"{source}.decontaminate",
+                hits=self.folder / f"{source}.hits",
+            )
+            for source in sources
+        }
+
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""
         described = [{"name": source, "license": "CC0-1.0", "language": "nl"} for source in sources]
         statistics.run(
             StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
             filtered=[self.folder / f"{source}.filtered" for source in sources],
-            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in ("filter", "deduplicate")],
+            deduplicated=[self.folder / f"{source}.deduplicated" for source in sources],
+            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STAGES],
+            hits=[self.folder / f"{source}.hits" for source in sources],
             final=[self.folder / f"{source}.final" for source in sources],
             statistics=self.folder / "statistics.json",
         )
@@ -194,10 +229,10 @@ def new_chain(tmp_path: Path) -> Callable[..., Chain]:
     """Return a function that makes chains, each in a folder of its own."""
     made: list[Chain] = []
 
-    def make(corpus: Corpus | None = None) -> Chain:
+    def make(corpus: Corpus | None = None, harmful: list[Path] | None = None) -> Chain:
         folder = tmp_path / f"chain-{len(made)}"
         folder.mkdir()
-        made.append(Chain(folder, corpus or Corpus()))
+        made.append(Chain(folder, corpus or Corpus(), harmful or []))
         return made[-1]
 
     return make

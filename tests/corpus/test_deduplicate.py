@@ -144,7 +144,7 @@ def test_case_and_space_make_no_difference_to_the_hash() -> None:
 def test_a_lost_document_is_noticed(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
-    for name, what in (("s.filter", "filter"), ("s.final", "deduplicate"), ("s.filtered", "filter")):
+    for name, what in (("s.filter", "filter"), ("s.deduplicated", "deduplicate"), ("s.filtered", "filter")):
         before = (chain.folder / name).read_bytes()
         stored = pq.read_metadata(chain.folder / name).metadata[b"polder"]
         table = pq.read_table(chain.folder / name).slice(1).replace_schema_metadata({"polder": stored})
@@ -162,14 +162,16 @@ def test_files_of_another_source_and_missing_ones_are_named(
     chain.deduplicate(["s"])
     files = {
         "filtered": [chain.folder / "s.filtered"],
-        "removed": [chain.folder / "s.filter", chain.folder / "s.deduplicate"],
+        "deduplicated": [chain.folder / "s.deduplicated"],
+        "removed": [chain.folder / f"s.{stage}" for stage in statistics.STAGES],
+        "hits": [chain.folder / "s.hits"],
         "final": [chain.folder / "s.final"],
     }
     settings = {"corpus": "main", "sources": [{"name": "t", "license": "CC0-1.0", "language": "nl"}]}
     with pytest.raises(InputError, match=r"unit s\.0 is of no source of corpus main"):
         statistics.run(StatisticsSettings.model_validate(settings), **files, statistics=chain.folder / "out")
     settings["sources"] = [{"name": "s", "license": "CC0-1.0", "language": "nl"}]
-    with pytest.raises(InputError, match=r"unit s\.0 lacks a file of stage deduplicate"):
+    with pytest.raises(InputError, match=r"unit s\.0 lacks a file of stage decontaminate"):
         statistics.run(
             StatisticsSettings.model_validate(settings), **files | {"final": []}, statistics=chain.folder / "out"
         )

@@ -42,6 +42,7 @@ def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..
         "reason": "language",
         "value": removed["af"]["value"],
         "bytes": len(texts["af"].encode()),
+        "language": "af",
     }
     assert counts["removed"] == {"language": 3} and counts["documents_out"] == 5
 

@@ -25,6 +25,7 @@ REASONS = {
     "hash_signs",
     "exact_duplicate",
     "near_duplicate",
+    "contaminated",
 }
 
 

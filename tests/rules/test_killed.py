@@ -21,6 +21,8 @@ STAGES = {
     "corpus.signatures",
     "corpus.deduplicate",
     "corpus.finalise",
+    "corpus.ngrams",
+    "corpus.decontaminate",
     "corpus.statistics",
     "tokenizer.train",
     "tokenizer.fertility",

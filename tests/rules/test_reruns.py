@@ -20,7 +20,8 @@ EVALUATION = {"evaluate_suites": 1, **REPORT}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_finalise": 4, "corpus_statistics": 1, **TOKENIZER}
+AFTER_DEDUPLICATION = {"corpus_decontaminate": 4, "corpus_statistics": 1, **TOKENIZER}
+AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_finalise": 4, **AFTER_DEDUPLICATION}
 MICRO = "config/micro.yaml"
 
 
@@ -75,13 +76,6 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: _append(p.path("config/tasks/dutch/polder_nl_kennis.yaml"), "# seen\n"),
         EVALUATION,
     ),
-    "one evaluation item": (
-        lambda p: _append(
-            p.path("config/tasks/english/polder_en_grammar.jsonl"),
-            json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
-        ),
-        EVALUATION,
-    ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
         TRAINING,
@@ -119,6 +113,13 @@ def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: 
 
 # Edits before a checkpoint: what follows it is known only when it has run, so these run for real.
 RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
+    "one evaluation item": (
+        lambda p: _append(
+            p.path("config/tasks/english/polder_en_grammar.jsonl"),
+            json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
+        ),
+        {"corpus_ngrams": 1, **AFTER_DEDUPLICATION, **EVALUATION},
+    ),
     "a filter rewritten to the same effect": (
         lambda p: _append(p.path("pipeline/corpus/filter.py"), "\nSEEN = True\n"),
         {"corpus_filter": 4, "corpus_signatures": 4, **AFTER_FILTER, **REPORT},

@@ -1,0 +1,235 @@
+"""The story of one document: where it came from, what each stage decided about it and why, and where it lies now."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+from bisect import bisect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.errors import InputError
+from pipeline.provenance.records import Record, load_records
+
+NEAR_IDS = 3
+NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
+SHOWN_COPIES = 10
+STAGES = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
+# Where the key of a threshold is not called what its reason is.
+_KEYS = {
+    "language": ["minimum_score"],
+    "too_few_words": ["minimum_words"],
+    "too_many_words": ["maximum_words"],
+    "short_words": ["minimum_mean_word_length"],
+    "long_words": ["maximum_mean_word_length"],
+    "hash_signs": ["symbol_ratio"],
+    "ellipses": ["symbol_ratio"],
+    "few_alphabetic_words": ["alphabetic_words"],
+    "few_stop_words": ["minimum_stop_words"],
+    "contaminated": ["minimum_overlap"],
+    "near_duplicate": ["buckets", "hashes_per_bucket", "ngram"],
+}
+
+
+def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
+    """Return the rows of a file whose column holds one of the values; where there is no file, none."""
+    if not path.is_file():
+        return []
+    columns = [name for name in pq.read_schema(path).names if name != leave_out]
+    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=[(column, "in", ids)]).to_pylist()
+    return rows
+
+
+def _values(settings: Any, key: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield where a key stands in nested settings, and its value."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            if name == key:
+                yield (*path, name), value
+            yield from _values(value, key, (*path, name))
+
+
+def threshold(reason: str, value: str | None, language: str | None, settings: dict[str, Any]) -> str:
+    """Return the settings that a removal for this reason was decided by, in words; nothing where there is none."""
+    if reason == "harmful":
+        flag = (value or "").partition(":")[0]
+        entries = [entry for kind in settings.get("harmful", {}).values() for entry in kind if entry["name"] == flag]
+        kept = ("minimum_hits", "minimum_share", "threshold")
+        found = [(key, entry[key]) for entry in entries for key in kept if entry.get(key) is not None]
+        return ", ".join(f"{key}: {number}" for key, number in found)
+    numbered = re.fullmatch(r"(top|duplicate)_(\d+)_grams?", reason)
+    keys = [f"{numbered[1]}_n_grams"] if numbered else _KEYS.get(reason, [reason])
+    shown = []
+    for key in keys:
+        for path, limit in _values(settings, key):
+            if path[0] == "languages" and language in settings["languages"] and path[1] != language:
+                continue
+            decided = limit.get(numbered[2]) if numbered and isinstance(limit, dict) else limit
+            shown.append(f"{'.'.join(path)}{f'.{numbered[2]}' if numbered else ''}: {decided}")
+    return ", ".join(shown)
+
+
+class _Story:
+    """Finds a document in the files of a run and writes down what they say."""
+
+    def __init__(self, run_directory: Path, document_id: str) -> None:
+        self.run_directory = run_directory
+        self.id = document_id
+        self.source, _, rest = document_id.partition("/")
+        self.records: dict[tuple[str, ...], Record] = {
+            (record.stage, *map(str, record.instance.values())): record for record in load_records(run_directory)
+        }
+        self.corpora = sorted(path.name for path in (run_directory / "corpus").glob("*") if path.is_dir())
+        self.manifest = self._manifest()
+        self.file, self.unit = self._place(rest)
+        self.lines: list[str] = []
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.run_directory / "sources" / self.source / "manifest.json"
+        if not path.is_file():
+            names = sorted(entry.parent.name for entry in self.run_directory.glob("sources/*/manifest.json"))
+            near = difflib.get_close_matches(self.source, names, n=NEAR_IDS, cutoff=0.3)
+            raise InputError(
+                f"there is no source {self.source!r} in {self.run_directory}: an id is SOURCE/FILE/NUMBER, "
+                f"and the sources are {', '.join(near or names[:10])}"
+            )
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
+    def _place(self, rest: str) -> tuple[dict[str, Any], str | None]:
+        """Return the raw file of the document and the number of its unit, if the manifest has it."""
+        for unit, described in self.manifest["units"].items():
+            for file in described["files"]:
+                if rest.startswith(f"{file['name']}/"):
+                    return file, unit
+        return {}, None
+
+    def _files(self, corpus: str, folder: str) -> list[Path]:
+        """Return the document's unit's file of a kind, or those of all units of its source."""
+        parent, _, prefix = folder.partition("/")
+        pattern = f"{prefix}{self.source}.{self.unit or '*'}.parquet"
+        return sorted((self.run_directory / "corpus" / corpus / parent).glob(pattern))
+
+    def _find(self, corpus: str, folder: str) -> dict[str, Any] | None:
+        for path in self._files(corpus, folder):
+            for row in _rows(path, [self.id]):
+                return {**row, "_unit": path.name.split(".")[-2]}
+        return None
+
+    def near(self) -> list[str]:
+        """Return ids of the source that look like the one that was asked for."""
+        found: set[str] = set()
+        for corpus in self.corpora:
+            for folder in ("filtered/", "removed/filter."):
+                for path in self._files(corpus, folder):
+                    found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+        ids = sorted(found)
+        place = bisect(ids, self.id)
+        return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
+
+    def tell(self) -> list[str]:
+        """Return the story, a line for each thing to know.
+
+        Raises:
+            InputError: no corpus of the run read a document of that id.
+        """
+        source = self.manifest["source"]
+        rights = source.get("rights") or {}
+        basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)
+        self.lines.append(f"document {self.id}")
+        self.lines.append(f"source {self.source}: licence {source['license']}{basis}")
+        if self.file:
+            size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
+            self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
+        known = [self._corpus(corpus) for corpus in self.corpora]
+        if not any(known):
+            near = self.near()
+            advice = f"did you mean {' or '.join(near)}?" if near else "ids are SOURCE/FILE/NUMBER"
+            raise InputError(f"no corpus in {self.run_directory} read a document {self.id}: {advice}")
+        return self.lines
+
+    def _corpus(self, corpus: str) -> bool:
+        """Tell what one corpus did with the document; return whether it read it."""
+        start = len(self.lines)
+        self.lines.append(f"corpus {corpus}")
+        for stage, folder in STAGES.items():
+            gone = self._find(corpus, f"removed/{stage}.")
+            kept = None if gone else self._find(corpus, folder)
+            if gone is None and kept is None:
+                if stage == "filter":
+                    del self.lines[start:]
+                    return False
+                self.lines.append(
+                    f"  {stage}: its files are not there: that stage has not run, or its files were deleted"
+                )
+                return True
+            if gone is not None:
+                self._removed(corpus, stage, gone)
+                return True
+            if kept is not None:
+                facts = [f"{kept['language']} {kept['language_score']:.4f}"] if stage == "filter" else []
+                facts += [f"flagged {', '.join(kept['flags'])}"] if stage == "filter" and kept.get("flags") else []
+                facts += [f"{key} {kept[key]}" for key in sorted(kept) if key.startswith("cluster") and kept[key]]
+                told = f" ({'; '.join(facts)})" if facts else ""
+                self.lines.append(f"  {stage}: kept{told}")
+                if stage == "deduplicate":
+                    self._copies(corpus, self.id)
+        self._tokens(corpus)
+        return True
+
+    def _removed(self, corpus: str, stage: str, row: dict[str, Any]) -> None:
+        instance = (corpus,) if stage == "deduplicate" else (corpus, self.source, row["_unit"])
+        record = self.records.get((f"corpus.{stage}", *instance))
+        limits = record and threshold(row["reason"], row["value"], row.get("language"), record.settings)
+        value = "no value" if row["value"] is None else f"value {row['value']}"
+        self.lines.append(f"  {stage}: removed, {row['reason']}, {value}{f' (settings: {limits})' if limits else ''}")
+        if stage == "deduplicate":
+            self.lines.append(f"    the copy that was kept: {row['value']}")
+            self._copies(corpus, str(row["value"]))
+        for path in self._files(corpus, "contaminated/") if stage == "decontaminate" else []:
+            for hit in _rows(path, [self.id]):
+                shares = f"{hit['found']} of {hit['ngrams']} n-grams"
+                self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
+
+    def _copies(self, corpus: str, kept: str) -> None:
+        path = self.run_directory / "corpus" / corpus / "deduplicated" / "duplicates.parquet"
+        copies = sorted(row["id"] for row in _rows(path, [kept], "value"))
+        if copies:
+            more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
+            self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
+
+    def _tokens(self, corpus: str) -> None:
+        """Tell the shard and split of every token set that was made from the corpus."""
+        for (stage, *instance), record in sorted(self.records.items()):
+            read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
+            if stage != "tokens.shard" or not read:
+                continue
+            settings = record.settings
+            if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
+                split = "validation" if is_validation(self.id, settings["validation_fraction"]) else "train"
+                self.lines.append(f"  tokens {instance[0]}: {split}, shard {settings['shard']}")
+
+
+def why(run_directory: Path, document_id: str) -> list[str]:
+    """Return the story of one document as lines.
+
+    Raises:
+        InputError: the run has no records, or no document of that id.
+    """
+    return _Story(run_directory, document_id).tell()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline corpus why results/RUN ID`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline corpus why", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("id", help="the id of a document: SOURCE/FILE/NUMBER")
+    options = parser.parse_args(arguments)
+    print("\n".join(why(options.run_directory, options.id)))
+    return 0

@@ -1,0 +1,121 @@
+"""Hashes every word of many texts at once, from their bytes.
+
+A word is a run of letters and digits. Its case does not count where it is ASCII or Latin-1, punctuation and white
+space never do. The hash of a word is a polynomial of its bytes modulo 2^64, that of an n-gram one of its words.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+SLICE_BYTES = 1 << 18
+_BASE = 0x9E3779B97F4A7C15
+_WORD_BASE = 0xD1342543DE82EF95
+_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_HALF = np.uint64(32)
+
+_FOLDED = np.arange(256, dtype=np.uint8)
+_FOLDED[ord("A") : ord("Z") + 1] += 32
+_INSIDE = np.array([byte >= 0x80 or chr(byte).isalnum() for byte in range(256)])
+
+
+def _powers(base: int, number: int) -> Hashes:
+    """Return base^0 … base^(number - 1) modulo 2^64."""
+    factors = np.full(number, base, dtype=np.uint64)
+    factors[0] = 1
+    return np.multiply.accumulate(factors)
+
+
+_POWERS = _powers(_BASE, SLICE_BYTES + 1)
+
+
+def _characters(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Return the bytes in lower case and which of them belong to words.
+
+    In UTF-8, C2 begins the punctuation of Latin-1, C3 its letters, the capitals 32 below the others, and E2 with less
+    than B0 after it the marks and symbols from U+2000 to U+2BFF, such as quotation marks, dashes and the ellipsis.
+    """
+    folded, inside = _FOLDED[data], _INSIDE[data]
+    if data.max(initial=0) < 0x80:
+        return folded, inside
+    last = len(data) - 1
+    marks = np.flatnonzero(data[:last] == 0xC2)
+    inside[marks] = inside[marks + 1] = False
+    after = np.flatnonzero(data[:last] == 0xC3) + 1
+    second = data[after]
+    inside[after[(second == 0x97) | (second == 0xB7)]] = False  # × and ÷
+    folded[after[(second >= 0x80) & (second <= 0x9E) & (second != 0x97)]] += 32
+    marks = np.flatnonzero(data[: max(0, last - 1)] == 0xE2)
+    marks = marks[data[marks + 1] < 0xB0]
+    inside[(marks[:, None] + np.arange(3)).ravel()] = False
+    return folded, inside
+
+
+def _hash_slice(data: npt.NDArray[np.uint8], breaks: Places) -> tuple[Places, Hashes]:
+    """Return place and hash of each word; a word ends before a place in `breaks`."""
+    folded, inside = _characters(data)
+    first = inside.copy()
+    first[1:] &= ~inside[:-1]
+    first[breaks] = inside[breaks]
+    past = np.zeros(len(data) + 1, dtype=bool)
+    past[1:] = inside
+    past[1:-1] &= ~inside[1:] | first[1:]
+    starts, ends = np.flatnonzero(first), np.flatnonzero(past)
+    sums = np.zeros(len(data) + 1, dtype=np.uint64)
+    np.cumsum((folded.astype(np.uint64) + np.uint64(1)) * _POWERS[: len(data)], out=sums[1:])
+    # Every word's polynomial begins at its own place: multiplied up to the same power, equal words are equal.
+    hashes = (sums[ends] - sums[starts]) * _POWERS[SLICE_BYTES - starts]
+    hashes ^= hashes >> _HALF
+    return starts, hashes * _MIX
+
+
+def hash_words(data: npt.NDArray[np.uint8], bounds: Places) -> tuple[Hashes, Places]:
+    """Return the hashes of the words of D texts that lie one after another in `data`, UTF-8, and their bounds.
+
+    Args:
+        bounds: where the texts begin and the last one ends, shape (D + 1,), in bytes.
+
+    Returns:
+        The hashes of W words, shape (W,), and where each text's words begin and the last one's end, shape (D + 1,).
+    """
+    places: list[Places] = []
+    hashes: list[Hashes] = []
+    start, end = int(bounds[0]), int(bounds[-1])
+    while start < end:
+        stop = min(start + SLICE_BYTES, end)
+        if stop < end:  # a slice ends before white space, so that no word is cut in two
+            spaces = np.flatnonzero(data[start + 1 : stop] <= 0x20)
+            stop = start + 1 + int(spaces[-1]) if len(spaces) else stop
+        inner = bounds[np.searchsorted(bounds, start) : np.searchsorted(bounds, stop)]
+        found, values = _hash_slice(data[start:stop], inner - start)
+        places.append(found + start)
+        hashes.append(values)
+        start = stop
+    all_places = np.concatenate([np.empty(0, dtype=np.int64), *places])
+    return np.concatenate([np.empty(0, dtype=np.uint64), *hashes]), np.searchsorted(all_places, bounds)
+
+
+def hash_texts(texts: list[str]) -> tuple[Hashes, Places]:
+    """Return what `hash_words` does, of texts."""
+    encoded = [text.encode() for text in texts]
+    bounds = np.cumsum([0, *map(len, encoded)])
+    return hash_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
+
+
+def extend(hashes: Hashes, words: Hashes, length: int) -> Hashes:
+    """Return the hashes of n-grams of `length` words made one longer by the given words."""
+    longer: Hashes = hashes + words * np.uint64(pow(_WORD_BASE, length, 1 << 64))
+    return longer
+
+
+def hash_ngrams(words: Hashes, length: int) -> Hashes:
+    """Return the hash of each run of `length` words of W words, shape (W - length + 1,)."""
+    number = max(0, len(words) - length + 1)
+    hashes: Hashes = np.zeros(number, dtype=np.uint64)
+    for offset in range(length):
+        hashes = extend(hashes, words[offset : offset + number], offset)
+    return hashes

@@ -1,0 +1,142 @@
+"""One document's story: kept or removed, by what reason and value against which threshold, and where it lies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.settings import Corpus, DeduplicateSettings
+from pipeline.corpus.why import threshold, why
+from pipeline.errors import InputError
+from tests.corpus.conftest import TEXTS, Chain, json_lines
+
+SHORT = (
+    "Wie deze regels leest, ziet dat er een begin en een einde is, maar dat het verhaal daartussen veel te kort is "
+    "gebleven voor een echte tekst over water en wind."
+)
+BAD = "Dit is een korte zin. " * 30
+
+
+def record(stage: str, instance: dict[str, str], settings: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
+    return {
+        "stage": stage,
+        "instance": instance,
+        "settings": settings,
+        "command": [],
+        "inputs": [{"name": "documents", "path": path, "sha256": "", "bytes": 0} for path in inputs],
+        "outputs": [],
+        "code_version": "",
+        "environment_version": "",
+        "started": "",
+        "ended": "",
+        "wall_seconds": 0,
+        "cpu_seconds": 0,
+        "peak_memory_bytes": 0,
+        "energy": {"joules": 0, "measured": False, "meters": []},
+    }
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one source: what each stage keeps and removes, laid out as the rules do, with its records."""
+    harmful = {"word_lists": [{"name": "spade", "path": "s.txt", "remove": True}]}
+    corpus = Corpus.model_validate({"harmful": harmful, "broken_share": 0.5})
+    words = tmp_path_factory.mktemp("lists") / "s.txt"
+    words.write_text("spade\n")
+    chain = Chain(tmp_path_factory.mktemp("chain"), corpus, [words])
+    made = {**TEXTS, "copy": TEXTS["nl_water"], "bad": BAD, "short": SHORT}
+    chain.filter("s", {"x.jsonl": json_lines(made) + b"{broken\n"})
+    chain.deduplicate(["s"])
+    chain.decontaminate(["s"], {"bread.jsonl": json.dumps({"q": TEXTS["nl_bakker"][:80]}).encode()})
+    run = chain.folder / "run"
+    for place, name in {
+        "filtered/s.0.parquet": "s.filtered",
+        "deduplicated/s.0.parquet": "s.deduplicated",
+        "deduplicated/duplicates.parquet": "duplicates",
+        "final/s.0.parquet": "s.final",
+        "contaminated/s.0.parquet": "s.hits",
+        **{f"removed/{stage}.s.0.parquet": f"s.{stage}" for stage in ("filter", "deduplicate", "decontaminate")},
+    }.items():
+        (run / "corpus/main" / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(chain.folder / name, run / "corpus/main" / place)
+    (run / "sources/s").mkdir(parents=True)
+    shutil.copy(chain.folder / "s.manifest", run / "sources/s/manifest.json")
+    unit = {"corpus": "main", "source": "s", "unit": "0"}
+    filtered = {"languages": corpus.model_dump()["languages"], "harmful": corpus.harmful.model_dump()}
+    written = [
+        record("corpus.filter", unit, json.loads(json.dumps(filtered)), []),
+        record("corpus.decontaminate", unit, {"minimum_overlap": 0.0}, []),
+        record(
+            "corpus.deduplicate",
+            {"corpus": "main"},
+            DeduplicateSettings(deduplication=corpus.deduplication).model_dump(),
+            [],
+        ),
+    ]
+    for shard in range(2):
+        settings = {"shard": shard, "shards": 2, "validation_fraction": 0.5}
+        inputs = ["corpus/main/final/s.0.parquet"]
+        written.append(record("tokens.shard", {"tokens": "main", "shard": str(shard)}, settings, inputs))
+    (run / "provenance/records").mkdir(parents=True)
+    for content in written:
+        name = ".".join([content["stage"], *content["instance"].values()])
+        (run / f"provenance/records/{name}.json").write_text(json.dumps(content))
+    return run
+
+
+def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "s/x.jsonl/nl_fiets"
+    assert main(["corpus", "why", str(run_directory), name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: licence, holder: someone"]
+    assert lines[2].startswith("file x.jsonl (") and lines[2].endswith("unit 0")
+    shard, split = id_hash(name) >> 63, "validation" if is_validation(name, 0.5) else "train"
+    assert lines[3:] == [
+        "corpus main",
+        "  filter: kept (nl 1.0000)",
+        "  deduplicate: kept",
+        "  decontaminate: kept",
+        f"  tokens main: {split}, shard {shard}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("af", ["filter: removed, language, value af 1.00", "languages.nl.minimum_score: 0.689"]),
+        ("bad", ["filter: removed, top_2_gram, value 0.", "(settings: languages.nl.repetition.top_n_grams.2: 0.213)"]),
+        ("short", ["filter: removed, too_few_words, value 31", "(settings: languages.nl.quality.minimum_words: 50)"]),
+        ("en_garden", ["filter: removed, harmful, value spade: 1 hits (settings: minimum_hits: 1)"]),
+        ("12", ["filter: removed, broken_json, value line 12"]),
+        ("nl_water", ["deduplicate: removed, exact_duplicate", "the copy that was kept: s/x.jsonl/copy"]),
+        ("copy", ["copies of s/x.jsonl/copy: s/x.jsonl/nl_water", "decontaminate: kept"]),
+        ("nl_bakker", ["decontaminate: removed, contaminated, value bread: 1", "bread, item 1: "]),
+    ],
+)
+def test_a_removal_names_the_value_and_the_threshold(run_directory: Path, name: str, words: list[str]) -> None:
+    story = "\n".join(why(run_directory, f"s/x.jsonl/{name}"))
+    assert all(word in story for word in words), story
+    assert "no value" not in story
+
+
+def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
+        why(run_directory, "s/x.jsonl/nl_watr")
+    with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
+        why(run_directory, "q/x.jsonl/nl_water")
+    assert main(["corpus", "why", str(run_directory / "none"), "s/x/1"]) == 2
+    assert "holds no records" in capsys.readouterr().err
+
+
+def test_every_reason_of_the_quality_rules_has_its_threshold() -> None:
+    settings = {"languages": Corpus().model_dump()["languages"]}
+    reasons = ["long_words", "bullet_lines", "ellipses", "few_stop_words", "duplicate_lines", "duplicate_5_grams"]
+    shown = [threshold(reason, "1", "nl", settings) for reason in reasons]
+    assert all(text.startswith("languages.nl.") and "en." not in text for text in shown), shown
+    assert "languages.en.minimum_score" in threshold("language", "de 1.00", "de", settings)
