@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from pipeline.corpus.publish_settings import PublishedSource, PublishSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -162,8 +163,21 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         source=source.name,
         unit=int(i["unit"]),
         names=list(config.units(source.name)[i["unit"]]),
+        samples=_may_sample(source, section),
         **_shared(FilterSettings, source, section),
     )
+
+
+def _may_sample(source: Source, section: Corpus) -> bool:
+    """Return whether samples of the removed documents of a source are kept and shown."""
+    free = source.rights.basis == "public-domain" or source.license in section.sample_licenses
+    return section.keep_removed and free
+
+
+def _finalise(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    samples = _may_sample(config.source(i["source"]), section)
+    return FinaliseSettings(keep_removed=section.keep_removed, samples=samples)
 
 
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -183,6 +197,22 @@ def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
         if (source := config.source(name))
     ]
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+
+
+def _publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    return PublishSettings(
+        run=config.run.name,
+        corpus=i["corpus"],
+        provider=config.run.provider,
+        contact=config.run.contact,
+        keep_removed=section.keep_removed,
+        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
+        sources=[
+            PublishedSource(**_shared(PublishedSource, config.source(name)))
+            for name in config.corpus_sources(i["corpus"])
+        ],
+    )
 
 
 def _tokenizer(settings: type[TrainSettings] | type[FertilitySettings]) -> StepSettings:
@@ -255,8 +285,9 @@ _STEPS: dict[str, StepSettings] = {
     "corpus.filter": _filter,
     "corpus.signatures": lambda c, i: SignaturesSettings(deduplication=c.corpus[i["corpus"]].deduplication),
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
-    "corpus.finalise": lambda c, i: FinaliseSettings(),
+    "corpus.finalise": _finalise,
     "corpus.statistics": _statistics,
+    "corpus.publish": _publish,
     "tokenizer.train": _tokenizer(TrainSettings),
     "tokenizer.fertility": _tokenizer(FertilitySettings),
     "tokens.shard": _shard,

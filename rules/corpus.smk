@@ -16,6 +16,7 @@ rule corpus_filter:
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
         " --input files {input.files:q} --output documents {output.documents} --output removed {output.removed}"
+        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/filter.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"
 
 
@@ -72,6 +73,7 @@ rule corpus_finalise:
     shell:
         "python -m pipeline corpus finalise {params.contract:q} --input documents {input.documents}"
         " --input duplicates {input.duplicates} --output final {output.final} --output removed {output.removed}"
+        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/deduplicate.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"
 
 
@@ -93,4 +95,29 @@ rule corpus_statistics:
     shell:
         "python -m pipeline corpus statistics {params.contract:q} --input filtered {input.filtered}"
         " --input removed {input.removed} --input final {input.final} --output statistics {output.statistics}"
+        " --record {output.record} 2> {log}"
+
+
+rule corpus_publish:
+    input:
+        statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
+        removed=lambda w: dag.corpus_files("removed/filter.", w.corpus)
+        + dag.corpus_files("removed/deduplicate.", w.corpus),
+        final=lambda w: dag.corpus_files("final/", w.corpus),
+    output:
+        card=f"{RUN}/corpus/{{corpus}}/README.md",
+        croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
+        dataset=f"{RUN}/corpus/{{corpus}}/dataset.json",
+        page=f"{RUN}/corpus/{{corpus}}/dataset.html",
+        record=record("corpus.publish", "corpus"),
+    log:
+        log_file("corpus.publish", "corpus"),
+    params:
+        contract=contract("corpus.publish"),
+    message:
+        "Describe the corpus {wildcards.corpus} as a data set"
+    shell:
+        "python -m pipeline corpus publish {params.contract:q} --input statistics {input.statistics}"
+        " --input removed {input.removed} --input final {input.final} --output card {output.card}"
+        " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
         " --record {output.record} 2> {log}"

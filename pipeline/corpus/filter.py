@@ -18,6 +18,7 @@ from pipeline.corpus.normalise import Normalise
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
 from pipeline.corpus.repetition import GopherRepetition
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
@@ -46,9 +47,9 @@ class Collect(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
+def blocks(settings: FilterSettings, files: list[Path], texts: RemovedTexts | None = None) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
-    removed = RemovedDocuments(settings.source, "filter")
+    removed = RemovedDocuments(settings.source, "filter", texts)
     languages = settings.languages
     return [
         Reader(
@@ -83,16 +84,25 @@ def _check_files(settings: FilterSettings, files: list[Path], manifest: dict[str
 
 
 def run(
-    settings: FilterSettings, *, manifest: Path, files: list[Path], documents: Path, removed: Path
+    settings: FilterSettings,
+    *,
+    manifest: Path,
+    files: list[Path],
+    documents: Path,
+    removed: Path,
+    private: Path | None = None,
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
+
+    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
     Raises:
         InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty.
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files), Collect()])
+    texts = removed_texts(settings.keep_removed, settings.samples, private)
+    executed = execute([*blocks(settings, files, texts), Collect()])
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -102,7 +112,7 @@ def run(
         )
     if reader.records_in == 0 and len(described["units"]) == 1:
         raise InputError(f"source {settings.source} is empty: give it files with text, or remove it from the sources")
-    unit = {"source": settings.source, "unit": settings.unit}
+    unit: dict[str, Any] = {"source": settings.source, "unit": settings.unit}
     metadata = collect.documents.write(
         documents,
         {
@@ -113,6 +123,11 @@ def run(
             "personal_data": dict(collect.personal_data),
         },
     )
+    kept_texts: dict[str, Any] = {}
+    texts = reader.removed.texts
+    if texts is not None:
+        kept_texts = {"removed_texts": texts.close()}
+        unit["samples"] = texts.samples()
     write_removed(removed, rows, {**unit, "stage": "filter"})
     reasons = Counter(row["reason"] for row in rows)
     print(f"{settings.source}.{settings.unit}: {collect.kept} of {reader.records_in} documents kept", flush=True)
@@ -123,4 +138,5 @@ def run(
         "bytes_out": metadata["bytes"],
         "removed": dict(sorted(reasons.items())),
         "personal_data": dict(sorted(collect.personal_data.items())),
+        **kept_texts,
     }

@@ -110,6 +110,14 @@ class Deduplication(Settings):
     seed: int = Field(default=1, ge=0, lt=2**32)
 
 
+# Licences that permit anyone to pass on an extract that names its source.
+SAMPLE_LICENSES = [
+    *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unlicense"),
+    *("CC0-1.0", "CC-PDDC", "PDDL-1.0", "ODC-By-1.0", "ODbL-1.0", "OGL-UK-3.0", "EUPL-1.2", "etalab-2.0"),
+    *(f"CC-BY{kind}-{version}" for kind in ("", "-SA") for version in ("1.0", "2.0", "2.5", "3.0", "4.0")),
+]
+
+
 class Corpus(Settings):
     """One corpus: from which sources, in which languages, cleaned how."""
 
@@ -118,6 +126,11 @@ class Corpus(Settings):
     deduplication: Deduplication = Deduplication()
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
+    keep_removed: bool = Field(default=False, description="keep the masked texts of removed documents, privately")
+    sample_licenses: list[str] = Field(
+        default=SAMPLE_LICENSES,
+        description="licences under which samples of removed documents may be shown; public domain always may",
+    )
 
     @field_validator("languages", mode="before")
     @classmethod
@@ -145,6 +158,8 @@ class FilterSettings(Settings):
     languages: dict[str, LanguageRules]
     personal_data: PersonalData
     broken_share: float
+    keep_removed: bool = False
+    samples: bool = False
 
 
 class SignaturesSettings(Settings):
@@ -160,7 +175,10 @@ class DeduplicateSettings(Settings):
 
 
 class FinaliseSettings(Settings):
-    """Removing the duplicates has no settings."""
+    """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
+
+    keep_removed: bool = False
+    samples: bool = False
 
 
 class DescribedSource(Settings):
