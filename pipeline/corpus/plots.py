@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 400, 190
-LEFT, RIGHT, TOP, BOTTOM = 56, 8, 8, 38
+LEFT, RIGHT, TOP, BOTTOM = 56, 18, 8, 38
 
 
 def _steps(high: float) -> list[float]:
@@ -81,7 +81,7 @@ def histogram(
             (WIDTH + LEFT - RIGHT) / 2, HEIGHT - 5, x_label
         )
     )
-    return Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(Markup("").join(parts), title)
+    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, Markup("").join(parts))
 
 
 def lengths(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
