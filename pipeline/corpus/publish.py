@@ -64,6 +64,7 @@ def _size(size_bytes: float) -> str:
 
 
 FILTERS: dict[str, Any] = {
+    "compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip(),
     "address": lambda value: Markup(f"<{value}>") if _safe_url(value) else value or "not stated",
     "number": lambda value: Markup(f"{value:,}"),
     "percent": lambda part, whole: f"{100 * part / whole:.2f} %" if whole else "–",

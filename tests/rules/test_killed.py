@@ -22,6 +22,7 @@ STAGES = {
     "corpus.deduplicate",
     "corpus.finalise",
     "corpus.statistics",
+    "corpus.publish",
     "tokenizer.train",
     "tokenizer.fertility",
     "tokens.shard",
