@@ -39,7 +39,7 @@ rule sources:
 
 rule corpus:
     input:
-        expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
+        expand(f"{RUN}/corpus/{{corpus}}/dataset.html", corpus=run.corpus),
         records_until("corpus"),
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.presets import for_source
+from pipeline.corpus.publish_settings import PublishedSource, PublishSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -211,6 +212,7 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         names=list(config.units(source.name)[i["unit"]]),
         language_model_sha256=section.language_model and section.language_model.sha256,
         harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
+        samples=_may_sample(source, section),
         **shared | {"harmful": section.harmful.named()},
     )
 
@@ -227,6 +229,18 @@ def _sha256(path: Path, changed_nanoseconds: int) -> str:
     """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _may_sample(source: Source, section: Corpus) -> bool:
+    """Return whether samples of the removed documents of a source are kept and shown."""
+    free = source.rights.basis == "public-domain" or source.license in section.sample_licenses
+    return section.keep_removed and free
+
+
+def _finalise(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    samples = _may_sample(config.source(i["source"]), section)
+    return FinaliseSettings(keep_removed=section.keep_removed, samples=samples)
 
 
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -252,6 +266,22 @@ def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
         if (source := config.source(name))
     ]
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+
+
+def _publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    return PublishSettings(
+        run=config.run.name,
+        corpus=i["corpus"],
+        provider=config.run.provider,
+        contact=config.run.contact,
+        keep_removed=section.keep_removed,
+        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
+        sources=[
+            PublishedSource(**_shared(PublishedSource, config.source(name)))
+            for name in config.corpus_sources(i["corpus"])
+        ],
+    )
 
 
 def _tokenizer(settings: type[TrainSettings] | type[FertilitySettings]) -> StepSettings:
@@ -326,12 +356,13 @@ _STEPS: dict[str, StepSettings] = {
         **_shared(SignaturesSettings, c.corpus[i["corpus"]].deduplication)
     ),
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
-    "corpus.finalise": lambda c, i: FinaliseSettings(),
+    "corpus.finalise": _finalise,
     "corpus.ngrams": _ngrams,
     "corpus.decontaminate": lambda c, i: DecontaminateSettings(
         minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap
     ),
     "corpus.statistics": _statistics,
+    "corpus.publish": _publish,
     "tokenizer.train": _tokenizer(TrainSettings),
     "tokenizer.fertility": _tokenizer(FertilitySettings),
     "tokens.shard": _shard,

@@ -19,6 +19,7 @@ class Dag:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.run = config.directory.as_posix()
+        self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
 
     def contract(self, stage: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the function of a job's wildcards that gives the options of the contract.
@@ -137,7 +138,7 @@ class Dag:
         for corpus in config.corpus:
             for step in ("filter", "signatures", "finalise", "decontaminate"):
                 jobs += [(f"corpus.{step}", corpus, s, u) for s, u in self.units(config.corpus_sources(corpus))]
-            jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics")]
+            jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics", "publish")]
         jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
         for name, section in config.tokens.items():
             jobs += [("tokens.shard", name, str(shard)) for shard in range(section.shards)]

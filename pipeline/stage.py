@@ -106,6 +106,8 @@ class Stage:
             keywords["launch"] = self.arguments.launch
         if "scratch" in parameters:
             keywords["scratch"] = Path(self.arguments.scratch)
+        if "private" in parameters:
+            keywords["private"] = Path(self.arguments.private)
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
@@ -246,6 +248,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--record", required=True, help="where the record of this job goes")
     parser.add_argument("--launch", help="how to start one process per device")
     parser.add_argument("--scratch", help="a directory that survives failed attempts")
+    parser.add_argument("--private", help="a file outside the results, which no record lists as an output")
     options = parser.parse_args(arguments)
     name = f"{options.chapter}.{options.step}"
     if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():

@@ -19,6 +19,7 @@ rule corpus_filter:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
         " --input files {input.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {output.documents} --output removed {output.removed}"
+        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/filter.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"
 
 
@@ -74,6 +75,7 @@ rule corpus_finalise:
     shell:
         "python -m pipeline corpus finalise {params.contract:q} --input documents {input.documents}"
         " --input duplicates {input.duplicates} --output final {output.final} --output removed {output.removed}"
+        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/deduplicate.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"
 
 
@@ -137,4 +139,30 @@ rule corpus_statistics:
         "python -m pipeline corpus statistics {params.contract:q} --input filtered {input.filtered}"
         " --input deduplicated {input.deduplicated} --input removed {input.removed} --input hits {input.hits}"
         " --input final {input.final} --output statistics {output.statistics}"
+        " --record {output.record} 2> {log}"
+
+
+rule corpus_publish:
+    input:
+        statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
+        removed=lambda w: dag.corpus_files("removed/filter.", w.corpus)
+        + dag.corpus_files("removed/deduplicate.", w.corpus)
+        + dag.corpus_files("removed/decontaminate.", w.corpus),
+        final=lambda w: dag.corpus_files("final/", w.corpus),
+    output:
+        card=f"{RUN}/corpus/{{corpus}}/README.md",
+        croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
+        dataset=f"{RUN}/corpus/{{corpus}}/dataset.json",
+        page=f"{RUN}/corpus/{{corpus}}/dataset.html",
+        record=record("corpus.publish", "corpus"),
+    log:
+        log_file("corpus.publish", "corpus"),
+    params:
+        contract=contract("corpus.publish"),
+    message:
+        "Describe the corpus {wildcards.corpus} as a data set"
+    shell:
+        "python -m pipeline corpus publish {params.contract:q} --input statistics {input.statistics}"
+        " --input removed {input.removed} --input final {input.final} --output card {output.card}"
+        " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
         " --record {output.record} 2> {log}"

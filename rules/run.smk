@@ -18,7 +18,7 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-RUN = dag.run
+RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, log_file = dag.contract, dag.record, dag.log
 

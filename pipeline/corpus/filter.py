@@ -23,6 +23,7 @@ from pipeline.corpus.normalise import Normalise
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
 from pipeline.corpus.repetition import GopherRepetition
 from pipeline.corpus.rule_block import RuleBlock
 from pipeline.corpus.rules import LanguageRules
@@ -75,10 +76,14 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
 
 
 def blocks(
-    settings: FilterSettings, files: list[Path], model: Path | None = None, harmful: list[Path] = NO_FILES
+    settings: FilterSettings,
+    files: list[Path],
+    model: Path | None = None,
+    harmful: list[Path] = NO_FILES,
+    texts: RemovedTexts | None = None,
 ) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
-    removed = RemovedDocuments(settings.source, "filter")
+    removed = RemovedDocuments(settings.source, "filter", texts)
     languages = settings.languages
     return [
         Reader(
@@ -142,8 +147,11 @@ def run(
     harmful: list[Path] = NO_FILES,
     documents: Path,
     removed: Path,
+    private: Path | None = None,
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
+
+    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
     Args:
         model: the file of the language model, where the settings have one.
@@ -155,7 +163,8 @@ def run(
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files, _checked_model(settings, model), harmful), Collect()])
+    texts = removed_texts(settings.keep_removed, settings.samples, private)
+    executed = execute([*blocks(settings, files, _checked_model(settings, model), harmful, texts), Collect()])
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
@@ -166,7 +175,7 @@ def run(
         )
     if reader.records_in == 0 and len(described["units"]) == 1:
         raise InputError(f"source {settings.source} is empty: give it files with text, or remove it from the sources")
-    unit = {"source": settings.source, "unit": settings.unit}
+    unit: dict[str, Any] = {"source": settings.source, "unit": settings.unit}
     metadata = collect.documents.write(
         documents,
         {
@@ -178,6 +187,11 @@ def run(
             "flagged": flagged,
         },
     )
+    kept_texts: dict[str, Any] = {}
+    texts = reader.removed.texts
+    if texts is not None:
+        kept_texts = {"removed_texts": texts.close()}
+        unit["samples"] = texts.samples()
     write_removed(removed, rows, {**unit, "stage": "filter"})
     reasons = Counter(row["reason"] for row in rows)
     print(f"{settings.source}.{settings.unit}: {collect.kept} of {reader.records_in} documents kept", flush=True)
@@ -190,4 +204,5 @@ def run(
         "personal_data": dict(sorted(collect.personal_data.items())),
         "dropped_lines": dict(sorted(collect.dropped_lines.items())),
         "flagged": flagged,
+        **kept_texts,
     }

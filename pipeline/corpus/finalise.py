@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from datatrove.data import Document
 
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
 from pipeline.corpus.paragraphs import without
+from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import FinaliseSettings
 from pipeline.errors import InputError
 
@@ -44,15 +46,26 @@ def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
     return reasons, table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
-def run(settings: FinaliseSettings, *, documents: Path, duplicates: Path, final: Path, removed: Path) -> dict[str, Any]:
+def run(
+    settings: FinaliseSettings,
+    *,
+    documents: Path,
+    duplicates: Path,
+    final: Path,
+    removed: Path,
+    private: Path | None = None,
+) -> dict[str, Any]:
     """Write the documents that are no duplicates, and the removed ones; return their numbers, by reason.
+
+    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
     Raises:
         InputError: the duplicates are not those of the documents.
     """
+    texts = removed_texts(settings.keep_removed, settings.samples, private)
     known = read_metadata(documents)
     copies = _copies(duplicates, documents, known)
-    unit = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
+    unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
     found = bytes_cut = 0
     with pq.ParquetFile(documents) as file, DocumentWriter(final, FINAL_SCHEMA) as writer:
@@ -84,10 +97,18 @@ def run(settings: FinaliseSettings, *, documents: Path, duplicates: Path, final:
                             "bytes": size,
                         }
                     )
+            if texts is not None:
+                gone = table.filter(pc.invert(stays))
+                for row, document in zip(rows[len(rows) - gone.num_rows :], gone.to_pylist(), strict=True):
+                    texts.add(row, Document(text=document["text"], id=document["id"], metadata=document))
         if found != len(copies):
             raise InputError(_foreign(duplicates, documents))
         counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
         writer.metadata |= {**unit, **counts}
+    kept_texts: dict[str, Any] = {}
+    if texts is not None:
+        kept_texts = {"removed_texts": texts.close()}
+        unit["samples"] = texts.samples()
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} duplicates removed", flush=True)
     return {
@@ -95,4 +116,5 @@ def run(settings: FinaliseSettings, *, documents: Path, duplicates: Path, final:
         "documents_out": writer.metadata["documents"],
         "bytes_out": writer.metadata["bytes"],
         "removed": dict(sorted(Counter(row["reason"] for row in rows).items())),
+        **kept_texts,
     }

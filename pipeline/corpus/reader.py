@@ -10,14 +10,19 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.files import Record, read_records
+from pipeline.corpus.removed_texts import RemovedTexts
 from pipeline.errors import InputError
 
 
 class RemovedDocuments:
-    """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters."""
+    """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters.
 
-    def __init__(self, source: str, stage: str) -> None:
+    Their texts go to `texts`, where the run asks for them.
+    """
+
+    def __init__(self, source: str, stage: str, texts: RemovedTexts | None = None) -> None:
         self.rows: list[dict[str, Any]] = []
+        self.texts = texts
         self._source = source
         self._stage = stage
 
@@ -40,6 +45,8 @@ class RemovedDocuments:
                 "language": document.metadata.get("language"),
             }
         )
+        if self.texts is not None:
+            self.texts.add(self.rows[-1], document)
 
 
 class Reader(PipelineStep):  # type: ignore[misc]

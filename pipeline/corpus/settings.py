@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
 from pipeline.corpus.harmful_settings import Harmful
@@ -94,6 +94,14 @@ class Deduplication(Signatures):
         return prefer
 
 
+# Licences that permit anyone to pass on an extract that names its source.
+SAMPLE_LICENSES = [
+    *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unlicense"),
+    *("CC0-1.0", "CC-PDDC", "PDDL-1.0", "ODC-By-1.0", "ODbL-1.0", "OGL-UK-3.0", "EUPL-1.2", "etalab-2.0"),
+    *(f"CC-BY{kind}-{version}" for kind in ("", "-SA") for version in ("1.0", "2.0", "2.5", "3.0", "4.0")),
+]
+
+
 class Corpus(Settings):
     """One corpus: from which sources, in which languages, cleaned how."""
 
@@ -107,6 +115,11 @@ class Corpus(Settings):
     decontamination: Decontamination = Decontamination()
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
+    keep_removed: bool = Field(default=False, description="keep the masked texts of removed documents, privately")
+    sample_licenses: list[str] = Field(
+        default=SAMPLE_LICENSES,
+        description="licences under which samples of removed documents may be shown; public domain always may",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -135,6 +148,8 @@ class FilterSettings(Settings):
     harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
     broken_share: float
+    keep_removed: bool = False
+    samples: bool = False
 
 
 class SignaturesSettings(Signatures):
@@ -148,7 +163,10 @@ class DeduplicateSettings(Settings):
 
 
 class FinaliseSettings(Settings):
-    """Removing the duplicates has no settings."""
+    """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
+
+    keep_removed: bool = False
+    samples: bool = False
 
 
 class DescribedSource(Settings):

@@ -1,4 +1,4 @@
-"""The rules on lines, numbers and words decide as datatrove's blocks do, split a text once, and are chosen by presets."""
+"""Rules on lines, numbers and words: as datatrove's blocks decide, from one split, chosen by presets."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
 
 
 def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = f"Menu\n{texts['nl_water']}\nHome > Contact\nLees onze privacy policy.\nzet javascript aan.\n{texts['nl_bakker']}"
+    dropped = "Home > Contact\nLees onze privacy policy.\nzet javascript aan."
+    text = f"Menu\n{texts['nl_water']}\n{dropped}\n{texts['nl_bakker']}"
     rules = {"nl": C4(minimum_sentences=3)}
     document = Document(text=text, id="", metadata={"language": "nl"})
     assert C4Quality(rules).filter(document) is True

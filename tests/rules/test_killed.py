@@ -24,6 +24,7 @@ STAGES = {
     "corpus.ngrams",
     "corpus.decontaminate",
     "corpus.statistics",
+    "corpus.publish",
     "tokenizer.train",
     "tokenizer.fertility",
     "tokens.shard",

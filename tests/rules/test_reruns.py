@@ -20,7 +20,7 @@ EVALUATION = {"evaluate_suites": 1, **REPORT}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-AFTER_DEDUPLICATION = {"corpus_decontaminate": 4, "corpus_statistics": 1, **TOKENIZER}
+AFTER_DEDUPLICATION = {"corpus_decontaminate": 4, "corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
 AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_finalise": 4, **AFTER_DEDUPLICATION}
 MICRO = "config/micro.yaml"
 
@@ -65,7 +65,14 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {},
     ),
     "PUE": (lambda p: _append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
-    "the provider's name": (lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"), REPORT),
+    "the provider's name": (
+        lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"),
+        {"corpus_publish": 1, **REPORT},
+    ),
+    "the card of the data set": (
+        lambda p: _append(p.path("pipeline/corpus/dataset_card.md.jinja"), "seen\n"),
+        {"corpus_publish": 1, **REPORT},
+    ),
     "the report's code": (lambda p: _append(p.path("pipeline/report/page.py"), "\nSEEN = True\n"), REPORT),
     "the report's template": (
         lambda p: _append(next(iter(p.path("pipeline/report").glob("page.html*"))), "<!-- seen -->\n"),

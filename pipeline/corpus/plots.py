@@ -1,0 +1,128 @@
+"""Charts of a data set as inline SVG, without script, font or colour of their own: the page's style sheet decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 400, 190
+LEFT, RIGHT, TOP, BOTTOM = 56, 18, 8, 38
+
+
+def _steps(high: float) -> list[float]:
+    """Return about four round numbers from 0 to at most `high`, which is above 0."""
+    raw = high / 4
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = max(1.0, next(base * factor for factor in (1, 2, 5, 10) if base * factor >= raw * 0.999))
+    return [step * number for number in range(int(high / step) + 1)]
+
+
+def histogram(
+    title: str,
+    x_label: str,
+    bars: list[tuple[int, int]],
+    ticks: Sequence[tuple[float, str]],
+    *,
+    logarithmic: bool = False,
+) -> Markup:
+    """Return a histogram with its title as caption.
+
+    Args:
+        bars: number of a bin and how many documents it has; a bin is one wide and no bin between them is missing.
+        ticks: place on the axis of the bins, and the label there; those outside the bars are left out.
+        logarithmic: whether heights show the logarithm, so that small bins are seen beside large ones.
+    """
+    start, end, most = bars[0][0], bars[-1][0] + 1, max(number for _, number in bars)
+    scale = math.log10(most) + 0.5 if logarithmic else most * 1.05
+
+    def across(place: float) -> float:
+        return LEFT + (place - start) / (end - start) * (WIDTH - LEFT - RIGHT)
+
+    def down(number: float) -> float:
+        height = (math.log10(number) + 0.5 if number else 0.0) if logarithmic else number
+        return HEIGHT - BOTTOM - min(height / scale, 1.0) * (HEIGHT - TOP - BOTTOM)
+
+    total = sum(number for _, number in bars)
+    summary = f"{title}: {total:,} documents, at most {most:,} in one bar"
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title>').format(
+            WIDTH, HEIGHT, summary, summary
+        )
+    ]
+    numbers = [10.0**power for power in range(int(math.log10(most)) + 1)] if logarithmic else _steps(most)
+    for number in numbers:
+        y = f"{down(number):.1f}"
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
+        parts.append(
+            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 6, y, f"{number:,.0f}")
+        )
+    for place, number in bars:
+        if number:
+            left, top = across(place), down(number)
+            parts.append(
+                Markup('<rect class="kept" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
+                    f"{left:.1f}",
+                    f"{top:.1f}",
+                    f"{max(across(place + 1) - left - 1, 0.5):.1f}",
+                    f"{HEIGHT - BOTTOM - top:.1f}",
+                    f"{number:,} documents",
+                )
+            )
+    for at, label in ticks:
+        if start <= at <= end:
+            x_text = f"{across(at):.1f}"
+            parts.append(
+                Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x_text, HEIGHT - 22, label)
+            )
+    parts.append(
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text></svg>').format(
+            (WIDTH + LEFT - RIGHT) / 2, HEIGHT - 5, x_label
+        )
+    )
+    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, Markup("").join(parts))
+
+
+def lengths(language: str, bins: list[list[int]], per_doubling: int) -> Markup:
+    """Return how long the documents of a language are; bins are on a logarithmic scale, `per_doubling` for each 2 ×."""
+    decades = [(10**power, f"{10**power:,}") for power in range(8)]
+    if (bins[-1][0] - bins[0][0]) / per_doubling < 7:  # less than two decades and more: finer labels
+        decades = [(factor * size, f"{factor * size:,}") for size, _ in decades for factor in (1, 2, 5)]
+    ticks = [(math.log2(value) * per_doubling, label) for value, label in decades]
+    return histogram(language, "characters per document", [(place, number) for place, number in bins], ticks)
+
+
+def scores(language: str, bins: list[list[int]], whole: int) -> Markup:
+    """Return how sure the language of the documents is; `whole` bins go from 0 to 1."""
+    numbers = {place: number for place, number in bins}
+    first = min([*numbers, whole - 10])
+    bars = [(place, numbers.get(place, 0)) for place in range(first, whole)]
+    step = 2 if whole - first <= 12 else 5
+    ticks = [(place, f"{place / whole:.2f}") for place in range(whole, -1, -step)]
+    label = "probability of the language (documents: logarithmic)"
+    return histogram(language, label, bars, ticks, logarithmic=True)
+
+
+def _bar(title: str, widths: list[tuple[str, float]]) -> Markup:
+    """Return a horizontal bar of segments (class, width in per cent)."""
+    start, segments = 0.0, Markup("")
+    for kind, width in widths:
+        segment = Markup('<rect class="{}" x="{}" width="{}" height="10"/>')
+        segments += segment.format(kind, f"{start:.2f}", f"{width:.2f}")
+        start += width
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{0}">'
+        "<title>{0}</title>{1}</svg>"
+    ).format(title, segments)
+
+
+def funnel(before: int, removed: int, start: int) -> Markup:
+    """Return one step of a funnel: what is left of `start` in one colour, and in another what this step removes."""
+    left, gone = (100 * value / start if start else 0.0 for value in (before - removed, removed))
+    return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", gone)])
+
+
+def share(number: int, whole: int) -> Markup:
+    """Return a bar of `number` out of `whole`."""
+    return _bar(f"{number:,} of {whole:,}", [("kept", 100 * number / whole if whole else 0.0)])

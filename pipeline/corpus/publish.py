@@ -1,0 +1,188 @@
+"""The step `corpus publish`: the corpus as a data set, with a card, Croissant metadata, statistics and a page of plots.
+
+The documents stay where they are, in `final/`; the card, which lies beside that folder, names its files, and so the
+folder of the corpus is what `datasets.load_dataset` opens and what can be given to others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from markupsafe import Markup
+
+from pipeline.corpus import plots
+from pipeline.corpus.croissant import metadata
+from pipeline.corpus.dataset import LENGTHS_PER_DOUBLING, SCORES, describe
+from pipeline.corpus.publish_settings import PublishSettings
+from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
+
+CARD, PAGE, STYLE = "dataset_card.md.jinja", "dataset.html.jinja", "dataset.css"
+SECTIONS = (
+    ("funnel", "What was removed, and why"),
+    ("composition", "Sources, languages, licences, years"),
+    ("length", "How long the documents are"),
+    ("duplicates", "Duplicates within and across sources"),
+    ("confidence", "How sure the language is"),
+    ("samples", "Samples of what each rule removed"),
+    ("use", "Use and verify"),
+)
+SIZES = (
+    *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
+    *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
+)
+# The hub's names of licences where they are not the SPDX identifier in small letters; what it does not know is `other`.
+LICENSES = {"ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl", "ODbL-1.0": "odbl", "etalab-2.0": "etalab-2.0"}
+SAME_LICENSES = re.compile(r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2\.0|MIT|ISC|Unlicense|BSD-[23]-Clause")
+_MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
+_HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
+
+
+def _markdown(value: object) -> object:
+    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
+    if isinstance(value, Markup | int | float):
+        return value
+    text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
+def _safe_url(value: object) -> str | None:
+    return value if isinstance(value, str) and _HTTP.fullmatch(value) else None
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:,.0f} {unit}" if unit == "B" else f"{size_bytes:,.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:,.1f} TB"
+
+
+FILTERS: dict[str, Any] = {
+    "compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip(),
+    "address": lambda value: Markup(f"<{value}>") if _safe_url(value) else value or "not stated",
+    "number": lambda value: Markup(f"{value:,}"),
+    "percent": lambda part, whole: f"{100 * part / whole:.2f} %" if whole else "–",
+    "safe_url": _safe_url,
+    "size": _size,
+}
+
+
+def _write(name: str, path: Path, content: dict[str, Any]) -> None:
+    """Write a template, HTML or Markdown, in which every expression is escaped."""
+    html = name == PAGE
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=html,
+        finalize=None if html else _markdown,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+    )
+    environment.filters |= FILTERS
+    path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
+
+
+def _hub_license(license: str) -> str:
+    return LICENSES.get(license) or (license.lower() if SAME_LICENSES.fullmatch(license) else "other")
+
+
+def _front_matter(data: dict[str, Any]) -> str:
+    """Return what a hub reads of the card; the files are named one by one, so that none of an earlier run is taken."""
+    paths = [file["path"] for file in data["files"]]
+    documents = data["totals"]["documents_out"]
+    content = {
+        "pretty_name": f"{data['run']}: corpus {data['corpus']}",
+        "language": list(data["languages"]),
+        "license": sorted({_hub_license(license) for license in data["licenses"]}),
+        "size_categories": [next((name for limit, name in SIZES if documents < limit), "n>100B")],
+        "task_categories": ["text-generation"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": paths}]}],
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
+    """Return each stage with its reasons, the largest first: reason, documents before it, documents removed."""
+    stages = []
+    for stage in data["totals"]["stages"]:
+        left, reasons = stage["in"], []
+        for reason, number in sorted(stage["removed"].items(), key=lambda item: (-item[1], item[0])):
+            reasons.append((reason, left, number))
+            left -= number
+        stages.append((stage, reasons))
+    return stages
+
+
+def _matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[tuple[int, int]]]]]:
+    """Return the columns and the rows of the duplicates: number and heat, 1 to 4 by its logarithm, of each cell."""
+    numbers = {(pair["removed"], pair["kept"]): pair["documents"] for pair in data["duplicates"]}
+    columns = sorted({kept for _, kept in numbers})
+    most = max(numbers.values(), default=1).bit_length()
+    rows = []
+    for removed in sorted({removed for removed, _ in numbers}):
+        found = [numbers.get((removed, kept), 0) for kept in columns]
+        rows.append((removed, [(number, (4 * number.bit_length() + most - 1) // most) for number in found]))
+    return columns, rows
+
+
+def run(
+    settings: PublishSettings,
+    *,
+    statistics: Path,
+    removed: list[Path],
+    final: list[Path],
+    card: Path,
+    croissant: Path,
+    dataset: Path,
+    page: Path,
+) -> dict[str, Any]:
+    """Write the card, the metadata, the counts and the page; return how much they describe.
+
+    Raises:
+        InputError: the statistics are not those of the files.
+    """
+    data = describe(settings, statistics, removed, final)
+    dataset.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    languages = ", ".join(data["languages"]) or "none"
+    description = (
+        f"Texts for pre-training language models, from {len(data['sources'])} sources with stated rights: normalised, "
+        f"filtered by language and quality, without duplicates, with personal data replaced. Languages: {languages}."
+    )
+    described = metadata(settings, data, description, min(final))
+    croissant.write_text(json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    columns, matrix = _matrix(data)
+    samples = groupby(data["samples"] or [], key=lambda sample: (sample["stage"], sample["reason"]))
+    content = {
+        "settings": settings,
+        "data": data,
+        "bytes": data["totals"]["bytes_out"],
+        "description": description,
+        "funnel": _funnel(data),
+        "front_matter": Markup(_front_matter(data)),
+        "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
+        "columns": columns,
+        "matrix": matrix,
+        "sampled": [(stage, reason, list(found)) for (stage, reason), found in samples],
+        "sections": SECTIONS,
+        "plots": plots,
+        "per_doubling": LENGTHS_PER_DOUBLING,
+        "score_bins": SCORES,
+        "per_reason": SAMPLES_PER_REASON,
+        "characters": SAMPLE_CHARACTERS,
+        "css": Markup((Path(__file__).parent / STYLE).read_text(encoding="utf-8")),
+    }
+    _write(CARD, card, content)
+    _write(PAGE, page, content)
+    print(f"{settings.corpus}: {data['totals']['documents_out']} documents described", flush=True)
+    return {
+        "documents": data["totals"]["documents_out"],
+        "files": len(data["files"]),
+        "bytes": sum(file["bytes"] for file in data["files"]),
+        "samples": len(data["samples"] or []),
+    }

@@ -1,0 +1,117 @@
+"""The texts of removed documents, where a run asks for them: masked, in a private file, and samples of each reason."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import insort
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datatrove.data import Document
+
+from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
+from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.settings import PersonalData
+
+# Parts of the reasons for which no text is kept: opt-outs, licences and rights, harmful content, personal data.
+FORBIDDEN = ("opt_out", "licen", "rights", "harm", "personal")
+SAMPLES_PER_REASON = 3
+SAMPLE_CHARACTERS = 300
+SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
+
+
+def may_keep(reason: str, metadata: dict[str, Any]) -> bool:
+    """Return whether the text of a removed document may be kept: not for the forbidden reasons, not with a flag."""
+    return not metadata.get("flags") and not any(part in reason for part in FORBIDDEN)
+
+
+class RemovedTexts:
+    """Writes removed documents with their masked text to a private file, and holds samples of each reason.
+
+    All kinds of personal data are masked, whatever the corpus masks. Samples are those whose ids have the least hashes,
+    so that they do not depend on the order of files. Folders are made with mode 0700, files with 0600.
+
+    Args:
+        path: the private file; None writes no file.
+        samples: whether the licence of the source allows samples to be shown.
+    """
+
+    def __init__(self, path: Path | None, *, samples: bool) -> None:
+        self._path = path
+        self._partial = path and path.with_name(f".partial-{path.name}")
+        self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
+        self._mask = MaskPersonalData(PersonalData())
+        self._rows: list[dict[str, Any]] = []
+        self._written = 0
+        self._writer: pq.ParquetWriter | None = None  # opened late: datatrove's executor copies what it runs
+
+    def add(self, row: dict[str, Any], document: Document) -> None:
+        """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
+        text = None
+        if document.text and may_keep(row["reason"], document.metadata):
+            wanted = self._is_sample(row)
+            if wanted or self._path is not None:
+                text = self._masked(document)
+            if wanted:
+                self._sample(row, str(text))
+        if self._path is not None:
+            self._rows.append({**row, "text": text})
+            if len(self._rows) == ROWS_PER_GROUP:
+                self._flush()
+
+    def _masked(self, document: Document) -> str:
+        copy = Document(text=document.text, id=document.id, metadata=dict(document.metadata))
+        return str(next(iter(self._mask.run(iter([copy])))).text)
+
+    def _is_sample(self, row: dict[str, Any]) -> bool:
+        if self._samples is None:
+            return False
+        found = self._samples.get(row["reason"], [])
+        return len(found) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < found[-1][:2]
+
+    def _sample(self, row: dict[str, Any], text: str) -> None:
+        assert self._samples is not None
+        shown = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
+        sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")} | {"text": shown}
+        found = self._samples.setdefault(row["reason"], [])
+        insort(found, (id_hash(row["id"]), row["id"], sample), key=lambda entry: entry[:2])
+        del found[SAMPLES_PER_REASON:]
+
+    def _flush(self) -> None:
+        assert self._path is not None and self._partial is not None
+        if self._writer is None:
+            for folder in reversed(self._path.parents):
+                if not folder.exists():
+                    folder.mkdir(mode=0o700, exist_ok=True)
+            self._partial.unlink(missing_ok=True)
+            self._partial.touch(mode=0o600)
+            self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
+        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+        self._written += len(self._rows)
+        self._rows = []
+
+    def close(self) -> dict[str, Any]:
+        """Finish the private file; return its rows and sha256, nothing where no file is written."""
+        if self._path is None or self._partial is None:
+            return {}
+        self._flush()
+        assert self._writer is not None
+        self._writer.close()
+        self._partial.replace(self._path)
+        with self._path.open("rb") as stream:
+            return {"rows": self._written, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Return the samples, in the order of their reasons."""
+        return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
+
+
+def removed_texts(keep: bool, samples: bool, private: Path | None) -> RemovedTexts | None:
+    """Return where removed texts go; where none are to be kept, delete those of an earlier run and return None."""
+    if keep:
+        return RemovedTexts(private, samples=samples)
+    if private is not None:
+        private.unlink(missing_ok=True)
+    return None

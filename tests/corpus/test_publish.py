@@ -1,0 +1,301 @@
+"""The published data set opens offline in the tools of others, and shows of removed texts only what it may."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import mlcroissant
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datatrove.data import Document
+
+from pipeline.config import load
+from pipeline.corpus import filter as filter_step
+from pipeline.corpus import finalise, publish
+from pipeline.corpus.publish_settings import PublishSettings
+from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
+from pipeline.corpus.settings import Corpus, FilterSettings, FinaliseSettings
+from pipeline.errors import InputError
+
+HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
+OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}
+
+
+class Published:
+    """A corpus of two sources, in the layout of a run."""
+
+    def __init__(self, chain: Any, texts: dict[str, str], *, keep_removed: bool = True) -> None:
+        self.chain, self.keep_removed = chain, keep_removed
+        self.folder = chain.folder / "corpus"
+        self.private = chain.folder / "private"
+        (self.folder / "final").mkdir(parents=True)
+        one = {**texts, "hostile": f"{HOSTILE} mail jan@voorbeeld.nl", "long": "Kort verhaal. " * 200}
+        two = {"copy": texts["nl_water"], "bare": "te kort", "mail": f"bel of mail piet@voorbeeld.nl {texts['af']}"}
+        for source, documents in (("een", one), ("twee", two)):
+            lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
+            self.filter(source, "".join(f"{line}\n" for line in lines).encode())
+        chain.deduplicate(["een", "twee"])
+        for source in ("een", "twee"):
+            self.finalise(source)
+        chain.statistics(["een", "twee"])
+        self.final = sorted((self.folder / "final").iterdir())
+        names = [f"{s}.{stage}" for s in ("een", "twee") for stage in ("filter", "deduplicate")]
+        self.removed = [chain.folder / name for name in names]
+
+    def filter(self, source: str, raw: bytes) -> dict[str, Any]:
+        self.chain.filter(source, {"x.jsonl": raw})
+        corpus = Corpus()
+        settings = FilterSettings(
+            source=source,
+            unit=0,
+            names=["x.jsonl"],
+            license="CC0-1.0",
+            languages=corpus.languages,
+            personal_data=corpus.personal_data,
+            broken_share=0.05,
+            keep_removed=self.keep_removed,
+            samples=self.keep_removed,
+        )
+        return filter_step.run(
+            settings,
+            manifest=self.chain.folder / f"{source}.manifest",
+            files=[self.chain.folder / "raw" / source / "x.jsonl"],
+            documents=self.chain.folder / f"{source}.filtered",
+            removed=self.chain.folder / f"{source}.filter",
+            private=self.private / f"filter.{source}.parquet",
+        )
+
+    def finalise(self, source: str) -> dict[str, Any]:
+        counts = finalise.run(
+            FinaliseSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
+            documents=self.chain.folder / f"{source}.filtered",
+            duplicates=self.chain.folder / "duplicates",
+            final=self.chain.folder / f"{source}.final",
+            removed=self.chain.folder / f"{source}.deduplicate",
+            private=self.private / f"deduplicate.{source}.parquet",
+        )
+        final = self.chain.folder / f"{source}.final"
+        (self.folder / "final" / f"{source}.0.parquet").write_bytes(final.read_bytes())
+        return counts
+
+    def settings(self, **rights: str) -> PublishSettings:
+        described = {"basis": "licence", "holder": "Iemand", "url": "https://voorbeeld.nl/", **rights}
+        return PublishSettings.model_validate(
+            {
+                "run": "proef",
+                "corpus": "main",
+                "provider": None,
+                "contact": None,
+                "keep_removed": self.keep_removed,
+                "filters": Corpus().model_dump(mode="json", include={"languages", "deduplication"}),
+                "sources": [
+                    {"name": name, "language": "nl", "license": "CC0-1.0", "rights": described}
+                    for name in ("een", "twee")
+                ],
+            }
+        )
+
+    def publish(self, folder: Path | None = None, *, backwards: bool = False, **rights: str) -> dict[str, Any]:
+        order = -1 if backwards else 1
+        return publish.run(
+            self.settings(**rights),
+            statistics=self.chain.folder / "statistics.json",
+            removed=self.removed[::order],
+            final=self.final[::order],
+            **{name: (folder or self.folder) / file for name, file in OUTPUTS.items()},
+        )
+
+    def read(self, name: str) -> str:
+        return (self.folder / OUTPUTS[name]).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def published(chain: Any, texts: dict[str, str]) -> Published:
+    return Published(chain, texts)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def test_the_loader_of_hugging_face_opens_it_offline(published: Published, offline: None, tmp_path: Path) -> None:
+    published.publish()
+    expected = {row["id"] for path in published.final for row in pq.read_table(path).to_pylist()}
+    (published.folder / "final" / "old.0.parquet").write_bytes(published.final[0].read_bytes())
+    opened = datasets.load_dataset(str(published.folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert len(opened) == len(expected) and set(opened["id"]) == expected
+    front = yaml.safe_load(published.read("card").split("---\n")[1])
+    assert front["license"] == ["cc0-1.0"] and front["language"] == ["en", "nl"]
+    assert front["size_categories"] == ["n<1K"]
+
+
+def test_croissant_validates_and_reads_the_documents(published: Published, offline: None) -> None:
+    published.publish()
+    opened = mlcroissant.Dataset(jsonld=published.folder / "croissant.json")
+    assert not opened.metadata.ctx.issues.errors
+    content = json.loads(published.read("croissant"))
+    assert content["conformsTo"] == "http://mlcommons.org/croissant/1.1"
+    assert content["license"] == "https://spdx.org/licenses/CC0-1.0"
+    hashes = {entry["contentUrl"]: entry["sha256"] for entry in content["distribution"] if "sha256" in entry}
+    for path in published.final:
+        assert hashes[f"final/{path.name}"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    texts = {row["text"] for path in published.final for row in pq.read_table(path).to_pylist()}
+    assert {record["documents/text"].decode() for record in opened.records("documents")} == texts
+
+
+def test_counts_add_up_by_source_language_licence_and_year(published: Published) -> None:
+    dates = ["2019-05-01", None, "onbekend", "2020"]
+    for path in published.final:
+        table = pq.read_table(path)
+        column = pa.array([dates[row % 4] for row in range(table.num_rows)], pa.string())
+        pq.write_table(table.append_column("date", column), path)
+    published.publish()
+    data = json.loads(published.read("dataset"))
+    documents = data["totals"]["documents_out"]
+    for group in ("sources", "languages", "licenses", "years"):
+        assert sum(part["documents"] for part in data[group].values()) == documents
+        assert sum(part["bytes"] for part in data[group].values()) == data["totals"]["bytes_out"]
+    for kind in ("lengths", "scores"):
+        assert sum(number for bins in data[kind].values() for _, number in bins) == documents
+    assert list(data["years"]) == ["2019", "2020", "not stated"]
+    assert data["duplicates"] == [{"removed": "twee", "kept": "een", "documents": 1}]
+    assert 'class="heat-4"' in published.read("page")
+
+
+def test_text_from_data_is_no_markup(published: Published) -> None:
+    published.publish(holder=HOSTILE, contact=HOSTILE, url="javascript:alert(1)")
+    page, card = published.read("page"), published.read("card")
+    assert "&lt;script&gt;" in page and "{{ 7 * 7 }}" in page
+    tags = set(re.findall(r"<([a-z]+)", page))
+    assert not tags & {"script", "img", "link", "iframe", "object", "embed"}
+    assert not re.search(r"<[^>]* (on\w+|src)=|url\(|@import", page)
+    assert all(
+        address.startswith(("#", "README", "dataset", "croissant")) for address in re.findall(r'href="(.*?)"', page)
+    )
+    assert "<script" not in card and "<img" not in card and "](javascript" not in card.replace("\\](", "")
+    for table in re.findall(r"(?:^\|.*\n)+", card, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+
+
+def test_another_order_of_files_and_another_process_give_the_same_bytes(published: Published, tmp_path: Path) -> None:
+    published.publish()
+    other = tmp_path / "other"
+    other.mkdir()
+    published.publish(other, backwards=True)
+    inputs = {"removed": published.removed, "final": published.final}
+    code = (
+        "import sys, json; from pathlib import Path; from pipeline.corpus import publish; a = json.loads(sys.argv[1]);"
+        "s = publish.PublishSettings.model_validate(a.pop('settings'));"
+        "publish.run(s, **{k: [Path(p) for p in v] if isinstance(v, list) else Path(v) for k, v in a.items()})"
+    )
+    third = tmp_path / "third"
+    third.mkdir()
+    arguments = {name: [str(path) for path in paths] for name, paths in inputs.items()} | {
+        "settings": published.settings().model_dump(),
+        "statistics": str(published.chain.folder / "statistics.json"),
+        **{name: str(third / file) for name, file in OUTPUTS.items()},
+    }
+    subprocess.run([sys.executable, "-c", code, json.dumps(arguments)], check=True, capture_output=True)
+    for file in OUTPUTS.values():
+        expected = (published.folder / file).read_bytes()
+        assert (other / file).read_bytes() == expected and (third / file).read_bytes() == expected
+
+
+def test_removed_texts_are_private_masked_and_shown_in_small_samples(published: Published) -> None:
+    published.publish()
+    kept = [row for path in sorted(published.private.iterdir()) for row in pq.read_table(path).to_pylist()]
+    removed = [row for path in published.removed for row in pq.read_table(path).to_pylist()]
+    assert sorted(str({**row, "text": 0}) for row in kept) == sorted(str({**row, "text": 0}) for row in removed)
+    texts = {row["id"].rpartition("/")[2]: row["text"] for row in kept}
+    assert "<EMAIL>" in texts["mail"] and not any("@voorbeeld" in text for text in texts.values())
+    assert texts["copy"] and len(texts["long"]) > SAMPLE_CHARACTERS
+    assert {path.stat().st_mode & 0o777 for path in published.private.iterdir()} == {0o600}
+    assert published.private.stat().st_mode & 0o777 == 0o700
+    samples = json.loads(published.read("dataset"))["samples"]
+    assert {sample["reason"] for sample in samples} == {row["reason"] for row in removed}
+    assert max(len(sample["text"]) for sample in samples) == SAMPLE_CHARACTERS
+    assert "@voorbeeld" not in published.read("page")
+
+
+def test_without_keep_removed_no_text_stays(published: Published, chain: Any, texts: dict[str, str]) -> None:
+    assert len(list(published.private.iterdir())) == 4
+    published.keep_removed = False
+    raw = (chain.folder / "raw" / "een" / "x.jsonl").read_bytes()
+    published.filter("een", raw)
+    for source in ("een", "twee"):
+        published.finalise(source)
+    assert [path.name for path in published.private.iterdir()] == ["filter.twee.parquet"]
+    assert b"samples" not in (chain.folder / "een.filter").read_bytes()
+    published.publish()
+    assert "Samples were not kept" in published.read("page")
+    assert json.loads(published.read("dataset"))["samples"] is None
+
+
+@pytest.mark.parametrize("reason", ["opt_out", "opt_out_near_duplicate", "license", "harmful", "personal_data"])
+def test_no_text_for_rights_harm_and_personal_data(reason: str, tmp_path: Path) -> None:
+    texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=True)
+    row = {"id": "a/b/1", "source": "a", "stage": "filter", "value": None, "bytes": 5}
+    texts.add({**row, "reason": reason}, Document(text="geheim", id="a/b/1"))
+    texts.add({**row, "reason": "language"}, Document(text="geheim", id="a/b/2", metadata={"flags": ["violence"]}))
+    assert texts.close()["rows"] == 2
+    assert pq.read_table(tmp_path / "private" / "a.parquet")["text"].to_pylist() == [None, None]
+    assert texts.samples() == []
+
+
+def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
+    rows = [
+        {"id": f"a/b/{n}", "source": "a", "stage": "s", "reason": "r", "value": None, "bytes": 1} for n in range(40)
+    ]
+    found = []
+    for order in (1, -1):
+        texts = RemovedTexts(None, samples=True)
+        for row in rows[::order]:
+            texts.add(row, Document(text="x" * 1000, id=row["id"]))
+        found.append(texts.samples())
+    assert found[0] == found[1] and len(found[0]) == 3
+    assert {len(sample["text"]) for sample in found[0]} == {SAMPLE_CHARACTERS}
+
+
+@pytest.mark.parametrize(
+    ("license", "basis", "keep", "shown"),
+    [
+        ("CC-BY-4.0", "licence", True, True),
+        ("CC-BY-4.0", "licence", False, False),
+        ("CC-BY-NC-4.0", "licence", True, False),
+        ("LicenseRef-Agreement", "opt-in", True, False),
+        ("LicenseRef-Laws", "public-domain", True, True),
+    ],
+)
+def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:
+    source = {
+        "name": "s",
+        "path": "config/corpus/nl_gids.jsonl",
+        "language": "nl",
+        "license": license,
+        "rights": {"basis": basis, "holder": "iemand"},
+    }
+    config = load({"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}})
+    for stage in ("corpus.filter", "corpus.finalise"):
+        settings: Any = config.step_settings(stage, {"corpus": "main", "source": "s", "unit": "0"})
+        assert settings.samples is shown and settings.keep_removed is keep
+
+
+def test_statistics_of_other_files_are_refused(published: Published) -> None:
+    published.final = published.final[1:]
+    with pytest.raises(InputError, match=r"statistics\.json counts .* run corpus\.statistics again"):
+        published.publish()
