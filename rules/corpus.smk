@@ -1,7 +1,7 @@
 rule corpus_filter:
     input:
         manifest=ancient(source_manifest),
-        files=ancient(dag.unit_files),
+        files=ancient(dag.unit_inputs),
     output:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
@@ -10,12 +10,13 @@ rule corpus_filter:
         log_file("corpus.filter", "corpus", "source", "unit"),
     params:
         contract=contract("corpus.filter"),
+        files=dag.unit_files,
         unit=unit_hash,
     message:
         "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
-        " --input files {input.files:q} --output documents {output.documents} --output removed {output.removed}"
+        " --input files {params.files:q} --output documents {output.documents} --output removed {output.removed}"
         " --record {output.record} 2> {log}"
 
 

@@ -15,12 +15,14 @@ from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_
 from pipeline.corpus.execute import execute
 from pipeline.corpus.language import IdentifyLanguage
 from pipeline.corpus.normalise import Normalise
+from pipeline.corpus.opt_out import OptOutFilter
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.repetition import GopherRepetition
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
+from pipeline.sources.opt_out import KINDS, OptOut
 
 
 class Collect(PipelineStep):  # type: ignore[misc]
@@ -46,8 +48,14 @@ class Collect(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
-    """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
+def blocks(
+    settings: FilterSettings, files: list[Path], opt_out: OptOut | None = None, holder: str | None = None
+) -> list[PipelineStep]:
+    """Return the blocks of this step, the reader first, for use in any pipeline of datatrove.
+
+    Args:
+        opt_out: whose texts are left out, and `holder` the holder of the source's rights.
+    """
     removed = RemovedDocuments(settings.source, "filter")
     languages = settings.languages
     return [
@@ -60,7 +68,11 @@ def blocks(settings: FilterSettings, files: list[Path]) -> list[PipelineStep]:
             settings.text_key,
             settings.id_key,
             settings.broken_share,
+            settings.date_key,
+            settings.document_bytes,
+            settings.is_part,
         ),
+        *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
         Normalise(),
         IdentifyLanguage({code: rules.minimum_score for code, rules in languages.items()}, removed),
         GopherRepetition({code: rules.repetition for code, rules in languages.items()}, removed),
@@ -92,7 +104,9 @@ def run(
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
-    executed = execute([*blocks(settings, files), Collect()])
+    listed, holder = described.get("opt_out"), described["source"]["rights"]["holder"]
+    opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
+    executed = execute([*blocks(settings, files, opt_out, holder), Collect()])
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):

@@ -16,10 +16,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus import files
-from pipeline.corpus.files import read_records
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.errors import InputError
+from pipeline.sources import streams
+from pipeline.sources.formats import Keys, read_records
 
 
 def read(folder: Path, contents: dict[str, bytes], **keywords: Any) -> tuple[list[Any], list[dict[str, Any]], Reader]:
@@ -56,7 +56,8 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
         (f"s/{name}/2", "twee €"),
         (f"s/{name}/7", "drie"),
     ]
-    assert documents[0].metadata == {"source": "s", "license": "CC0-1.0", "url": "u", "title": "3", "bytes": 3}
+    shown = {"source": "s", "license": "CC0-1.0", "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
+    assert {key: value for key, value in documents[0].metadata.items() if value is not None} == shown
     assert removed == [] and (reader.records_in, reader.bytes_in) == (3, 15)
 
 
@@ -148,10 +149,12 @@ def test_an_unknown_format_and_a_missing_column_are_told(tmp_path: Path) -> None
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), max_size=20), st.integers(1, 9))
 def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) -> None:
     content = "\n".join(texts).encode()
-    pieces = iter([content[start : start + size] for start in range(0, len(content), size)])
-    assert list(files._lines(pieces)) == content.split(b"\n")
+    pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
+    assert [line for line, *_ in streams.lines(iter(pieces), 10**6)] == content.split(b"\n")
+    limited = [(line if len(line) <= 5 else None, len(line)) for line in content.split(b"\n")]
+    assert [(line, length) for line, length, _ in streams.lines(iter(pieces), 5)] == limited
 
 
 def test_records_carry_line_numbers(tmp_path: Path, gzipped: Callable[[bytes], bytes]) -> None:
     (tmp_path / "x").write_bytes(gzipped(LINES))
-    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", ["text"])] == [1, 3, 4]
+    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", Keys(), 99)] == [1, 3, 4]
