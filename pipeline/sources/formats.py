@@ -27,7 +27,7 @@ class Keys(NamedTuple):
     date: str = "date"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
     """One line of a file, or what stands for a line: a row of Parquet, a response of WARC, a whole file of plain text.
 
@@ -80,7 +80,7 @@ def too_large(number: int, size: int, position: int = 0) -> Record:
 
 
 def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[Record]:
-    for number, (line, size, position) in enumerate(lines(source, limit), 1):
+    for number, line, size, position in lines(source, limit):
         if line is None:
             yield too_large(number, size, position)
             continue

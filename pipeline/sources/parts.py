@@ -6,7 +6,6 @@ whole file.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -66,7 +65,7 @@ class PartWriter:
         """Add one document to a part."""
         self.documents += 1
         self.bytes += document.size
-        self._rows[part].append(dataclasses.asdict(document))
+        self._rows[part].append(vars(document))
         self._sizes[part] += document.size
         if len(self._rows[part]) == ROWS_PER_GROUP or self._sizes[part] >= BYTES_PER_GROUP:
             self._flush(part)

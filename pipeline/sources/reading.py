@@ -14,7 +14,7 @@ from pipeline.sources.formats import Keys, Record
 BROKEN = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
 
 
-@dataclass(frozen=True)
+@dataclass
 class RawDocument:
     """A record with its id: SOURCE/NAME OF FILE/ORIGINAL ID. Without a text, `reason` and `value` say why.
 

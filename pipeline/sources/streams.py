@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 COMPRESSIONS = ("gz", "zst", "bz2", "xz")
 PIECE_BYTES = 1 << 16
 LARGEST_EXPANSION = 100  # times the size on disk; prose is compressed to a third or a tenth
-ALWAYS_ALLOWED_BYTES = 1 << 28
+ALWAYS_ALLOWED_BYTES = 1 << 27
 
 # A decompressed piece, and how many bytes of the file had been read before it.
 Piece = tuple[bytes, int]
@@ -98,22 +98,28 @@ class PieceReader:
         return given
 
 
-def lines(source: Iterator[Piece], limit: int) -> Iterator[tuple[bytes | None, int, int]]:
-    """Yield (line, size in bytes, position of its last piece) of every line, without line feeds.
+def lines(source: Iterator[Piece], limit: int) -> Iterator[tuple[int, bytes | None, int, int]]:
+    """Yield (number from 1, line, size in bytes, position of its last piece) of every line that is not empty.
 
     Of a line of more than `limit` bytes only the size is known, its content is None and was not held.
     """
     held: list[bytes] = []
-    size = position = 0
+    number = size = position = 0
     for piece, position in source:
+        if not size and not piece.strip(b"\n"):  # millions of blank lines take no time
+            number += len(piece)
+            continue
         *ends, rest = piece.split(b"\n")
         for end in ends:
-            size += len(end)
-            yield (b"".join([*held, end]) if size <= limit else None), size, position
-            held, size = [], 0
+            number += 1
+            if end or size:
+                size += len(end)
+                yield number, (b"".join([*held, end]) if size <= limit else None), size, position
+                held, size = [], 0
         size += len(rest)
         held = [*held, rest] if size <= limit else []
-    yield (b"".join(held) if size <= limit else None), size, position
+    if size:
+        yield number + 1, (b"".join(held) if size <= limit else None), size, position
 
 
 def whole(source: Iterator[Piece], limit: int) -> tuple[bytes | None, int]:
