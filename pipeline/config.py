@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.model_files import fingerprint
@@ -39,8 +39,9 @@ from pipeline.pretrain.settings import ExportSettings, Model, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.settings import Settings
-from pipeline.sources.listing import assign_unit, list_files
-from pipeline.sources.settings import FingerprintSettings, ManifestSettings, Source
+from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.settings import DatasetSettings, FingerprintSettings, ManifestSettings, Source, SplitSettings
+from pipeline.sources.units import SourceUnits
 from pipeline.tokenizer.settings import FertilitySettings, Tokenizer, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
 
@@ -77,12 +78,31 @@ class Config(Settings):
     data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
     platform: Platform = Platform()
     sources: list[Source] = Field(min_length=1)
+    allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
     corpus: dict[str, Corpus] = {"main": Corpus()}
     tokenizer: dict[str, Tokenizer] = {"main": Tokenizer()}
     tokens: dict[str, Tokens] = {"main": Tokens()}
     models: dict[str, Model] = {}
     evaluation: Evaluation = Evaluation()
     energy: Energy = Energy()
+
+    _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
+
+    @field_validator("allowed_licenses")
+    @classmethod
+    def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
+        return licenses and sorted({canonical(license) for license in licenses})
+
+    @model_validator(mode="after")
+    def _licenses(self) -> Config:
+        """Check that every source has a licence that this run allows."""
+        for source in self.sources:
+            if self.allowed_licenses is not None and not is_allowed(source.license, self.allowed_licenses):
+                raise ValueError(
+                    f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
+                    f"({', '.join(self.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
+                )
+        return self
 
     @model_validator(mode="after")
     def _references(self) -> Config:
@@ -132,9 +152,16 @@ class Config(Settings):
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
 
+    def source_units(self, source: str) -> SourceUnits:
+        """Return the files and units of a source, listed once."""
+        if source not in self._units:
+            parts = self.directory / "sources" / source / "parts"
+            self._units[source] = SourceUnits(self.source(source), self.data, parts)
+        return self._units[source]
+
     def files(self, source: str) -> dict[str, Path]:
         """Return the raw files of a source, name to path."""
-        return list_files(self.resolved(f"source {source}", self.source(source).path))
+        return self.source_units(source).files
 
     def resolved(self, what: str, path: str) -> str:
         """Return the path of something with the folder of the data in it."""
@@ -146,10 +173,7 @@ class Config(Settings):
 
     def units(self, source: str) -> dict[str, dict[str, Path]]:
         """Return the units of a source that have files, each with its files, name to path."""
-        units: dict[str, dict[str, Path]] = {}
-        for name, path in self.files(source).items():
-            units.setdefault(str(assign_unit(name, self.source(source).units)), {})[name] = path
-        return dict(sorted(units.items(), key=lambda item: int(item[0])))
+        return self.source_units(source).units
 
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""
@@ -193,6 +217,17 @@ def _fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
     return FingerprintSettings(source=i["source"], unit=int(i["unit"]), names=names)
 
 
+def _split(config: Config, i: Mapping[str, str]) -> BaseModel:
+    name, parts = config.source_units(i["source"]).large_files[i["file"]]
+    source = config.source(i["source"])
+    return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
+
+
+def _dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    return DatasetSettings(source=source.name, **_shared(DatasetSettings, source))
+
+
 def _manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
     source = config.source(i["source"])
     keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
@@ -210,6 +245,7 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         source=source.name,
         unit=int(i["unit"]),
         names=list(config.units(source.name)[i["unit"]]),
+        is_part=config.source_units(source.name).parts_of(i["unit"]) is not None,
         language_model_sha256=section.language_model and section.language_model.sha256,
         harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
         samples=_may_sample(source, section),
@@ -349,6 +385,8 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
 
 
 _STEPS: dict[str, StepSettings] = {
+    "sources.split": _split,
+    "sources.dataset": _dataset,
     "sources.fingerprint": _fingerprint,
     "sources.manifest": _manifest,
     "corpus.filter": _filter,

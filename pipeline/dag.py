@@ -67,6 +67,21 @@ class Dag:
         model = self.config.corpus[wildcards.corpus].language_model
         return [self.config.resolved("the language model", model.path)] if model is not None else []
 
+    def unit_inputs(self, wildcards: Any) -> list[str]:
+        """Return what has to exist before a unit is read: its raw files, or the folder that its part lies in."""
+        parts = self.config.source_units(wildcards.source).parts_of(wildcards.unit)
+        return self.unit_files(wildcards) if parts is None else [str(parts)]
+
+    def large_file(self, wildcards: Any) -> str:
+        """Return the raw file of a source that has this number, to be cut into parts."""
+        listed = self.config.source_units(wildcards.source)
+        return str(listed.files[listed.large_files[wildcards.file][0]])
+
+    def opt_out(self, wildcards: Any) -> list[str]:
+        """Return the opt-out list of a source, if it has one."""
+        listed = self.config.source_units(wildcards.source)
+        return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
+
     def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
         """Return (source, unit) of the sources, in the order in which every stage reads them."""
         return [(source, unit) for source in sources for unit in self.config.units(source)]
@@ -133,6 +148,9 @@ class Dag:
         config = self.config
         jobs: list[tuple[str, ...]] = []
         for source in sorted(s.name for s in config.sources):
+            jobs += [("sources.split", source, number) for number in config.source_units(source).large_files]
+            if config.source(source).dataset is not None:
+                jobs.append(("sources.dataset", source))
             jobs += [("sources.fingerprint", source, unit) for unit in config.units(source)]
             jobs.append(("sources.manifest", source))
         for corpus in config.corpus:

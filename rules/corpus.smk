@@ -1,7 +1,7 @@
 rule corpus_filter:
     input:
         manifest=ancient(source_manifest),
-        files=ancient(dag.unit_files),
+        files=ancient(dag.unit_inputs),
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
@@ -12,12 +12,13 @@ rule corpus_filter:
         log_file("corpus.filter", "corpus", "source", "unit"),
     params:
         contract=contract("corpus.filter"),
+        files=dag.unit_files,
         unit=unit_hash,
     message:
         "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
-        " --input files {input.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
+        " --input files {params.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {output.documents} --output removed {output.removed}"
         " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/filter.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"

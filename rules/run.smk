@@ -80,5 +80,6 @@ wildcard_constraints:
     tokens="[a-z0-9_-]+",
     model="[a-z0-9_-]+",
     unit="[0-9]+",
+    file="[0-9]+",
     shard="[0-9]+",
     step="[0-9]+",

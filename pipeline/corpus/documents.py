@@ -27,6 +27,7 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("license", pa.string(), nullable=False),
         pa.field("url", pa.string()),
         pa.field("title", pa.string()),
+        pa.field("date", pa.string()),
         pa.field("flags", pa.list_(pa.string()), nullable=False),
         pa.field("id_hash", pa.uint64(), nullable=False),
     ]

@@ -20,6 +20,7 @@ from pipeline.corpus.harmful import FlagHarmful
 from pipeline.corpus.language import IdentifyLanguage
 from pipeline.corpus.nordic_pile import NordicPileQuality
 from pipeline.corpus.normalise import Normalise
+from pipeline.corpus.opt_out import OptOutFilter
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
@@ -29,6 +30,7 @@ from pipeline.corpus.rule_block import RuleBlock
 from pipeline.corpus.rules import LanguageRules
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
+from pipeline.sources.opt_out import KINDS, OptOut
 
 NO_FILES: list[Path] = []
 
@@ -78,11 +80,20 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
 def blocks(
     settings: FilterSettings,
     files: list[Path],
+    opt_out: OptOut | None = None,
+    holder: str | None = None,
     model: Path | None = None,
     harmful: list[Path] = NO_FILES,
     texts: RemovedTexts | None = None,
 ) -> list[PipelineStep]:
-    """Return the blocks of this step, the reader first, for use in any pipeline of datatrove."""
+    """Return the blocks of this step, the reader first, for use in any pipeline of datatrove.
+
+    Args:
+        opt_out: whose texts are left out, and `holder` the holder of the source's rights.
+        model: the file of the language model; None for that of py3langid.
+        harmful: the files of the word lists and classifiers.
+        texts: what keeps the texts of removed documents.
+    """
     removed = RemovedDocuments(settings.source, "filter", texts)
     languages = settings.languages
     return [
@@ -95,7 +106,11 @@ def blocks(
             settings.text_key,
             settings.id_key,
             settings.broken_share,
+            settings.date_key,
+            settings.document_bytes,
+            settings.is_part,
         ),
+        *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
         Normalise(settings.normalisation),
         IdentifyLanguage(
             {code: rules.minimum_score for code, rules in languages.items()},
@@ -163,8 +178,11 @@ def run(
     """
     described = json.loads(manifest.read_text(encoding="utf-8"))
     _check_files(settings, files, described)
+    listed, holder = described.get("opt_out"), described["source"]["rights"]["holder"]
+    opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
     texts = removed_texts(settings.keep_removed, settings.samples, private)
-    executed = execute([*blocks(settings, files, _checked_model(settings, model), harmful, texts), Collect()])
+    language_model = _checked_model(settings, model)
+    executed = execute([*blocks(settings, files, opt_out, holder, language_model, harmful, texts), Collect()])
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows

@@ -9,9 +9,11 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.corpus.files import Record, read_records
 from pipeline.corpus.removed_texts import RemovedTexts
 from pipeline.errors import InputError
+from pipeline.sources.formats import Keys, read_records
+from pipeline.sources.parts import read_part
+from pipeline.sources.reading import BROKEN, RawDocument, raw_documents
 
 
 class RemovedDocuments:
@@ -50,10 +52,14 @@ class RemovedDocuments:
 
 
 class Reader(PipelineStep):  # type: ignore[misc]
-    """Reads raw files, named `names[i]` and lying at `files[i]`.
+    """Reads raw files, named `names[i]` and lying at `files[i]`; their formats are told by their names.
 
     A document gets the id SOURCE/NAME OF FILE/ORIGINAL ID, or its row number, from 0, where it has no id; where an id
-    stands twice in a file, the later one gets #2, #3, …. A broken record is set aside under its line number, from 1.
+    stands twice in a file, the later one gets #2, #3, …. A record without a text is set aside under its number, from 1.
+
+    Args:
+        document_bytes: the largest record that is read; a larger one is set aside as `too_large`.
+        is_part: whether the files are parts, which `pipeline.sources.parts` wrote, of the files that have the names.
 
     Raises:
         InputError: a file is damaged, or more than `broken_share` of all records are broken.
@@ -72,15 +78,19 @@ class Reader(PipelineStep):  # type: ignore[misc]
         text_key: str = "text",
         id_key: str = "id",
         broken_share: float = 0.05,
+        date_key: str = "date",
+        document_bytes: int = 20_000_000,
+        is_part: bool = False,
     ) -> None:
         super().__init__()
         self.source = source
         self.license = license
         self.files = sorted(zip(names, files, strict=True))
         self.removed = removed
-        self.text_key = text_key
-        self.id_key = id_key
+        self.keys = Keys(text_key, id_key, date_key)
         self.broken_share = broken_share
+        self.document_bytes = document_bytes
+        self.is_part = is_part
         self.records_in = 0
         self.bytes_in = 0
         self.broken = 0
@@ -91,72 +101,55 @@ class Reader(PipelineStep):  # type: ignore[misc]
         if data:
             yield from data
         for name, path in self.files[rank::world_size]:
-            seen: set[str] = set()
-            for record in read_records(path, name, [self.text_key, self.id_key, "url", "title"]):
+            raw = self._raw_documents(name, path)
+            while True:
                 with self.track_time():
-                    document = self._document(record, f"{self.source}/{name}", seen)
+                    found = next(raw, None)
+                    if found is None:
+                        break
                     self.records_in += 1
-                    self.bytes_in += document.metadata["bytes"]
+                    self.bytes_in += found.size
                     self.stat_update("total")
-                if "filter_reason" in document.metadata:
-                    self._set_aside(document, name, record)
+                if found.text is None:
+                    self._set_aside(found, name)
                 else:
-                    yield document
+                    yield self._document(found)
         if self.broken > self.broken_share * self.records_in:
             raise InputError(
                 f"source {self.source}: {self.broken / self.records_in:.1%} of {self.records_in} lines are broken, "
                 f"first {self.first_broken}: repair the files, or raise broken_share above {self.broken_share}"
             )
 
-    def _document(self, record: Record, place: str, seen: set[str]) -> Document:
-        fields, reason = record.fields, record.reason
-        text = fields.get(self.text_key) if fields is not None else None
-        size = record.size
-        if fields is not None:
-            if not isinstance(text, str) or not text.strip():
-                reason = "missing_text"
-            else:
-                try:
-                    size = len(text.encode())
-                except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
-                    reason = "invalid_utf8"
-        if reason is not None or fields is None:
-            broken = {"bytes": size, "filter_reason": reason, "filter_value": f"line {record.number}, {size} bytes"}
-            return Document(text="", id=_unique(f"{place}/{record.number}", seen), metadata=broken)
-        original = _string(fields.get(self.id_key))
+    def _raw_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
+        if self.is_part:
+            yield from read_part(path)
+            return
+        records = read_records(path, name, self.keys, self.document_bytes)
+        for found, _ in raw_documents(records, f"{self.source}/{name}", self.keys):
+            yield found
+
+    def _document(self, found: RawDocument) -> Document:
         return Document(
-            text=str(text),
-            id=_unique(f"{place}/{record.number - 1 if original is None else original}", seen),
+            text=str(found.text),
+            id=found.id,
             metadata={
                 "source": self.source,
                 "license": self.license,
-                "url": _string(fields.get("url")),
-                "title": _string(fields.get("title")),
-                "bytes": size,
+                "url": found.url,
+                "title": found.title,
+                "date": found.date,
+                "holder": found.holder,
+                "original_id": found.original_id,
+                "bytes": found.size,
             },
         )
 
-    def _set_aside(self, document: Document, name: str, record: Record) -> None:
-        self.broken += 1
-        reason = document.metadata["filter_reason"]
-        self.stat_update(f"dropped_{reason}")
-        if not self.first_broken:
-            self.first_broken = f"{name} line {record.number} ({reason})"
-        self.removed.write(document)
-
-
-def _string(value: object) -> str | None:
-    """Return a string or a number as a valid string, anything else as None."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        return None
-    return str(value).encode("utf-8", "replace").decode()
-
-
-def _unique(document_id: str, seen: set[str]) -> str:
-    """Return the id, numbered where it was seen before, and remember it."""
-    candidate, copies = document_id, 1
-    while candidate in seen:
-        copies += 1
-        candidate = f"{document_id}#{copies}"
-    seen.add(candidate)
-    return candidate
+    def _set_aside(self, found: RawDocument, name: str) -> None:
+        self.stat_update(f"dropped_{found.reason}")
+        if found.reason in BROKEN:
+            self.broken += 1
+            if not self.first_broken:
+                self.first_broken = f"{name} line {found.number} ({found.reason})"
+        value = found.value or f"line {found.number}, {found.size} bytes"
+        metadata = {"filter_reason": found.reason, "filter_value": value, "bytes": found.size}
+        self.removed.write(Document(text="", id=found.id, metadata=metadata))

@@ -141,6 +141,9 @@ class FilterSettings(Settings):
     license: str
     text_key: str = "text"
     id_key: str = "id"
+    date_key: str = "date"
+    document_bytes: int = 20_000_000
+    is_part: bool = Field(default=False, description="whether the one file is a part of that which has the name")
     languages: dict[str, LanguageRules]
     normalisation: Normalisation = Normalisation()
     language_model_sha256: str | None = None

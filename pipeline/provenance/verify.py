@@ -176,7 +176,7 @@ class _Verification:
         try:
             content = json.loads((self.run_directory / manifest.path).read_bytes())
             listed = content["units"][str(record.instance["unit"])]["files"]
-            return {file["sha256"] for file in listed} == {i.sha256 for i in record.inputs if i.is_outside}
+            return {file["sha256"] for file in listed} == {i.sha256 for i in record.inputs if i.name == "files"}
         except (OSError, ValueError, KeyError, TypeError):
             return False
 

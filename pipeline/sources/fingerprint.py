@@ -31,5 +31,6 @@ def run(settings: FingerprintSettings, *, files: list[Path], fingerprint: Path) 
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
         entries.append({"name": name, "bytes": size, "sha256": sha256})
-    fingerprint.write_text(json.dumps({"files": entries}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    content = {"unit": settings.unit, "files": entries}
+    fingerprint.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"files": len(entries), "bytes": sum(entry["bytes"] for entry in entries)}

@@ -2,37 +2,104 @@
 
 from __future__ import annotations
 
+import datetime
+import re
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.settings import Settings
+from pipeline.sources.licenses import canonical
 
 
 class Rights(Settings):
     """Why a source may be used, and who can be asked about it."""
 
-    basis: Literal["public-domain", "licence", "opt-in", "statute"]
+    basis: Literal["public-domain", "licence", "opt-in-agreement", "statute"]
     holder: str = Field(min_length=1)
-    url: str | None = None
-    contact: str | None = None
-    date: str | None = None
+    contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
+    url: str | None = Field(default=None, description="where the text, the licence, the agreement or the law is found")
+    date: datetime.date | None = Field(default=None, description="when the rights were looked at, YYYY-MM-DD")
+
+
+class Dataset(Settings):
+    """A Hugging Face data set: a folder in hub layout, or a name on the hub at a commit."""
+
+    name: str = Field(min_length=1, description="ORGANISATION/NAME on the hub, or a folder")
+    revision: str | None = Field(default=None, description="the commit, 40 hexadecimal digits; not for a folder")
+    split: str = Field(default="train", pattern=r"^[\w.-]+$")
+    configuration: str | None = None
+
+    def is_folder(self) -> bool:
+        """Return whether the data set lies on this machine."""
+        return Path(self.name).is_dir()
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Dataset:
+        if not self.is_folder() and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
+            raise ValueError(
+                f"{self.name} is no folder here, so it is a data set of the hub: set revision to one of its commits, "
+                "40 hexadecimal digits, because a branch or a tag can change"
+            )
+        return self
 
 
 class Source(Settings):
     """A named collection of raw files with one licence, cut into a fixed number of units."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
-    path: str = Field(min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
+    path: str | None = Field(default=None, min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
+    dataset: Dataset | None = None
     language: str = Field(min_length=2, description="the language that the source is said to be in, ISO 639-1")
-    license: str = Field(min_length=1, description="an SPDX identifier, or LicenseRef-NAME")
+    license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
     rights: Rights
-    units: int = Field(default=1, ge=1, description="jobs that the files are divided over")
+    opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")
+    units: int = Field(default=1, ge=1, le=100_000, description="jobs that the files are divided over")
+    unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a larger file, on disk, is cut into parts")
+    document_bytes: int = Field(default=20_000_000, ge=1, description="a larger record is removed as too_large")
     text_key: str = Field(default="text", min_length=1)
     id_key: str = Field(default="id", min_length=1)
+    date_key: str = Field(default="date", min_length=1)
     filters: dict[str, dict[str, Any]] = Field(
         default={}, description="by language, what this source changes in the rules of a corpus"
     )
+
+    @field_validator("license")
+    @classmethod
+    def _spdx(cls, license: str) -> str:
+        return canonical(license)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Source:
+        if (self.path is None) == (self.dataset is None):
+            raise ValueError(f"source {self.name}: write where it lies, either path or dataset")
+        return self
+
+
+class SplitSettings(Settings):
+    """One large file of a source, and how it is read."""
+
+    source: str
+    file_name: str
+    parts: int
+    unit_bytes: int
+    document_bytes: int
+    text_key: str
+    id_key: str
+    date_key: str
+
+
+class DatasetSettings(Settings):
+    """One Hugging Face data set, and how it is read."""
+
+    source: str
+    dataset: Dataset
+    units: int
+    document_bytes: int
+    text_key: str
+    id_key: str
+    date_key: str
 
 
 class FingerprintSettings(Settings):
@@ -51,3 +118,4 @@ class ManifestSettings(Settings):
     license: str
     rights: Rights
     units: int
+    dataset: Dataset | None = None

@@ -109,6 +109,7 @@ class Chain:
                 units=1,
             ),
             fingerprints=[self.folder / f"{source}.fingerprint"],
+            opt_out=[],
             manifest=self.folder / f"{source}.manifest",
         )
         settings = FilterSettings(

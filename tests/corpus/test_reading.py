@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +21,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus import files
-from pipeline.corpus.files import read_records
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.errors import InputError
+from pipeline.sources import streams
+from pipeline.sources.formats import Keys, read_records
 
 
 def read(folder: Path, contents: dict[str, bytes], **keywords: Any) -> tuple[list[Any], list[dict[str, Any]], Reader]:
@@ -47,6 +52,10 @@ LINES = (
         ("x.jsonl", LINES),
         ("x.jsonl.gz", gzip.compress(LINES[:30]) + gzip.compress(LINES[30:])),
         ("x.ndjson.zst", zstandard.compress(LINES[:30]) + zstandard.compress(LINES[30:])),
+        ("x.jsonl.bz2", bz2.compress(LINES[:30]) + bz2.compress(LINES[30:])),
+        ("x.jsonl.xz", lzma.compress(LINES[:30]) + lzma.compress(LINES[30:])),
+        ("x.jsonl", LINES.replace(b"\n", b"\r\n")),
+        ("x.jsonl", b"\xef\xbb\xbf" + LINES),
     ],
 )
 def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
@@ -56,7 +65,8 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
         (f"s/{name}/2", "twee €"),
         (f"s/{name}/7", "drie"),
     ]
-    assert documents[0].metadata == {"source": "s", "license": "CC0-1.0", "url": "u", "title": "3", "bytes": 3}
+    shown = {"source": "s", "license": "CC0-1.0", "url": "u", "title": "3", "bytes": 3, "original_id": "a"}
+    assert {key: value for key, value in documents[0].metadata.items() if value is not None} == shown
     assert removed == [] and (reader.records_in, reader.bytes_in) == (3, 15)
 
 
@@ -79,6 +89,9 @@ def test_a_string_column_that_is_not_utf8_is_counted(tmp_path: Path) -> None:
 
 BROKEN = [
     (b'{"text": "\xff"}', "invalid_utf8"),
+    (b'{"text": "a\x00b"}', "broken_json"),
+    (b"\x00", "broken_json"),
+    (b'{"text": ' + b"9" * 5000 + b"}", "broken_json"),
     (b'{"text": "\\ud800"}', "invalid_utf8"),
     (b'{"text": ', "broken_json"),
     (b"[" * 100_000, "broken_json"),
@@ -92,11 +105,86 @@ BROKEN = [
 
 def test_broken_lines_are_removed_with_their_reason_and_line(tmp_path: Path) -> None:
     content = b'{"text": "goed"}\n' + b"\n".join(line for line, _ in BROKEN)
-    documents, removed, reader = read(tmp_path, {"x.jsonl": content}, broken_share=0.9)
+    documents, removed, reader = read(tmp_path, {"x.jsonl": content}, broken_share=0.95)
     assert [d.text for d in documents] == ["goed"]
     expected = [(f"s/x.jsonl/{number}", reason) for number, (_, reason) in enumerate(BROKEN, 2)]
     assert [(row["id"], row["reason"]) for row in removed] == expected
-    assert reader.records_in == 10 and reader.bytes_in == 4 + sum(row["bytes"] for row in removed)
+    assert reader.records_in == 13 and reader.bytes_in == 4 + sum(row["bytes"] for row in removed)
+
+
+def test_an_escaped_nul_and_a_line_of_5_megabytes_are_text(tmp_path: Path) -> None:
+    long = "woord " * 850_000
+    lines = [json.dumps({"text": "a\0b", "id": "a\0"}), json.dumps({"text": long})]
+    documents, removed, _ = read(tmp_path, {"x.jsonl": "\n".join(lines).encode()})
+    assert [d.text for d in documents] == ["a\0b", long] and removed == []
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.txt", "x.html", "x.parquet"])
+def test_a_record_over_the_limit_is_too_large_but_not_broken(tmp_path: Path, name: str) -> None:
+    text = "woord " * 1000
+    content = json.dumps({"text": text}).encode() if "jsonl" in name else text.encode()
+    if name.endswith(".gz"):
+        content = gzip.compress(content)
+    if name.endswith(".parquet"):
+        content = parquet({"text": pa.array([text, "goed"])})
+    documents, removed, reader = read(tmp_path, {name: content}, document_bytes=5999, broken_share=0.0)
+    assert [d.text for d in documents] == (["goed"] if "parquet" in name else [])
+    assert [(row["reason"], row["value"]) for row in removed] == [("too_large", str(removed[0]["bytes"]))]
+    assert removed[0]["bytes"] >= 6000 and reader.records_in == len(documents) + 1
+
+
+BOMBS = {
+    "x.jsonl.gz": lambda: gzip.compress(b'{"text": "' + b"a" * 150_000_000, 1),
+    "x.txt.xz": lambda: lzma.compress(bytes(150_000_000), preset=0),
+    "x.jsonl.zst": lambda: zstandard.compress((b'{"text": "goed"}' + b" " * 1_000_000 + b"\n") * 150),
+    "x.jsonl.bz2": lambda: bz2.compress(b"\n" * 200_000_000, 1),
+    "x.parquet": lambda: parquet({"text": pa.DictionaryArray.from_arrays([0] * 200, pa.array(["a" * 1_000_000]))}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(BOMBS[name]())
+    removed = RemovedDocuments("s", "filter")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=r"looks like a decompression bomb"):
+        sum(1 for _ in Reader("s", "CC0-1.0", [name], [tmp_path / name], removed).run())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kibibytes
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from pipeline.corpus.reader import Reader, RemovedDocuments
+removed = RemovedDocuments("s", "filter")
+kept = sum(1 for _ in Reader("s", "CC0-1.0", ["x.jsonl"], [Path(sys.argv[1])], removed).run())
+print(kept, [row["reason"] for row in removed.rows], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def measured(path: Path) -> tuple[int, str, int]:
+    """Return the documents of a file, the reasons of the others, and the peak memory in kibibytes of a new process."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
+    kept, reasons, peak = done.stdout.replace(" [", "|[").replace("] ", "]|").split("|")
+    return int(kept), reasons, int(peak)
+
+
+@pytest.mark.slow
+def test_memory_does_not_depend_on_the_size_of_a_file_or_of_a_document(tmp_path: Path) -> None:
+    line = json.dumps({"text": "woord " * 3500}) + "\n"
+    (tmp_path / "small").write_text(line * 100)
+    (tmp_path / "large").write_text(line * 5000)
+    with (tmp_path / "one").open("w") as stream:
+        stream.write('{"text": "goed"}\n{"text": "')
+        for _ in range(200):
+            stream.write("woord " * 166_667)
+        stream.write('"}\n')
+    *_, base = measured(tmp_path / "small")
+    kept, reasons, peak = measured(tmp_path / "large")
+    assert (kept, reasons) == (5000, "[]") and peak - base < 30_000
+    kept, reasons, peak = measured(tmp_path / "one")
+    assert (kept, reasons) == (1, "['too_large']") and peak - base < 60_000
 
 
 def test_too_many_broken_lines_stop_with_share_and_first_line(tmp_path: Path) -> None:
@@ -130,6 +218,11 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
         ("x.jsonl.gz", LINES),
         ("x.jsonl.zst", zstandard.compress(LINES * 100)[:-3]),
         ("x.jsonl.zst", LINES),
+        ("x.jsonl.bz2", bz2.compress(LINES)[:-9]),
+        ("x.jsonl.bz2", LINES),
+        ("x.jsonl.xz", lzma.compress(LINES)[:-9]),
+        ("x.jsonl.xz", LINES),
+        ("x.txt.gz", gzip.compress(LINES)[:-9]),
         ("x.parquet", parquet({"text": pa.array(["a"])})[:-3]),
     ],
 )
@@ -148,10 +241,13 @@ def test_an_unknown_format_and_a_missing_column_are_told(tmp_path: Path) -> None
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), max_size=20), st.integers(1, 9))
 def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) -> None:
     content = "\n".join(texts).encode()
-    pieces = iter([content[start : start + size] for start in range(0, len(content), size)])
-    assert list(files._lines(pieces)) == content.split(b"\n")
+    pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
+    for limit in (10**6, 5):
+        found = [line[:3] for line in streams.lines(iter(pieces), limit)]
+        numbered = enumerate(content.split(b"\n"), 1)
+        assert found == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
 
 
 def test_records_carry_line_numbers(tmp_path: Path, gzipped: Callable[[bytes], bytes]) -> None:
     (tmp_path / "x").write_bytes(gzipped(LINES))
-    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", ["text"])] == [1, 3, 4]
+    assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", Keys(), 99)] == [1, 3, 4]

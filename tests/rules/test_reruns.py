@@ -44,6 +44,12 @@ def _new_letter(project: Project) -> None:
     project.path("config/corpus/nl_brieven/zz-nieuw.txt").write_text(text)
 
 
+def _opt_out(project: Project) -> None:
+    first = json.loads(project.path("config/corpus/nl_gids.jsonl").read_text().splitlines()[0])
+    project.path("config/opt-out.txt").write_text(f"id: {first['id']}\n")
+    project.edit(MICRO, "{name: nl_gids, ", "{name: nl_gids, opt_out: config/opt-out.txt, ")
+
+
 PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "nothing": (lambda p: None, {}),
     "a small raw file touched": (lambda p: _touch(p.path("config/corpus/nl_gids.jsonl")), {}),
@@ -135,6 +141,16 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         _new_letter,
         {
             "sources_fingerprint": 1,
+            "sources_manifest": 1,
+            "corpus_filter": 1,
+            "corpus_signatures": 1,
+            **AFTER_FILTER,
+            **TRAINING,
+        },
+    ),
+    "an opt-out list that names one document": (
+        _opt_out,
+        {
             "sources_manifest": 1,
             "corpus_filter": 1,
             "corpus_signatures": 1,

@@ -28,7 +28,7 @@ def fingerprinted(folder: Path, files: dict[str, bytes], unit: int = 0) -> Path:
 def joined(folder: Path, fingerprints: list[Path], units: int = 1) -> dict[str, Any]:
     rights = Rights(basis="licence", holder="someone")
     settings = ManifestSettings(source="s", language="nl", license="CC0-1.0", rights=rights, units=units)
-    manifest.run(settings, fingerprints=fingerprints, manifest=folder / "manifest.json")
+    manifest.run(settings, fingerprints=fingerprints, opt_out=[], manifest=folder / "manifest.json")
     content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     return content
 

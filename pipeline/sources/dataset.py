@@ -1,0 +1,74 @@
+"""Reads a Hugging Face data set at a pinned revision, with its own loader, into one part per unit of the source."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import InputError
+from pipeline.sources.formats import Keys, Record, too_large
+from pipeline.sources.parts import PartWriter
+from pipeline.sources.reading import raw_documents
+from pipeline.sources.settings import DatasetSettings
+
+ROWS_PER_BLOCK = 1000
+
+
+def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[str, Any]:
+    """Stream the rows and deal them to the parts in blocks of ROWS_PER_BLOCK, in the order of the data set.
+
+    The network is used only where the configuration names a data set of the hub, not a folder.
+
+    Args:
+        files: the files of a folder in hub layout, so that a change of one of them is seen; none for the hub.
+
+    Raises:
+        InputError: the data set, its configuration or its split does not exist or cannot be read.
+    """
+    keys = Keys(settings.text_key, settings.id_key, settings.date_key)
+    parts.mkdir()
+    writer = PartWriter(parts, settings.units)
+    place = f"{settings.source}/{settings.dataset.split}"
+    with tempfile.TemporaryDirectory() as cache:
+        for document, record in raw_documents(_records(settings, keys, Path(cache)), place, keys):
+            writer.write((record.number - 1) // ROWS_PER_BLOCK % settings.units, document)
+    for part in range(settings.units):
+        writer.finish(part)
+    return {"parts": settings.units, "documents": writer.documents, "bytes": writer.bytes}
+
+
+def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
+    dataset = settings.dataset
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import datasets  # seconds to import; telemetry is decided at import
+
+    datasets.disable_progress_bars()
+    try:
+        rows = datasets.load_dataset(
+            dataset.name,
+            dataset.configuration,
+            split=dataset.split,
+            revision=None if dataset.is_folder() else dataset.revision,
+            cache_dir=str(cache),
+            streaming=True,
+        )
+        columns = rows.column_names
+        if columns is not None and keys.text not in columns:
+            raise InputError(
+                f"source {settings.source}: {dataset.name} has no column {keys.text!r}: "
+                f"set text_key of the source to one of {columns}"
+            )
+        wanted = [column for column in dict.fromkeys([*keys, "url", "title", "holder"]) if column in (columns or [])]
+        for number, fields in enumerate(rows.select_columns(wanted) if wanted else rows, 1):
+            text = fields.get(keys.text)
+            if isinstance(text, str) and (size := len(text.encode("utf-8", "replace"))) > settings.document_bytes:
+                yield too_large(number, size)
+            else:
+                yield Record(number, 0, fields)
+    except InputError:
+        raise
+    except Exception as error:  # the loader raises what its many readers raise
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"source {settings.source}: {dataset.name} cannot be read as a data set: {reason}") from None

@@ -1,0 +1,162 @@
+"""Reads raw files as streams of records: JSON lines, Parquet, text, Markdown, HTML and WARC, told by their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import InputError
+from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, lines, pieces, whole
+
+FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
+BATCH_BYTES = 1 << 24
+BATCH_ROWS = 1000
+
+
+class Keys(NamedTuple):
+    """The names of the fields that are read from a record."""
+
+    text: str = "text"
+    id: str = "id"
+    date: str = "date"
+
+
+@dataclass
+class Record:
+    """One line of a file, or what stands for a line: a row of Parquet, a response of WARC, a whole file of plain text.
+
+    `number` counts from 1, `size` is in bytes, `fields` is None where the record has no usable text; `reason` then says
+    how, and `value` what decided it. `position` is about how many bytes of the file were read before it.
+    """
+
+    number: int
+    size: int
+    fields: dict[str, Any] | None
+    reason: str | None = None
+    value: str | None = None
+    position: int = 0
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return a file's name without the ending of its compression, and the compression, empty where there is none."""
+    stem, _, ending = name.rpartition(".")
+    return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
+
+
+def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[Record]:
+    """Yield the records of a file whose format is told by its name; blank lines are none.
+
+    Args:
+        limit: the largest record, in bytes, that is held in memory; a larger one is a record without a text.
+
+    Raises:
+        InputError: the format is not known, or the file is damaged.
+    """
+    stem, compression = split_name(name)
+    if stem.endswith((".jsonl", ".ndjson")):
+        yield from _json_lines(pieces(path, compression), limit)
+    elif stem.endswith((".txt", ".md")):
+        yield from _plain_text(pieces(path, compression), keys, limit)
+    elif stem.endswith((".html", ".htm", ".warc")):
+        from pipeline.sources import web  # a second to import, and few sources need it
+
+        read = web.read_archive if stem.endswith(".warc") else web.read_page
+        yield from read(pieces(path, compression), path, keys, limit)
+    elif stem.endswith(".parquet") and not compression:
+        yield from _parquet(path, keys, limit)
+    else:
+        raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
+
+
+def too_large(number: int, size: int, position: int = 0) -> Record:
+    """Return the record that stands for one of more bytes than are held."""
+    return Record(number, size, None, "too_large", str(size), position)
+
+
+def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[Record]:
+    for number, line, size, position in lines(source, limit):
+        if line is None:
+            yield too_large(number, size, position)
+            continue
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError:
+            yield Record(number, size, None, "invalid_utf8", position=position)
+        except (ValueError, RecursionError):
+            yield Record(number, size, None, "broken_json", position=position)
+        else:
+            if isinstance(fields, dict):
+                yield Record(number, size, fields, position=position)
+            else:
+                yield Record(number, size, None, "not_an_object", position=position)
+
+
+def _plain_text(source: Iterator[Piece], keys: Keys, limit: int) -> Iterator[Record]:
+    content, size = whole(source, limit)
+    if content is None:
+        yield too_large(1, size)
+    elif content.strip():
+        try:
+            yield Record(1, size, {keys.text: content.decode("utf-8-sig")})
+        except UnicodeDecodeError:
+            yield Record(1, size, None, "invalid_utf8")
+
+
+def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[Record]:
+    """Yield the rows; the text is read as it is stored, so that a text that many rows share is held once."""
+    try:
+        expansion = Expansion(path)
+        schema = pq.read_schema(path)
+        present = schema.names
+        if keys.text not in present:
+            raise InputError(f"{path} has no column {keys.text!r}: set text_key of the source to one of {present}")
+        shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
+        with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
+            columns = [key for key in dict.fromkeys([*keys, "url", "title", "holder"]) if key in present]
+            number = position = 0
+            for group in range(file.num_row_groups):
+                described = file.metadata.row_group(group)
+                row_bytes = max(described.total_byte_size // max(described.num_rows, 1), 1)
+                size = sum(described.column(i).total_compressed_size for i in range(described.num_columns))
+                rows, done = min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS), 0
+                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+                    for record in _rows(batch, keys, limit, number, position + size * done // described.num_rows):
+                        expansion.add(record.size)
+                        yield record
+                    number, done = number + batch.num_rows, done + batch.num_rows
+                position += size
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{path} is truncated or not a Parquet file: fetch the file again") from None
+
+
+def _rows(batch: pa.RecordBatch, keys: Keys, limit: int, before: int, position: int) -> Iterator[Record]:
+    text = batch.column(keys.text)
+    indices = None
+    if pa.types.is_dictionary(text.type):
+        indices, text = text.indices.to_pylist(), text.dictionary
+    if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
+        text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
+    others = {key: batch.column(key) for key in batch.schema.names if key != keys.text}
+    for row in range(batch.num_rows):
+        place = row if indices is None else indices[row]
+        cell = pa.scalar(None) if place is None else text[place]
+        size = cell.as_buffer().size if isinstance(cell, pa.LargeBinaryScalar) and cell.is_valid else 0
+        if size > limit:
+            yield too_large(before + row + 1, size, position)
+            continue
+        value = cell.as_py()
+        try:
+            fields = {key: column[row].as_py() for key, column in others.items()}
+            fields[keys.text] = value.decode() if isinstance(value, bytes) else value
+        except (UnicodeDecodeError, ValueError):
+            yield Record(before + row + 1, size, None, "invalid_utf8", position=position)
+        else:
+            yield Record(before + row + 1, size, fields, position=position)

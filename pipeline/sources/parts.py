@@ -1,0 +1,113 @@
+"""Parts: what a large file, or a data set without files, is cut into, so that each part is a unit of its own.
+
+A part is Parquet with one row per record, those without a text included, and with the ids that the records have in the
+whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import InputError
+from pipeline.sources.reading import RawDocument
+
+PART_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        *(pa.field(name, pa.string()) for name in ("text", "url", "title", "date", "holder", "original_id")),
+        *(pa.field(name, pa.string()) for name in ("reason", "value")),
+    ]
+)
+ROWS_PER_GROUP = 1000
+BYTES_PER_GROUP = 1 << 23
+
+
+def part_name(part: int) -> str:
+    """Return the name of a part's file."""
+    return f"{part:05d}.parquet"
+
+
+def count_parts(size: int, unit_bytes: int) -> int:
+    """Return how many parts a file of `size` bytes is cut into; 1 leaves it whole."""
+    return max(-(-size // unit_bytes), 1)
+
+
+def file_number(name: str) -> str:
+    """Return the number of a file that is cut, which depends on its name alone: at most 12 digits."""
+    return str(1 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % (10**12 - 1))
+
+
+def part_unit(name: str, part: int) -> str:
+    """Return the unit of a part: the file's number and five digits, so that no other file moves it."""
+    return f"{file_number(name)}{part:05d}"
+
+
+class PartWriter:
+    """Writes the parts of one file into a folder; every part exists in the end, also one without a row."""
+
+    def __init__(self, folder: Path, parts: int) -> None:
+        self.documents = 0
+        self.bytes = 0
+        self._folder = folder
+        self._rows: dict[int, list[dict[str, Any]]] = {part: [] for part in range(parts)}
+        self._sizes = dict.fromkeys(self._rows, 0)
+        self._writers: dict[int, pq.ParquetWriter] = {}
+
+    def write(self, part: int, document: RawDocument) -> None:
+        """Add one document to a part."""
+        self.documents += 1
+        self.bytes += document.size
+        self._rows[part].append(vars(document))
+        self._sizes[part] += document.size
+        if len(self._rows[part]) == ROWS_PER_GROUP or self._sizes[part] >= BYTES_PER_GROUP:
+            self._flush(part)
+
+    def finish(self, part: int) -> None:
+        """Write what remains of a part to which nothing more is added."""
+        self._flush(part)
+        self._writers.pop(part).close()
+
+    def _flush(self, part: int) -> None:
+        if part not in self._writers:
+            path = self._folder / part_name(part)
+            self._writers[part] = pq.ParquetWriter(path, PART_SCHEMA, compression="zstd")
+        if self._rows[part]:
+            self._writers[part].write_table(pa.Table.from_pylist(self._rows[part], schema=PART_SCHEMA))
+        self._rows[part], self._sizes[part] = [], 0
+
+
+def read_part(path: Path) -> Iterator[RawDocument]:
+    """Yield the documents of a part.
+
+    Raises:
+        InputError: the file is no part, or damaged.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                for row in file.read_row_group(group).to_pylist():
+                    yield RawDocument(**row)
+    except (pa.ArrowException, OSError, TypeError):
+        raise InputError(f"{path} is damaged: delete its folder, so that the source is cut again") from None
+
+
+def write_in_order(folder: Path, parts: int, documents: Iterable[tuple[int, RawDocument]]) -> PartWriter:
+    """Write (part, document) pairs whose parts never decrease, holding one part open at a time."""
+    writer = PartWriter(folder, parts)
+    current = 0
+    for part, document in documents:
+        while current < part:
+            writer.finish(current)
+            current += 1
+        writer.write(part, document)
+    for part in range(current, parts):
+        writer.finish(part)
+    return writer

@@ -1,0 +1,109 @@
+"""From records to raw documents: an id for each that stays the same, and a text or the reason why there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from pipeline.sources.formats import Keys, Record
+
+# What a source may hold in any number: a broken record is one that its maker did not mean to be so.
+BROKEN = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
+
+
+@dataclass
+class RawDocument:
+    """A record with its id: SOURCE/NAME OF FILE/ORIGINAL ID. Without a text, `reason` and `value` say why.
+
+    `number` counts the records of the file from 1, `size` is in bytes: of the text, or of the record where it has none.
+    """
+
+    id: str
+    number: int
+    size: int
+    text: str | None
+    url: str | None = None
+    title: str | None = None
+    date: str | None = None
+    holder: str | None = None
+    original_id: str | None = None
+    reason: str | None = None
+    value: str | None = None
+
+
+def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator[tuple[RawDocument, Record]]:
+    """Yield the document of each record of a file, whose ids begin with `place`, and the record.
+
+    The id is `place`/ORIGINAL ID, or the row number, from 0, where a record has no id; where an id stands twice in a
+    file, the later one gets #2, #3, …. A record without a text has its number, from 1, for an id.
+    """
+    seen: set[str] = set()
+    for record in records:
+        fields, reason, value, size = record.fields, record.reason, record.value, record.size
+        text = fields.get(keys.text) if fields is not None else None
+        if fields is not None:
+            if not isinstance(text, str) or not text.strip():
+                reason, value = "missing_text", "empty" if isinstance(text, str) else type(text).__name__
+            else:
+                try:
+                    size = len(text.encode())
+                except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
+                    reason = "invalid_utf8"
+        if fields is None or reason is not None:
+            name = _unique(str(record.number), seen)
+            yield RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value), record
+            continue
+        original = _string(fields.get(keys.id))
+        name = _unique(str(record.number - 1) if original is None else original, seen)
+        document = RawDocument(
+            id=f"{place}/{name}",
+            number=record.number,
+            size=size,
+            text=text,
+            url=_string(fields.get("url")),
+            title=_string(fields.get("title")),
+            date=iso_date(fields.get(keys.date)),
+            holder=_string(fields.get("holder")),
+            original_id=original,
+        )
+        yield document, record
+
+
+def iso_date(value: Any) -> str | None:
+    """Return a date as ISO 8601 (YYYY, YYYY-MM or YYYY-MM-DD), of a date, a time, a year or a string that begins so.
+
+    None where it is none of these, or where there is no such day.
+    """
+    if isinstance(value, datetime | date):
+        return value.isoformat()[:10]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    found = re.match(r"([12]\d{3})(-(0[1-9]|1[0-2])(-\d\d(?!\d))?)?(?![\d-])", str(value).strip(), re.ASCII)
+    if not found:
+        return None
+    if found[4]:
+        try:
+            date.fromisoformat(found[0])
+        except ValueError:
+            return None
+    return found[0]
+
+
+def _string(value: object) -> str | None:
+    """Return a string or a number as a valid string, anything else as None."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        return None
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _unique(name: str, seen: set[str]) -> str:
+    """Return the name, numbered where it was seen before, and remember it."""
+    candidate, copies = name, 1
+    while candidate in seen:
+        copies += 1
+        candidate = f"{name}#{copies}"
+    seen.add(candidate)
+    return candidate

@@ -1,0 +1,120 @@
+"""Who reserved their rights is left out, by domain, id or holder, and the list decides what is read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from datatrove.data import Document
+
+from pipeline.corpus import filter
+from pipeline.corpus.opt_out import OptOutFilter
+from pipeline.corpus.settings import Corpus, FilterSettings
+from pipeline.sources import fingerprint, manifest
+from pipeline.sources.opt_out import OptOut
+from pipeline.sources.settings import FingerprintSettings, ManifestSettings, Rights
+
+LISTED = OptOut(domains=["voorbeeld.nl", "xn--caf-dma.nl"], ids=["7", "s/x.jsonl/8"], holders=["De Krant"])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "entry"),
+    [
+        ({"url": "https://voorbeeld.nl/a"}, "domain voorbeeld.nl"),
+        ({"url": "HTTP://WWW.Voorbeeld.NL.:8080/a?b"}, "domain voorbeeld.nl"),
+        ({"url": "a.b.voorbeeld.nl/pad"}, "domain voorbeeld.nl"),
+        ({"url": "https://café.nl"}, "domain xn--caf-dma.nl"),
+        ({"url": "https://nietvoorbeeld.nl/voorbeeld.nl"}, None),
+        ({"url": "https://ander.nl/?u=voorbeeld.nl"}, None),
+        ({"url": "https://nl"}, None),
+        ({"url": "http://[kapot"}, None),
+        ({"url": None}, None),
+        ({}, None),
+        ({"original_id": "7"}, "id 7"),
+        ({"original_id": "8"}, None),
+        ({"holder": "De Krant"}, "holder De Krant"),
+        ({"holder": "De Krant BV"}, None),
+    ],
+)
+def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str | None) -> None:
+    document = Document(text="tekst", id="s/x.jsonl/1", metadata=metadata)
+    assert OptOutFilter(LISTED).filter(document) == (True if entry is None else (False, "opt_out"))
+    assert document.metadata.get("filter_value") == entry
+
+
+def test_the_full_id_and_the_holder_of_the_source_count_too() -> None:
+    assert OptOutFilter(LISTED).entry(Document(text="t", id="s/x.jsonl/8")) == "id s/x.jsonl/8"
+    assert OptOutFilter(LISTED, "De Krant").entry(Document(text="t", id="1")) == "holder De Krant"
+    assert OptOutFilter(OptOut(), "De Krant").entry(Document(text="t", id="1")) is None
+
+
+class Source:
+    """One file as one unit, with an opt-out list."""
+
+    def __init__(self, folder: Path, texts: dict[str, str]) -> None:
+        self.folder = folder
+        rows = [
+            {"id": name, "text": text, "url": f"https://www.{name[:2]}.nl/{name}", "date": "2019-05-06T07:08:09"}
+            for name, text in texts.items()
+        ]
+        self.file = folder / "x.jsonl"
+        self.file.write_text("\n".join(map(json.dumps, rows)))
+        unit = FingerprintSettings(source="s", unit=0, names=["x.jsonl"])
+        fingerprint.run(unit, files=[self.file], fingerprint=folder / "fingerprint")
+
+    def manifest(self, listed: str | None) -> dict[str, Any]:
+        """Return the manifest with an opt-out list, or without one."""
+        rights = Rights(basis="licence", holder="De Krant")
+        paths = [] if listed is None else [self.folder / "list.txt"]
+        for path in paths:
+            path.write_text(listed or "")
+        manifest.run(
+            ManifestSettings(source="s", language="nl", license="MIT", rights=rights, units=1),
+            fingerprints=[self.folder / "fingerprint"],
+            opt_out=paths,
+            manifest=self.folder / "manifest",
+        )
+        content: dict[str, Any] = json.loads((self.folder / "manifest").read_text())
+        return content
+
+    def filter(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the kept and the removed documents."""
+        settings = FilterSettings(
+            source="s",
+            unit=0,
+            names=["x.jsonl"],
+            license="MIT",
+            languages=Corpus().languages,
+            personal_data=Corpus().personal_data,
+            broken_share=0.0,
+        )
+        kept, removed = self.folder / "kept", self.folder / "removed"
+        filter.run(settings, manifest=self.folder / "manifest", files=[self.file], documents=kept, removed=removed)
+        return pq.read_table(kept).to_pylist(), pq.read_table(removed).to_pylist()
+
+
+def test_a_listed_domain_is_gone_and_can_be_found_among_the_removed(tmp_path: Path, texts: dict[str, str]) -> None:
+    chosen = {name: texts[name] for name in ("nl_water", "nl_fiets", "en_garden")}
+    source = Source(tmp_path, chosen)
+    source.manifest("nl.nl\n")
+    kept, removed = source.filter()
+    assert [(row["id"], row["date"]) for row in kept] == [("s/x.jsonl/en_garden", "2019-05-06")]
+    assert [(row["id"], row["reason"], row["value"]) for row in removed] == [
+        (f"s/x.jsonl/{name}", "opt_out", "domain nl.nl") for name in ("nl_fiets", "nl_water")
+    ]
+    assert [row["bytes"] for row in removed] == [len(chosen[n].encode()) for n in ("nl_fiets", "nl_water")]
+    source.manifest("holder: De Krant\n")
+    assert source.filter()[0] == []
+
+
+def test_the_entries_decide_what_is_read_again_and_their_date_does_not(tmp_path: Path) -> None:
+    source = Source(tmp_path, {"nl": "tekst"})
+    without, first = source.manifest(None), source.manifest("date: 2026-01-01\na.nl\nb.nl\n")
+    later, other = source.manifest("date: 2026-02-01\nb.nl\na.nl\n"), source.manifest("date: 2026-02-01\na.nl\n")
+    hashes = [content["units"]["0"]["sha256"] for content in (without, first, later, other)]
+    assert hashes[1] == hashes[2] and len(set(hashes)) == 3
+    assert "opt_out" not in without and first["opt_out"]["sha256"] != later["opt_out"]["sha256"]
+    assert later["opt_out"]["date"] == "2026-02-01" and later["opt_out"]["domains"] == ["a.nl", "b.nl"]

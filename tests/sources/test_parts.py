@@ -1,0 +1,172 @@
+"""A file that is cut gives the documents of the whole file, each part is a unit, and a data set is read offline."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline.config import Config, load
+from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.dag import Dag
+from pipeline.errors import InputError
+from pipeline.sources import dataset, split
+from pipeline.sources.settings import DatasetSettings, SplitSettings
+
+UNIT_BYTES = 100_000
+
+
+def lines(number: int) -> list[str]:
+    """Return JSON lines: documents of random digits, with ids that stand twice and broken lines between them."""
+    digits = random.Random(1)
+    text = [f"{digits.getrandbits(32_000):x}" for _ in range(number)]
+    found = [json.dumps({"id": f"d{n % 37}", "text": text[n], "date": "2020-01-02"}) for n in range(number)]
+    return [*found[:20], "{", "", '{"text": " "}', *found[20:], json.dumps({"text": "zonder id"})]
+
+
+def configured(folder: Path, **source: Any) -> Config:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    described = {"name": "s", "path": f"{folder}/*", "unit_bytes": UNIT_BYTES, **source}
+    raw["sources"] = [{**raw["sources"][0], **described}]
+    raw["run"]["results"] = str(folder.parent / "results")
+    return load(raw)
+
+
+def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
+    removed = RemovedDocuments("s", "filter")
+    reader = Reader("s", "MIT", names, files, removed, broken_share=1.0, is_part=is_part)
+    return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
+def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: str) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    content = "\n".join(lines(120)).encode()
+    if name.endswith("parquet"):
+        rows = [json.loads(line) for line in lines(120) if line.startswith('{"id')]
+        pq.write_table(pa.Table.from_pylist(rows), raw / name, row_group_size=10)
+    else:
+        (raw / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    config = configured(raw)
+    listed = config.source_units("s")
+    ((number, (_, parts)),) = listed.large_files.items()
+    assert parts == -(-(raw / name).stat().st_size // UNIT_BYTES) > 2
+    settings = config.step_settings("sources.split", {"source": "s", "file": number})
+    assert isinstance(settings, SplitSettings)
+    folder = listed.parts(number)
+    folder.parent.mkdir(parents=True)
+    counts = split.run(settings, file=raw / name, parts=folder)
+    assert counts["parts"] == parts == len(listed.units)
+    units = list(listed.units.values())
+    read_parts = [read(list(unit), list(unit.values()), True) for unit in units]
+    kept, removed = read([name], [raw / name], False)
+    assert [document for documents, _ in read_parts for document in documents] == kept
+    assert [row for _, rows in read_parts for row in rows] == removed
+    assert len(kept) >= 120 and counts["documents"] == len(kept) + len(removed)
+    assert sum(bool(documents) for documents, _ in read_parts) > 1
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    shutil.rmtree(folder)
+    split.run(settings, file=raw / name, parts=folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for number in range(6):
+        (raw / f"{number}.jsonl").write_text('{"text": "goed"}\n')
+    before = configured(raw, units=3).units("s")
+    (raw / "groot.jsonl").write_text("\n".join(lines(60)))
+    config = configured(raw, units=3)
+    after = config.units("s")
+    assert {unit: after[unit] for unit in before} == before
+    parts = [unit for unit in after if unit not in before]
+    assert len(parts) > 1 and all(list(after[unit]) == ["groot.jsonl"] for unit in parts)
+    filtered = config.step_settings("corpus.filter", {"corpus": "main", "source": "s", "unit": parts[1]})
+    assert filtered.model_dump()["is_part"] is True
+    records = [Path(record).name for record in Dag(config).records()]
+    assert sum(record.startswith("sources.split.s.") for record in records) == 1
+
+
+def test_a_file_that_grew_since_the_run_was_planned_is_refused(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "x.jsonl").write_text("\n".join(lines(60)))
+    config = configured(raw)
+    (number,) = config.source_units("s").large_files
+    settings = config.step_settings("sources.split", {"source": "s", "file": number})
+    (raw / "x.jsonl").write_text("\n".join(lines(200)))
+    assert isinstance(settings, SplitSettings)
+    with pytest.raises(InputError, match="start snakemake again"):
+        split.run(settings, file=raw / "x.jsonl", parts=tmp_path / "parts")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder in the layout of the hub, on a machine that can reach nothing."""
+    folder = tmp_path / "hub"
+    (folder / "klein").mkdir(parents=True)
+    for shard in range(2):
+        rows = [{"key": f"{shard}-{n}", "body": f"tekst {shard} {n}", "url": "u"} for n in range(3)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "klein" / f"train-0000{shard}-of-00002.parquet")
+    pq.write_table(pa.table({"body": ["toets"]}), folder / "klein" / "test-00000-of-00001.parquet")
+    configs = {"config_name": "klein", "data_files": [{"split": s, "path": f"klein/{s}-*"} for s in ("train", "test")]}
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': [configs]})}---\n# Een verzameling\n")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return folder
+
+
+def loaded(hub: Path, folder: Path, units: int = 1, text_key: str = "body", **keys: Any) -> list[Any]:
+    described = {"name": str(hub), "configuration": "klein", **keys}
+    config = configured(hub, path=None, dataset=described, units=units, text_key=text_key, id_key="key")
+    settings = config.step_settings("sources.dataset", {"source": "s"})
+    assert isinstance(settings, DatasetSettings)
+    dataset.run(settings, files=[], parts=folder)
+    return [[d[:2] for d in read(["x"], [folder / path.name], True)[0]] for path in sorted(folder.iterdir())]
+
+
+def test_a_folder_in_hub_layout_is_read_without_a_network(hub: Path, tmp_path: Path) -> None:
+    (found,) = loaded(hub, tmp_path / "parts")
+    assert found == [(f"s/train/{shard}-{n}", f"tekst {shard} {n}") for shard in range(2) for n in range(3)]
+    (found,) = loaded(hub, tmp_path / "test", split="test")
+    assert found == [("s/test/0", "toets")]
+
+
+def test_the_rows_are_dealt_in_blocks_over_the_units(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "ROWS_PER_BLOCK", 2)
+    found = loaded(hub, tmp_path / "parts", units=2)
+    assert [[name.removeprefix("s/train/") for name, _ in part] for part in found] == [
+        ["0-0", "0-1", "1-1", "1-2"],
+        ["0-2", "1-0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"split": "validation"}, "cannot be read as a data set"),
+        ({"configuration": "groot"}, "cannot be read as a data set"),
+        ({"text_key": "text"}, r"no column 'text': set text_key of the source to one of \['key', 'body', 'url'\]"),
+    ],
+)
+def test_what_a_data_set_does_not_have_is_told(hub: Path, tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        loaded(hub, tmp_path / "parts", **keys)
+    assert "\n" not in str(caught.value)

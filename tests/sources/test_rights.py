@@ -1,0 +1,143 @@
+"""Licences are SPDX expressions that a run may forbid; opt-out lists are read as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config import load
+from pipeline.errors import InputError
+from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.opt_out import OptOut, read_opt_out
+from pipeline.sources.settings import Dataset, Source
+
+SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
+RIGHTS: dict[str, Any] = {"basis": "statute", "holder": "Staten-Generaal", "contact": "info@voorbeeld.nl"}
+
+
+def configured(license: str, **keys: Any) -> dict[str, Any]:
+    return {"run": {"name": "t"}, "sources": [{**SOURCE, "license": license, "rights": RIGHTS}], **keys}
+
+
+@pytest.mark.parametrize(
+    ("written", "official"),
+    [
+        ("cc0-1.0", "CC0-1.0"),
+        ("LicenseRef-Public-Domain", "LicenseRef-Public-Domain"),
+        ("mit or (apache-2.0 with llvm-exception)", "MIT OR (Apache-2.0 WITH LLVM-exception)"),
+        ("CC-BY-4.0 AND CC0-1.0", "CC-BY-4.0 AND CC0-1.0"),
+    ],
+)
+def test_an_expression_gets_its_official_spelling(written: str, official: str) -> None:
+    assert canonical(written) == official
+
+
+@pytest.mark.parametrize("written", ["public domain", "CC-BY", "MIT AND", "(MIT", "", "Ref-Own"])
+def test_what_is_no_expression_is_told(written: str) -> None:
+    with pytest.raises(InputError, match=r"sources\.0\.license: .*LicenseRef-NAME|sources\.0\.license"):
+        load(configured(written))
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("GPL-3.0-only", False),
+        ("MIT OR GPL-3.0-only", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("MIT AND (GPL-3.0-only OR CC0-1.0)", True),
+        ("GPL-3.0-only OR MIT AND CC0-1.0", True),
+        ("(GPL-3.0-only OR MIT) AND GPL-2.0-only", False),
+        ("Apache-2.0 WITH LLVM-exception", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", True),
+        ("LGPL-3.0-only AND BSD-3-Clause", True),
+    ],
+)
+def test_an_expression_is_allowed_where_the_list_satisfies_it(expression: str, allowed: bool) -> None:
+    licenses = ["MIT", "CC0-1.0", "GPL-2.0-only WITH Classpath-exception-2.0", "LGPL-3.0-only AND BSD-3-Clause"]
+    assert is_allowed(canonical(expression), licenses) == allowed
+
+
+def test_a_licence_that_is_not_allowed_stops_the_run_by_name() -> None:
+    load(configured("CC-BY-NC-4.0"))
+    load(configured("CC-BY-4.0", allowed_licenses=["cc-by-4.0"]))
+    for allowed in (["CC0-1.0", "CC-BY-4.0"], []):
+        with pytest.raises(InputError, match=r"source wetten has the licence CC-BY-NC-4\.0, which allowed_licenses"):
+            load(configured("CC-BY-NC-4.0", allowed_licenses=allowed))
+
+
+@pytest.mark.parametrize("name", ["config", "micro", "open-text"])
+def test_the_configurations_name_spdx_licences(name: str) -> None:
+    raw = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
+    config = load({**raw, "data": "x"})
+    assert [source.license for source in config.sources] == [source["license"] for source in raw["sources"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("rights", {**RIGHTS, "basis": "found it"}, "basis"),
+        ("rights", {**RIGHTS, "date": "yesterday"}, "date"),
+        ("rights", {"basis": "licence"}, "holder"),
+        ("dataset", {"name": "nergens/niets"}, "40 hexadecimal digits"),
+        ("dataset", {"name": "nergens/niets", "revision": "main"}, "a branch or a tag can change"),
+        ("dataset", {"name": "config/corpus"}, "either path or dataset"),
+        ("path", None, "either path or dataset"),
+    ],
+)
+def test_a_source_that_is_not_described_is_told(key: str, value: Any, words: str) -> None:
+    raw = configured("CC0-1.0")
+    raw["sources"][0][key] = value
+    with pytest.raises(InputError, match=words):
+        load(raw)
+
+
+def test_a_date_may_be_written_with_or_without_quotes() -> None:
+    for date in ("2026-11-21", yaml.safe_load("2026-11-21")):
+        source = Source.model_validate({**SOURCE, "license": "MIT", "rights": {**RIGHTS, "date": date}})
+        assert source.model_dump(mode="json")["rights"]["date"] == "2026-11-21"
+
+
+def test_a_data_set_of_the_hub_is_pinned_to_a_commit() -> None:
+    assert not Dataset(name="nergens/niets", revision="0" * 40).is_folder()
+    assert Dataset(name="config/corpus").is_folder()
+
+
+YAML = "date: 2026-01-02\ndomains: ['*.Voorbeeld.NL', b.nl, b.nl]\nids: [a, 7]\nholders: [De Krant]\n"
+TEXT = "# lijst\ndate: 2026-01-02\nVoorbeeld.nl.\n\nid: a\nid: 7\ndomain: b.nl\nholder: De Krant\n"
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.yaml", YAML.replace("7", "'7'")), ("x.txt", TEXT)])
+def test_an_opt_out_list(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    expected = OptOut(date="2026-01-02", domains=["b.nl", "voorbeeld.nl"], ids=["7", "a"], holders=["De Krant"])
+    assert read_opt_out(tmp_path / name) == expected
+
+
+def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("")
+    (tmp_path / "x.yaml").write_text("")
+    assert read_opt_out(tmp_path / "x.txt") == read_opt_out(tmp_path / "x.yaml") == OptOut()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.txt", b"https://voorbeeld.nl/pad", "is no domain"),
+        ("x.txt", b"date: gisteren", "YYYY-MM-DD"),
+        ("x.txt", b"\xff", "is no opt-out list"),
+        ("x.yaml", b"- a", "is no opt-out list"),
+        ("x.yaml", b"domain: [a.nl]", "domain"),
+        ("x.yaml", b"a: b: c", "is no opt-out list"),
+    ],
+)
+def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        read_opt_out(tmp_path / name)
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="is no opt-out list"):
+        read_opt_out(tmp_path / "nowhere.txt")
