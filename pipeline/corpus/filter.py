@@ -158,7 +158,7 @@ def run(
     *,
     manifest: Path,
     files: list[Path],
-    model: list[Path],
+    model: list[Path] = NO_FILES,
     harmful: list[Path] = NO_FILES,
     documents: Path,
     removed: Path,

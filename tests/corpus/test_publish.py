@@ -277,7 +277,7 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
         ("CC-BY-4.0", "licence", True, True),
         ("CC-BY-4.0", "licence", False, False),
         ("CC-BY-NC-4.0", "licence", True, False),
-        ("LicenseRef-Agreement", "opt-in", True, False),
+        ("LicenseRef-Agreement", "opt-in-agreement", True, False),
         ("LicenseRef-Laws", "public-domain", True, True),
     ],
 )

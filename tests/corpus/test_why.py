@@ -100,7 +100,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     assert lines[3:] == [
         "corpus main",
         "  filter: kept (nl 1.0000)",
-        "  deduplicate: kept",
+        f"  deduplicate: kept (cluster {name}; cluster_size 1)",
         "  decontaminate: kept",
         f"  tokens main: {split}, shard {shard}",
     ]
