@@ -44,7 +44,7 @@ def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results
         InputError: for an unknown task, missing or malformed data, or a model that does not load.
     """
     # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
-    os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1"}
+    os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
     import lm_eval
@@ -66,7 +66,11 @@ def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results
         model = _load_model(milestone / "huggingface", settings.batch_size)
         for suite, suite_tasks in loaded:
             drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
-            rows += _evaluate(model, suite, suite_tasks, drawn, settings.seed)
+            fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
+            too_long = {name: len(drawn[name]) - len(fitting[name]) for name in suite_tasks}
+            drawn = fitting
+            for row in _evaluate(model, suite, suite_tasks, drawn, settings.seed):
+                rows.append({**row, "examples_too_long": too_long[row["task"]]})
             examples += sum(map(len, drawn.values()))
             print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
     content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
@@ -169,6 +173,33 @@ def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
     if limit is None or limit >= count:
         return list(range(count))
     return sorted(random.Random(seed).sample(range(count), limit))
+
+
+def _fitting(model: HFLM, task: Task, drawn: Sequence[int]) -> list[int]:
+    """Return the examples of which the model can read every answer whole: lm-eval cuts contexts, but no answers.
+
+    Raises:
+        InputError: when that is none of them.
+    """
+    if task.OUTPUT_TYPE != "multiple_choice":
+        return list(drawn)
+    delimiter = task.config.target_delimiter
+    # One token is the context's last, and where context and answer meet a token may be cut in two.
+    longest = model.max_length - 2
+    fitting = [
+        index
+        for index in drawn
+        if all(
+            len(model.tok_encode(f"{delimiter}{choice}")) <= longest
+            for choice in task.doc_to_choice(task.eval_docs[index])
+        )
+    ]
+    if not fitting:
+        raise InputError(
+            f"task {task.config.task}: every example has an answer that is longer than the model's sequence length of "
+            f"{model.max_length} tokens; leave the task out, or train with a greater sequence_length"
+        )
+    return fitting
 
 
 def _chance_level(task: Task, drawn: Sequence[int]) -> float | None:

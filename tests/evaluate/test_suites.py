@@ -105,6 +105,21 @@ def test_a_limit_draws_over_the_whole_file_by_the_seed(milestone: Path, suite: S
     assert row["standard_error"] is None  # one example has no spread
 
 
+def test_an_example_with_an_answer_longer_than_the_model_reads_is_left_out(
+    milestone: Path, suite: Suite, tmp_path: Path
+):
+    data = Path(suite.folder or "") / "polder_nl_grammatica.jsonl"
+    fitting = evaluate(milestone, tmp_path / "fitting.json", suite)["tasks"]
+    with data.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n")
+    found = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
+    assert [row["examples_too_long"] for row in fitting] == [0, 0, 0]
+    assert found == [{**row, "examples_too_long": int(row["task"] == "polder_nl_grammatica")} for row in fitting]
+    data.write_text(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"task polder_nl_grammatica: every example .* 512 tokens"):
+        evaluate(milestone, tmp_path / "none.json", suite)
+
+
 def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tmp_path: Path):
     data_set = tmp_path / "mirror" / "facebook" / "belebele"
     (data_set / "data").mkdir(parents=True)

@@ -163,6 +163,7 @@ def task(name: str, value: float, error: float | None, chance: float | None, **f
         "standard_error": error,
         "chance_level": chance,
         "examples": 200,
+        "examples_too_long": 0,
         "higher_is_better": True,
         **fields,
     }

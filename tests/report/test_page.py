@@ -160,7 +160,7 @@ def test_unmeasured_energy_is_not_shown_as_zero(run_folder: Run) -> None:
 def test_evaluation_tells_what_is_better_than_chance(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     assert "0.6200 ± 0.0300 0.5000 200 ✓ better than chance" in text
-    assert "0.5500 ± 0.0300 0.5000 200 not better than chance" in text
+    assert "0.5500 ± 0.0300 0.5000 200 (3 more too long to read) not better than chance" in text
     assert "1.3100 – 200 no chance level" in text
 
 
