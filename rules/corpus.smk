@@ -51,11 +51,12 @@ rule corpus_deduplicate:
         log_file("corpus.deduplicate", "corpus"),
     params:
         contract=contract("corpus.deduplicate"),
+        signatures=short("signatures"),
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus deduplicate {params.contract:q}"
-        " --input signatures {input.signatures} --output duplicates {output.duplicates}"
+        " --input signatures {params.signatures:q} --output duplicates {output.duplicates}"
         " --record {output.record} 2> {log}"
 
 
@@ -134,12 +135,17 @@ rule corpus_statistics:
         log_file("corpus.statistics", "corpus"),
     params:
         contract=contract("corpus.statistics"),
+        filtered=short("filtered"),
+        deduplicated=short("deduplicated"),
+        removed=short("removed"),
+        hits=short("hits"),
+        final=short("final"),
     message:
         "Count the corpus {wildcards.corpus}: in = kept + removed"
     shell:
-        "python -m pipeline corpus statistics {params.contract:q} --input filtered {input.filtered}"
-        " --input deduplicated {input.deduplicated} --input removed {input.removed} --input hits {input.hits}"
-        " --input final {input.final} --output statistics {output.statistics}"
+        "python -m pipeline corpus statistics {params.contract:q} --input filtered {params.filtered:q}"
+        " --input deduplicated {params.deduplicated:q} --input removed {params.removed:q} --input hits {params.hits:q}"
+        " --input final {params.final:q} --output statistics {output.statistics}"
         " --record {output.record} 2> {log}"
 
 
@@ -160,10 +166,12 @@ rule corpus_publish:
         log_file("corpus.publish", "corpus"),
     params:
         contract=contract("corpus.publish"),
+        removed=short("removed"),
+        final=short("final"),
     message:
         "Describe the corpus {wildcards.corpus} as a data set"
     shell:
         "python -m pipeline corpus publish {params.contract:q} --input statistics {input.statistics}"
-        " --input removed {input.removed} --input final {input.final} --output card {output.card}"
+        " --input removed {params.removed:q} --input final {params.final:q} --output card {output.card}"
         " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
         " --record {output.record} 2> {log}"
