@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -41,8 +42,9 @@ OPENERS: dict[str, Callable[..., Any]] = {
 
 def documents(megabytes: int) -> Iterator[dict[str, str]]:
     """Yield different documents of about 2 kB, as many as fill that many megabytes."""
+    random = Random(1)
     for number in range(megabytes * 500):
-        words = (WORDS[(number * 7 + place * (1 + number % 13)) % len(WORDS)] for place in range(370))
+        words = random.choices(WORDS, k=370)
         yield {"id": f"document-{number}", "text": f"{number} {' '.join(words)}", "url": f"https://a.example/{number}"}
 
 
