@@ -16,7 +16,7 @@ from pipeline.errors import InputError
 
 COMPRESSIONS = ("gz", "zst", "bz2", "xz")
 PIECE_BYTES = 1 << 16
-LARGEST_EXPANSION = 100  # times the size on disk; prose is compressed to a third or a tenth
+LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
 
 # A decompressed piece, and how many bytes of the file had been read before it.
