@@ -233,9 +233,8 @@ def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
 
 def texts(data: Path, every: int) -> list[str]:
     """Return every N-th text of the folder."""
-    lines = (
-        line for path in sorted(data.glob("*.jsonl.gz")) for line in gzip.decompress(path.read_bytes()).splitlines()
-    )
+    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob("*.jsonl.gz")))
+    lines = (line for content in files for line in content.splitlines())
     return [json.loads(line)["text"] for number, line in enumerate(lines) if number % every == 0]
 
 

@@ -1,4 +1,4 @@
-"""Rules on lines, numbers and words: as datatrove's blocks decide, from one split, chosen by presets."""
+"""The rules on lines, numbers and words decide as datatrove's blocks do, and split a text once; presets choose."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spoilt(real: list[str]) -> list[str]:
 
 
 def test_agreement_with_datatrove() -> None:
-    real = demonstration_texts()[:60]
+    real = demonstration_texts()[:30]
     documents = [(text, language) for text in spoilt(real) for language in ("nl", "en")]
     for key, (same, total) in agreement(documents, "plain", "plain").items():
         assert same >= 0.999 * total, key
@@ -84,8 +84,8 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
 
 
 def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped = "Home > Contact\nLees onze privacy policy.\nzet javascript aan."
-    text = f"Menu\n{texts['nl_water']}\n{dropped}\n{texts['nl_bakker']}"
+    lines = ["Menu", texts["nl_water"], "Home > Contact", "Lees onze privacy policy.", "zet javascript aan."]
+    text = "\n".join([*lines, texts["nl_bakker"]])
     rules = {"nl": C4(minimum_sentences=3)}
     document = Document(text=text, id="", metadata={"language": "nl"})
     assert C4Quality(rules).filter(document) is True
@@ -106,7 +106,7 @@ def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pyte
 
 
 def test_c4_edits_as_datatrove_does(texts: dict[str, str]) -> None:
-    text = f" {texts['en_garden']} [12]\n{texts['en_lighthouse']} [citation needed]\nHome"
+    text = f" {texts['en_garden']}\n{texts['en_lighthouse']}\nHome".replace(". ", ".[12] ")
     mine, other = (Document(text=text, id="", metadata={"language": "en"}) for _ in range(2))
     assert C4Quality({"en": C4()}).filter(mine) is C4QualityFilter().filter(other) is True
     assert mine.text == other.text and "[" not in mine.text
