@@ -33,7 +33,7 @@ from pipeline.corpus.personal_data.found import Found
 
 _OURS = {
     "email": re.compile(r".*@persoon\.example"),
-    "telephone": re.compile(r"\+31600\d{7}"),
+    "telephone": re.compile(r"\+31600\d{6}"),
     "bsn": re.compile(r"9999\d{5}"),
     "iban": re.compile(r"NL\d\dTEST\d{10}"),
     "credit_card": re.compile(r"400000\d{10}"),
