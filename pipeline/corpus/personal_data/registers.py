@@ -23,7 +23,7 @@ _NOT_DIGIT = re.compile(r"\D")
 
 _KVK = re.compile(
     r"[0-9](?<![\w.,/+-][0-9])(?<!(?<!\d)\d{4} [0-9])(?:\d{7}|\d{3} \d{4}|\d \d{3} \d{3}|\d([. ])\d\d(?:\1\d\d){2})"
-    r"(?![\w-]|[.,]\d|[ ]\d{4}(?!\d))"
+    r"(?![\w/-]|[.,]\d|[ ]\d{4}(?!\d))"
 )
 _DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 # In the trade register every company has a file.

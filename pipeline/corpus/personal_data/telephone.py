@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
 _CANDIDATE = re.compile(
-    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
+    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?<!(?<!\d)\d{4} [0-9])(?:"
     # With a country code; the zero that is left out abroad may stand in brackets.
     rf"(?P<international>(?:(?<=\+)|(?<=\()\+|(?<=0)0)[1-9]\d{{0,2}}\)?{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
     # In the layout of the country itself.
