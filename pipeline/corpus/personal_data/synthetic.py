@@ -13,8 +13,8 @@ to nobody:
 - KvK: 00…, as no chamber had the number 00; passport: SPECI…, the numbers of specimens;
 - address: a postcode that ends in SS, letters that are not given out; number plate: the vowels AEA, not given out.
 
-A value that already is one of these stays, so that what was replaced once is not replaced again; only names cannot be told from
-others.
+A value that already is one of these stays, so that what was replaced once is not replaced again; only
+names cannot be told from others.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
 _CANDIDATE = re.compile(
-    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?<!(?<!\d)\d{4} [0-9])(?:"
+    r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
     # With a country code; the zero that is left out abroad may stand in brackets.
     rf"(?P<international>(?:(?<=\+)|(?<=\()\+|(?<=0)0)[1-9]\d{{0,2}}\)?{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
     # In the layout of the country itself.
@@ -29,10 +29,16 @@ _CONTEXT = re.compile(
 )
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
+# Groups of four digits behind another one are a reference, as banks print them.
+_IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
+_FOUR = re.compile(r"\d{4} \Z")
 _NOT_DIGIT = re.compile(r"\D")
 _TRUNK = re.compile(r"\([ ]?0[ ]?\)")
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
+# Groups of four digits behind another one are a reference, as banks print them.
+_IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
+_FOUR = re.compile(r"\d{4} \Z")
 _NOT_DIGIT = re.compile(r"\D")
 _GROUP = re.compile(r"\d+")
 _LAST_GROUP = re.compile(r"\D+\d+\Z")
@@ -123,6 +129,8 @@ def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
         written, start = match.group(), match.start()
         if written[0] == "(" and written.count("(") > written.count(")"):
             written, start = written[1:], start + 1
+        if _IN_FOURS.match(written) and _FOUR.search(before(text, start, 5)):
+            continue
         if match["international"]:
             found = _international(written)
         elif match["national"]:
