@@ -90,7 +90,16 @@ class Writer:
                 number,
                 *("06-########", "06 ########", "06########", "06 ## ## ## ##", "06-## ## ## ##", "+316########"),
                 *("+31 6 ########", "+31 (0)6 ########", "0031 6 ########", "(06) ########", "06.##.##.##.##"),
-                *("+31-6-########", "+31 6 ## ## ## ##", "06 - ########", "06-#### ####", "00316########"),
+                *(
+                    "+31-6-########",
+                    "+31 6 ## ## ## ##",
+                    "06 - ########",
+                    "06-#### ####",
+                    "00316########",
+                    "(+31) 6 ########",
+                    "+31.6.########",
+                    "+31 (0) 6 ########",
+                ),
             )
         if choice < 0.8:
             area = self.draw.choice(WORDS["areas"])
@@ -206,5 +215,6 @@ class Writer:
                 place = start + value.index(core)
                 made.truth.append(Truth(kind, start, start + len(value), place, place + len(core)))
                 made.text += before + value + after
-            made.text += self.draw.choice([" ", " ", " ", "\n", "\n\n"])
+            # What is no sentence stands on a line of its own.
+            made.text += self.draw.choice([" ", " ", " ", "\n", "\n\n"] if made.text[-1] in ".!?" else ["\n", "\n\n"])
         return made

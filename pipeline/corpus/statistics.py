@@ -46,7 +46,11 @@ def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: di
     if before is not None:
         pairs += [
             ("documents from the stage before", before["rows"], kept["documents_in"]),
-            ("bytes", before["bytes"], kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0)),
+            (
+                "bytes",
+                before["bytes"],
+                kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0),
+            ),
         ]
     for what, expected, found in pairs:
         if expected != found:

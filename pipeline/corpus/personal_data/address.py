@@ -9,7 +9,10 @@ from stdnum.nl import postcode
 
 from pipeline.corpus.personal_data.found import Found, before
 
-_POSTCODE = re.compile(r"[1-9](?<![\w.,/+-][1-9])\d{3}[ \u00a0]?[A-Z]{2}(?![\w-])")
+_POSTCODE = re.compile(
+    r"[1-9](?:(?<=NL-[1-9])|(?<![\w.,/+-][1-9]))\d{3}[ \u00a0]?"
+    r"(?:[A-Z]{2}|[a-z]{2}(?=,?[ ](?:nr\.?|huis\w+)?[ ]?\d))(?![\w-])"
+)
 _HOUSE = (
     r"[1-9]\d{0,4}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3})(?!\w)|[ -]\d{1,4}(?!\w))?(?:[ ]?[-/][ ]?\d{1,4})?"
 )
@@ -20,11 +23,12 @@ _NUMBER_BEHIND = re.compile(
     re.I,
 )
 # The number in front, with its street: Kerkstraat 12, 1234 AB.
-_WORD = r"[A-ZÀ-Ý'’][\w'’.-]*"
+_WORD = r"(?:[A-ZÀ-Ý'’][\w'’.-]*|[a-z]+(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|hof|pad|steeg))"
 _PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|aan|in|bij|'t|’t|en|la|du)"
 _STREET_IN_FRONT = re.compile(
     rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD}(?:[ ]19\d\d)?)[ ]"
-    rf"(?:nr\.?[ ])?(?P<house>{_HOUSE})[ ]?(?:[,;|]?[ ]?\n?|[ ]-[ ]|,?[ ](?:te|in)[ ]|[ ]?\()\Z"
+    rf"(?:nr\.?[ ])?(?P<house>{_HOUSE})[ ]?(?:(?:,|[ ](?:te|in))[ ](?:{_WORD}[ ]?){{1,3}})?"
+    rf"(?:[,;|]?[ ]?\r?\n?|[ ]-[ ]|,?[ ](?:te|in)[ ]|[ ]?\()(?:NL-)?\Z"
 )
 _FRONT_CHARACTERS = 90
 _BOX = re.compile(r"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+[ ]?[,;|(]?[ ]?\n?\Z", re.I)
@@ -35,6 +39,10 @@ _NO_STREET = re.compile(
     re.I,
 )
 _ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z", re.I)
+# The street behind, after the town: 1234 AB Tiel, Kerkstraat 12.
+_STREET_BEHIND = re.compile(
+    rf"(?:[ ]{_WORD}){{1,3}},[ ](?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{1,4}}(?P<house>{_HOUSE})(?!\w|[.,]\d)"
+)
 # A year with letters that law and history write behind years.
 _YEAR = re.compile(r"(?:1\d|20)\d\d[ ]?(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
 
@@ -50,12 +58,15 @@ def addresses(text: str) -> Iterator[Found]:
         street = _STREET_IN_FRONT.search(front)
         if _BOX.search(front):
             continue
-        if street and not _NO_STREET.fullmatch(street["street"].split(" ")[-1]):
+        capital = match.group()[-1].isupper()
+        if capital and street and not _NO_STREET.fullmatch(street["street"].split(" ")[-1]):
             start -= len(front) - street.start()
+            end += front[-1] == "(" and text[end : end + 1] == ")"
         else:
-            behind = _NUMBER_BEHIND.match(text, end)
-            if behind is None or (_YEAR.match(match.group()) and not _ADDRESS.search(front)):
+            behind = _NUMBER_BEHIND.match(text, end) or _STREET_BEHIND.match(text, end)
+            unsure = not capital or _YEAR.match(match.group())
+            if behind is None or (unsure and not _ADDRESS.search(front)):
                 continue
             end = behind.end("house")
         last = end
-        yield Found(start, end, "address", match.group().replace(" ", "").replace("\u00a0", ""))
+        yield Found(start, end, "address", re.sub("[ \u00a0]", "", match.group()).upper())

@@ -11,15 +11,15 @@ from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
 
 _IBAN = re.compile(
     r"[0-9](?<=[A-Za-z]{2}[0-9])(?<![\w][A-Za-z]{2}\d)\d"
-    r"(?:(?P<separator>[ .-]?)[A-Za-z0-9]{4}(?:(?P=separator)[A-Za-z0-9]{4}){1,6}(?:(?P=separator)[A-Za-z0-9]{1,3})?"
-    r")(?!\w)"
+    r"(?P<separator>[ \u00a0.-]?)[A-Za-z0-9]{4}(?:(?P=separator)[A-Za-z0-9]{4}){1,6}"
+    r"(?:(?P=separator)[A-Za-z0-9]{1,3})?(?!\w)"
 )
-_SEPARATORS = re.compile(r"[ .-]")
+_SEPARATORS = re.compile(r"[ \u00a0.-]")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]")
 
 _CARD = re.compile(
     r"[2-6](?<![\w.,/+-][2-6])(?<!(?<!\d)\d{4} [2-6])"
-    r"(?:\d{11,18}|\d{3}(?P<four>[ -])\d{4}(?P=four)\d{4}(?P=four)\d{1,4}(?:(?P=four)\d{3})?|"
+    r"(?:\d{11,18}|\d{3}(?P<four>[ .-])\d{4}(?P=four)\d{4}(?P=four)\d{1,4}(?:(?P=four)\d{3})?|"
     r"\d{3}(?P<six>[ -])\d{6}(?P=six)\d{4,5})(?![\w-]|[.,]\d|[ ]\d{4})"
 )
 _CARD_CONTEXT = re.compile(
@@ -44,7 +44,7 @@ def ibans(text: str) -> Iterator[Found]:
             if iban.is_valid(_SEPARATORS.sub("", written), check_country=False):
                 yield Found(start, start + len(written), "iban", _NOT_ALPHANUMERIC.sub("", written).upper())
                 break
-            cut = max(written.rfind(character) for character in " .-")
+            cut = max(written.rfind(character) for character in " \u00a0.-")
             if cut < 0:
                 break
             written = written[:cut]

@@ -22,7 +22,7 @@ class Found(NamedTuple):
 
 # A number that stands right behind one of these words is the number of a thing.
 _THING = (
-    r"order|bestel(?:ling)?s?|facturen?|factuur|rekening(?=s?-?(?:nr|kenmerk))|invoice|artikel|article|item|klant|"
+    r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|"
     r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
     r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
     r"membership|isbn|issn|ean|gtin|imei|barcode|streepjescode|doi|formulier|form|model|type|versie|version|release|"

@@ -12,7 +12,7 @@ from pipeline.corpus.personal_data.found import Found, before
 _LOCAL = re.compile(r"[\w.%+'-]{0,63}[\w%+-]\Z")
 _AT = re.compile(r"@")
 _SPELLED_AT = re.compile(r"[\[({](?:at|AT|apenstaart(?:je)?)[\])}][ ]?")
-_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w@-])")
+_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![^\W_]|@)")
 _SPELLED_DOMAIN = re.compile(
     r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?[ ]?(?:\.|[\[({](?:dot|punt)[\])}])[ ]?){1,8}[a-z]{2,24}\b"
 )
@@ -24,8 +24,12 @@ _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
 # Only 2000::/3 is given to anyone; the path of a module, such as de::fa, is not.
 _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)", re.I)
-_IP_CONTEXT = re.compile(r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet)\b|\bip-?adres", re.I)
-_IP_CONTEXT_CHARACTERS = 30
+_IP_CONTEXT = re.compile(
+    r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
+    r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request",
+    re.I,
+)
+_IP_CONTEXT_CHARACTERS = 40
 
 
 def _emails(text: str, at_sign: Pattern[str], host: Pattern[str]) -> Iterator[Found]:
@@ -63,7 +67,7 @@ def ip_addresses(text: str) -> Iterator[Found]:
                 continue
             if address.version == 4:
                 # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
-                ahead = before(text, match.start(), _IP_CONTEXT_CHARACTERS)
+                ahead = before(text, match.start(), _IP_CONTEXT_CHARACTERS).rpartition("\n")[2]
                 small = max(address.packed) < 100
                 if not _IP_CONTEXT.search(ahead) and (small or _VERSION.search(ahead)):
                     continue

@@ -19,16 +19,18 @@ _FIRST = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
 _CONTEXT = re.compile(
     r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
     r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|"
-    r"car|lorry|truck|motorcycle|vehicle|trailer|taxi)s?\b",
+    r"car|lorry|truck|motorcycle|vehicle|trailer|taxi|brommer|bromfiets|tractor|driver|bestuurder|chauffeur)s?\b|"
+    r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b",
     re.I,
 )
 # Without hyphens a plate looks like any code: only right behind a word for one.
 _NAMED = re.compile(
-    r"(?:[Kk]enteken|KENTEKEN|[Nn]ummerbord|[Nn]ummerplaat|[Ll]icen[cs]e [Pp]late|[Nn]umber [Pp]late)"
-    r"(?:nummer|bewijs|s)?(?: number)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
-    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
+    r"(?:[Kk]enteken|KENTEKEN|[Nn]ummerbord|[Nn]ummerplaat|[Ll]icen[cs]e [Pp]late|[Nn]umber [Pp]late|"
+    r"[Rr]egistration(?= (?:number|plate)))"
+    r"(?:nummer|bewijs|s)?(?: number| plate)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
+    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
-_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate")
+_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
@@ -60,6 +62,6 @@ def number_plates(text: str) -> Iterator[Found]:
     if not any(word in text for word in _WORDS):
         return
     for match in _NAMED.finditer(text):
-        value = match["plate"].replace(" ", "").upper()
+        value = re.sub("[ -]", "", match["plate"]).upper()
         if _UNDASHED.fullmatch(value):
             yield Found(match.start("plate"), match.end("plate"), "number_plate", value)

@@ -35,8 +35,13 @@ _PERSON = re.compile(r"[a-z](?:\.?[a-z])?\.(?:[a-z]+[-.]?)*[a-z]{3,}")
 
 
 def _normal(entry: str) -> str:
-    """Return an entry as values are: e-mail in small letters, the rest without separators."""
-    return entry.lower() if "@" in entry or "." in entry.strip("+*") else re.sub(r"[^\w+*]", "", entry).upper()
+    """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
+    if "@" in entry or "." in entry.strip("+*"):
+        return entry.lower()
+    value = re.sub(r"[^\w+*?]", "", entry).upper()
+    if value.startswith("+"):
+        return f"telephone:{value}"
+    return f"address:{value}" if re.fullmatch(r"\d{4}[A-Z*?]{1,2}", value) else value
 
 
 class PublicBodies:
@@ -48,7 +53,7 @@ class PublicBodies:
     def __init__(self, entries: Iterable[str], known: bool = True) -> None:
         listed = [_normal(entry) for entry in entries]
         if known:
-            listed += f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()
+            listed += [_normal(entry) for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()]
         self.roles = {entry[:-1] for entry in listed if entry.endswith("@")}
         values = [entry.lstrip("@") for entry in listed if not entry.endswith("@")]
         self.exact = {value for value in values if not re.search(r"[*?]", value)}
@@ -62,7 +67,7 @@ class PublicBodies:
     def holds(self, found: Found) -> bool:
         """Return whether what was found belongs to a public body or to a function."""
         if found.kind != "email":
-            return self._lists(found.value)
+            return self._lists(found.value) or self._lists(f"{found.kind}:{found.value}")
         local, _, domain = found.value.rpartition("@")
         if local in self.roles or found.value in self.exact:
             return True

@@ -7,24 +7,27 @@ from collections.abc import Iterator
 
 from stdnum.nl import bsn, identiteitskaartnummer
 
-from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
+from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
 
 _BSN = re.compile(
     r"[0-9](?<![\w.,-][0-9])(?<![€$£] [0-9])(?:\d{8}|\d{3}\.\d{2}\.\d{3}|\d{2}([ .-])\d{3}\1\d{3}|\d{3} \d{2} \d{3})"
     r"(?![\w-]|[.,]\d|[ ](?:euro|EUR|gulden|dollar|miljoen|€))"
 )
 _BSN_CONTEXT = re.compile(
-    r"\b(?:bsn|burger ?service ?(?:nummer|nr\b|no\b)|sofi[- ]?(?:nummer|nr\b)|persoonsnummer|"
-    r"(?:citizen|burger) service (?:number|no\b))(?:s|'s|[- ]?nummers?|[- ]?nr)?\b",
+    r"(?<![^\W_])(?:bsn|burger[ -]?service[ -]?(?:nummer|nr|no)|sofi(?:[- ]?(?:nummer|nr))?|persoonsnummer|"
+    r"sociaal[- ]fiscaal nummer|fiscaal nummer|(?:citizen|burger)(?:'s)? service (?:number|no)|"
+    r"dutch social security (?:number|no))(?:s|'s|[- ]?nummers?|[- ]?nr)?(?![^\W_])",
     re.I,
 )
 _NOT_DIGIT = re.compile(r"\D")
 
 _KVK = re.compile(
     r"[0-9](?<![\w.,/+-][0-9])(?<!(?<!\d)\d{4} [0-9])(?:\d{7}|\d{3} \d{4}|\d \d{3} \d{3}|\d([. ])\d\d(?:\1\d\d){2})"
-    r"(?![\w-]|[.,]\d|[ ]\d{4}(?!\d))"
+    r"(?![\w/-]|[.,]\d|[ ]\d{4}(?!\d))"
 )
-_DAY = re.compile(r"(?:19|20)\d\d[01]\d[0-9]\d")
+_DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+# In the trade register every company has a file.
+_FILE = re.compile(r"(?:dossier|registratie|registration|inschrijf)[^\d,;]*\Z", re.I)
 _KVK_CONTEXT = re.compile(
     r"\bkvk|k\.v\.k|kamers? van koophandel|handelsregister|chambers? of commerce|"
     r"(?:trade|commercial|business) register|\bcoc\b|dossiernummer kamer",
@@ -35,7 +38,8 @@ _KVK_CONTEXT = re.compile(
 _PASSPORT = re.compile(r"[0-9](?<=[A-Z]{2}[0-9A-Z]{6}[0-9])(?<!\w[A-Z]{2}[0-9A-Z]{6}\d)(?![\w-])")
 _PASSPORT_CONTEXT = re.compile(
     r"pas(?:poort|sport)|\bpas(?:je)?\b|identiteits?(?:kaart|bewijs)|\bid[- ]?(?:kaart|card|bewijs)|"
-    r"identity (?:card|document)|documentnummer|document (?:number|no)|reisdocument|travel document|legitimatie",
+    r"identity (?:card|document)|document(?:nummer|nr)|identiteitsdocument|id[- ]?(?:nummer|number)|"
+    r"document (?:number|no)|reisdocument|travel document|legitimatie",
     re.I,
 )
 
@@ -55,11 +59,13 @@ def bsns(text: str) -> Iterator[Found]:
 def kvk_numbers(text: str) -> Iterator[Found]:
     """Yield numbers of eight digits with the trade register named near them: they carry no check digit."""
     for match in _KVK.finditer(text):
+        start = match.start()
         # What may be a day (20240131) has its word right before it.
         near = (35, 0) if _DAY.fullmatch(match.group()) else (50, 25)
-        named = _KVK_CONTEXT.search(around(text, match.start(), match.end(), *near))
-        if named and not numbers_a_thing(text, match.start()):
-            yield Found(match.start(), match.end(), "kvk", _NOT_DIGIT.sub("", match.group()))
+        named = _KVK_CONTEXT.search(around(text, start, match.end(), *near))
+        other = numbers_a_thing(text, start) and not _FILE.search(before(text, start, 30))
+        if named and not other:
+            yield Found(start, match.end(), "kvk", _NOT_DIGIT.sub("", match.group()))
 
 
 def passports(text: str) -> Iterator[Found]:

@@ -13,7 +13,8 @@ to nobody:
 - KvK: 00…, as no chamber had the number 00; passport: SPECI…, the numbers of specimens;
 - address: a postcode that ends in SS, letters that are not given out; number plate: the vowels AEA, not given out.
 
-A value that already is one of these stays, so that what was replaced once is not replaced again.
+A value that already is one of these stays, so that what was replaced once is not replaced again; only
+names cannot be told from others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pipeline.corpus.personal_data.found import Found
 
 _OURS = {
     "email": re.compile(r".*@persoon\.example"),
-    "telephone": re.compile(r"\+31600\d{7}"),
+    "telephone": re.compile(r"\+31600\d{6}"),
     "bsn": re.compile(r"9999\d{5}"),
     "iban": re.compile(r"NL\d\dTEST\d{10}"),
     "credit_card": re.compile(r"400000\d{10}"),

@@ -16,7 +16,7 @@ _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
 _CANDIDATE = re.compile(
     r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
     # With a country code; the zero that is left out abroad may stand in brackets.
-    rf"(?P<international>(?:(?<=\+)|(?<=0)0)[1-9]\d{{0,2}}{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
+    rf"(?P<international>(?:(?<=\+)|(?<=\()\+|(?<=0)0)[1-9]\d{{0,2}}\)?{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
     # In the layout of the country itself.
     rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:{_GAP}?\d){{6,9}})(?!\w)"
     # North America: area code, exchange, line.
@@ -27,6 +27,19 @@ _CONTEXT = re.compile(
     r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:",
     re.I,
 )
+_OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
+_DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
+# Groups of four digits behind another one are a reference, as banks print them.
+_IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
+_FOUR = re.compile(r"\d{4} \Z")
+_NOT_DIGIT = re.compile(r"\D")
+_TRUNK = re.compile(r"\([ ]?0[ ]?\)")
+_OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
+_DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
+# Groups of four digits behind another one are a reference, as banks print them.
+_IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
+_FOUR = re.compile(r"\d{4} \Z")
+_NOT_DIGIT = re.compile(r"\D")
 _GROUP = re.compile(r"\d+")
 _LAST_GROUP = re.compile(r"\D+\d+\Z")
 # Nobody in particular answers a number of these kinds: 0800, 0900, 116 and their like.
@@ -73,7 +86,7 @@ def _international(written: str) -> tuple[str, PhoneNumber] | None:
     """Return the longest valid number at the start: figures may follow a number."""
     while sum(character.isdigit() for character in written) >= 8:
         plus = "+" + written[2:] if written.startswith("00") else written
-        number = _parse(plus.replace("(0)", ""), None)
+        number = _parse(_TRUNK.sub("", plus), None)
         if number is not None:
             return written, number
         shorter = _LAST_GROUP.sub("", written)
@@ -95,6 +108,10 @@ def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tu
             break
     if not _CONTEXT.search(before(text, start, 30)):
         return None
+    old = _OLD_NUMBER.fullmatch(_NOT_DIGIT.sub("", whole)) and not _DATE.match(whole)
+    if regions[0] == "NL" and old:
+        # Of ten digits, but in a range that is no longer, or not yet, in the plan.
+        return whole, phonenumbers.parse(whole, "NL")
     for region in regions[1:]:
         number = _parse(whole, region)
         if number is not None:
@@ -110,8 +127,10 @@ def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
     """
     for match in _CANDIDATE.finditer(text):
         written, start = match.group(), match.start()
-        if written[0] == "(" and ")" not in written:
+        if written[0] == "(" and written.count("(") > written.count(")"):
             written, start = written[1:], start + 1
+        if _IN_FOURS.match(written) and _FOUR.search(before(text, start, 5)):
+            continue
         if match["international"]:
             found = _international(written)
         elif match["national"]:
