@@ -42,7 +42,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),
         ("models.base.tokens", "other", ["models.base.tokens", "other", "main"]),
         ("corpus.main.exclude_sources", ["nothere"], ["exclude_sources", "nothere"]),
-        ("corpus.main.deduplication.prefer", ["nothere"], ["prefer", "nothere"]),
+        ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
         ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
         ("run.name", "../elsewhere", ["run.name", "../elsewhere"]),
         ("platform", "atlantis", ["atlantis", "local"]),

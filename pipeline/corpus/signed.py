@@ -57,6 +57,7 @@ class SignatureWriter:
         zstd_where_it_helps = {name: "zstd" if name in ("id", "characters") else "none" for name in self.schema.names}
         self._writer = pq.ParquetWriter(path, self.schema, compression=zstd_where_it_helps, use_dictionary=False)
         self._rows: list[dict[str, Any]] = []
+        self._batches: list[pa.RecordBatch] = []
 
     def add(self, row: dict[str, Any]) -> None:
         """Add the signature of one document."""
@@ -70,13 +71,20 @@ class SignatureWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows of the columns of the schema."""
-        self._writer.write_batch(rows, row_group_size=ROWS_PER_GROUP)
+        self._batches.append(rows)
+        if sum(map(len, self._batches)) >= ROWS_PER_GROUP:
+            self._write_group()
         if "paragraphs" in self.schema.names:
             self.metadata["paragraphs"] += len(rows["paragraphs"].flatten())
+
+    def _write_group(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._batches, self.schema), row_group_size=ROWS_PER_GROUP)
+        self._batches = []
 
     def close(self) -> None:
         """Write what was added, and what the file says about itself."""
         self._flush()
+        self._write_group()
         self._writer.add_key_value_metadata({"polder": json.dumps(self.metadata, sort_keys=True)})
         self._writer.close()
 
