@@ -175,7 +175,8 @@ class _Story:
             if kept is not None:
                 facts = [f"{kept['language']} {kept['language_score']:.4f}"] if stage == "filter" else []
                 facts += [f"flagged {', '.join(kept['flags'])}"] if stage == "filter" and kept.get("flags") else []
-                facts += [f"{key} {kept[key]}" for key in sorted(kept) if key.startswith("cluster") and kept[key]]
+                if stage == "deduplicate" and kept["cluster_size"] > 1:
+                    facts.append(f"best of {kept['cluster_size']} copies")
                 told = f" ({'; '.join(facts)})" if facts else ""
                 self.lines.append(f"  {stage}: kept{told}")
                 if stage == "deduplicate":

@@ -47,9 +47,12 @@ class Published:
         chain.deduplicate(["een", "twee"])
         for source in ("een", "twee"):
             self.finalise(source)
+        chain.decontaminate(["een", "twee"], {})
+        for source in ("een", "twee"):
+            (self.folder / "final" / f"{source}.0.parquet").write_bytes((chain.folder / f"{source}.final").read_bytes())
         chain.statistics(["een", "twee"])
         self.final = sorted((self.folder / "final").iterdir())
-        names = [f"{s}.{stage}" for s in ("een", "twee") for stage in ("filter", "deduplicate")]
+        names = [f"{s}.{stage}" for s in ("een", "twee") for stage in ("filter", "deduplicate", "decontaminate")]
         self.removed = [chain.folder / name for name in names]
 
     def filter(self, source: str, raw: bytes) -> dict[str, Any]:
@@ -76,17 +79,14 @@ class Published:
         )
 
     def finalise(self, source: str) -> dict[str, Any]:
-        counts = finalise.run(
+        return finalise.run(
             FinaliseSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
             documents=self.chain.folder / f"{source}.filtered",
             duplicates=self.chain.folder / "duplicates",
-            final=self.chain.folder / f"{source}.final",
+            final=self.chain.folder / f"{source}.deduplicated",
             removed=self.chain.folder / f"{source}.deduplicate",
             private=self.private / f"deduplicate.{source}.parquet",
         )
-        final = self.chain.folder / f"{source}.final"
-        (self.folder / "final" / f"{source}.0.parquet").write_bytes(final.read_bytes())
-        return counts
 
     def settings(self, **rights: str) -> PublishSettings:
         described = {"basis": "licence", "holder": "Iemand", "url": "https://voorbeeld.nl/", **rights}
@@ -162,7 +162,7 @@ def test_counts_add_up_by_source_language_licence_and_year(published: Published)
     for path in published.final:
         table = pq.read_table(path)
         column = pa.array([dates[row % 4] for row in range(table.num_rows)], pa.string())
-        pq.write_table(table.append_column("date", column), path)
+        pq.write_table(table.set_column(table.schema.get_field_index("date"), "date", column), path)
     published.publish()
     data = json.loads(published.read("dataset"))
     documents = data["totals"]["documents_out"]

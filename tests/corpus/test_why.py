@@ -100,7 +100,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     assert lines[3:] == [
         "corpus main",
         "  filter: kept (nl 1.0000)",
-        f"  deduplicate: kept (cluster {name}; cluster_size 1)",
+        "  deduplicate: kept",
         "  decontaminate: kept",
         f"  tokens main: {split}, shard {shard}",
     ]
@@ -115,7 +115,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
         ("en_garden", ["filter: removed, harmful, value spade: 1 hits (settings: minimum_hits: 1)"]),
         ("12", ["filter: removed, broken_json, value line 12"]),
         ("nl_water", ["deduplicate: removed, exact_duplicate", "the copy that was kept: s/x.jsonl/copy"]),
-        ("copy", ["copies of s/x.jsonl/copy: s/x.jsonl/nl_water", "decontaminate: kept"]),
+        ("copy", ["deduplicate: kept (best of 2 copies)", "s/x.jsonl/nl_water", "decontaminate: kept"]),
         ("nl_bakker", ["decontaminate: removed, contaminated, value bread: 1", "bread, item 1: "]),
     ],
 )
