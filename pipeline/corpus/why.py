@@ -200,7 +200,7 @@ class _Story:
 
     def _copies(self, corpus: str, kept: str) -> None:
         path = self.run_directory / "corpus" / corpus / "deduplicated" / "duplicates.parquet"
-        copies = sorted(row["id"] for row in _rows(path, [kept], "value"))
+        copies = sorted(row["id"] for row in _rows(path, [kept], "value") if row["id"] != kept)
         if copies:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fasttext
 import pyarrow.parquet as pq
 import pytest
 
@@ -249,3 +250,27 @@ def as_json_lines() -> Callable[[dict[str, str]], bytes]:
 def gzipped() -> Callable[[bytes], bytes]:
     """Return gzip without a time in its header."""
     return lambda content: gzip.compress(content, mtime=0)
+
+
+def train_classifier(path: Path, lines: list[str], **options: Any) -> Path:
+    """Train a fastText classifier on lines that begin with their label, and save it.
+
+    On so few lines training now and then ends in "Encountered NaN", or in a model that knows nothing: then once more.
+    """
+    raw = path.with_suffix(".txt")
+    raw.write_text("\n".join(lines))
+    for _ in range(100):
+        try:
+            trained = fasttext.train_supervised(str(raw), thread=1, verbose=0, **options)
+        except RuntimeError:
+            continue
+        told = [(label, trained.predict(text)) for label, text in (line.split(" ", 1) for line in lines)]
+        if sum(label == labels[0] and scores[0] > 0.9 for label, (labels, scores) in told) > 0.95 * len(lines):
+            trained.save_model(str(path))
+            return path
+    raise AssertionError("fastText did not train")
+
+
+@pytest.fixture(scope="session")
+def classifier() -> Callable[..., Path]:
+    return train_classifier

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fasttext
 import pytest
 from datatrove.data import Document
 
@@ -29,21 +29,11 @@ def bread(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    lines = [
-        "__label__bread het brood en het deeg van de bakker",
-        "__label__other de molen en het water van de rivier",
-    ]
-    (folder / "train.txt").write_text("\n".join(lines * 50))
-    for _ in range(50):  # on so few lines, training now and then ends in "Encountered NaN"
-        try:
-            trained = fasttext.train_supervised(str(folder / "train.txt"), dim=8, epoch=30, thread=1, verbose=0)
-        except RuntimeError:
-            continue
-        trained.save_model(str(folder / "bread.bin"))
-        return folder / "bread.bin"
-    raise AssertionError("fastText did not train")
+    words = {"bread": ["brood", "deeg", "bakker"], "other": ["molen", "water", "rivier"]}
+    lines = [f"__label__{label} het {word} en de {word}" for label, told in words.items() for word in told]
+    return classifier(folder / "bread.bin", lines * 50, dim=8, epoch=60, lr=1.0)
 
 
 def flag(settings: dict[str, Any], files: list[Path], text: str, language: str = "nl") -> tuple[Any, Document, Any]:

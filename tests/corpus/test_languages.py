@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fasttext
 import pytest
 from datatrove.data import Document
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ DEMONSTRATION = Path(__file__).parents[2] / "config" / "corpus"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Path]) -> Path:
     """Return a small model of Dutch and English, with labels as GlotLID writes them."""
     folder = tmp_path_factory.mktemp("model")
     lines = []
@@ -38,12 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 continue
             if isinstance(text, str):
                 lines += [f"__label__{label} {part}" for part in text.splitlines() if part.strip()]
-    (folder / "train.txt").write_text("\n".join(lines))
-    trained = fasttext.train_supervised(
-        str(folder / "train.txt"), epoch=25, lr=1.0, dim=16, minn=2, maxn=4, bucket=20_000, thread=1, verbose=0
-    )
-    trained.save_model(str(folder / "model.bin"))
-    return folder / "model.bin"
+    return classifier(folder / "model.bin", lines, epoch=25, lr=1.0, dim=16, minn=2, maxn=4, bucket=20_000)
 
 
 @pytest.fixture(scope="module")
