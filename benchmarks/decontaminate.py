@@ -23,6 +23,7 @@ from pipeline.config import load
 from pipeline.corpus import ngrams
 from pipeline.corpus.contamination_settings import NgramsSettings
 from pipeline.corpus.decontaminate import Items
+from pipeline.step_settings import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
 
@@ -38,7 +39,7 @@ def main(configuration: str, *pairs: str) -> int:
     given = dict(pair.split("=", 1) for pair in pairs)
     config = load({**yaml.safe_load(Path(configuration).read_text()), **given})
     files = config.items("main")
-    settings = NgramsSettings.model_validate(config.step_settings("corpus.ngrams", {"corpus": "main"}).model_dump())
+    settings = NgramsSettings.model_validate(step_settings(config, "corpus.ngrams", {"corpus": "main"}).model_dump())
     with tempfile.TemporaryDirectory() as folder:
         ngrams.run(settings, files=[path for _, path in files], ngrams=Path(folder, "ngrams"))
         items = Items(Path(folder, "ngrams"), config.corpus["main"].decontamination.minimum_overlap)

@@ -13,6 +13,7 @@ from pipeline.errors import InputError
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
+from pipeline.step_settings import step_settings
 
 
 def read(path: Path, **changes: str) -> Config:
@@ -37,7 +38,7 @@ def plan(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline plan")
     parser.add_argument("configuration", type=Path)
     options = parser.parse_args(arguments)
-    settings = read(options.configuration).step_settings("plan.estimate", {})
+    settings = step_settings(read(options.configuration), "plan.estimate", {})
     print(table(estimate(EstimateSettings.model_validate(settings.model_dump()))))
     return 0
 

@@ -6,11 +6,20 @@ import hashlib
 import json
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipeline import versions
 from pipeline.config import Config
+from pipeline.step_settings import step_settings
+
+
+@cache
+def _unit_hashes(manifest: Path, changed_nanoseconds: int) -> dict[str, str]:
+    """Return the hash of each unit in a manifest, read once as long as it does not change: every unit asks for it."""
+    units = json.loads(manifest.read_text(encoding="utf-8"))["units"]
+    return {unit: str(entry["sha256"]) for unit, entry in units.items()}
 
 
 class Dag:
@@ -37,7 +46,7 @@ class Dag:
 
     def versions(self, stage: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job."""
-        settings = self.config.step_settings(stage, instance).model_dump(mode="json")
+        settings = step_settings(self.config, stage, instance).model_dump(mode="json")
         module = f"pipeline.{stage}"
         return (
             json.dumps(settings, sort_keys=True, ensure_ascii=False),
@@ -119,8 +128,7 @@ class Dag:
         manifest = Path(self.run) / "sources" / source / "manifest.json"
         if not manifest.is_file():
             return None
-        found = json.loads(manifest.read_text(encoding="utf-8"))["units"].get(unit)
-        return found and str(found["sha256"])
+        return _unit_hashes(manifest, manifest.stat().st_mtime_ns).get(unit)
 
     def tokens_hash(self, model: str) -> str | None:
         """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""

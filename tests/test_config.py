@@ -12,6 +12,7 @@ import yaml
 
 from pipeline.config import load
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -71,11 +72,11 @@ def test_open_text_needs_its_folder() -> None:
 def test_a_step_is_told_only_what_it_reads() -> None:
     config = load(MICRO)
     instance = {"corpus": "main", "source": "nl_gids", "unit": "0"}
-    before = config.step_settings("corpus.filter", instance)
+    before = step_settings(config, "corpus.filter", instance)
     other = load(changed("models.base.training.learning_rate", 0.5))
-    assert other.step_settings("corpus.filter", instance) == before
+    assert step_settings(other, "corpus.filter", instance) == before
     other = load(changed("sources.1.license", "MIT"))
-    assert other.step_settings("corpus.filter", instance) != before
+    assert step_settings(other, "corpus.filter", instance) != before
 
 
 def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:

@@ -21,6 +21,7 @@ from pipeline.corpus.decontaminate import Items
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.word_hashes import SLICE_BYTES, hash_ngrams, hash_texts
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 LONG = "the lighthouse keeper wrote his sister a letter about seven birds that rested upon the iron railing"
 SHORT = "Nine words make this sentence short but long enough."
@@ -192,7 +193,7 @@ def test_the_items_are_those_of_the_configured_tasks_unless_switched_off() -> No
     config = load({**raw, "corpus": {"main": {}, "all": {"decontamination": {"enabled": False}}}})
     assert [task for task, _ in config.items("main")] == ["polder_nl_grammatica", "polder_nl_kennis"]
     assert config.items("all") == []
-    named = config.step_settings("corpus.ngrams", {"corpus": "main"}).model_dump()["items"]
+    named = step_settings(config, "corpus.ngrams", {"corpus": "main"}).model_dump()["items"]
     assert named[0] == {"task": "polder_nl_grammatica", "name": "polder_nl_grammatica.jsonl"}
 
 

@@ -16,6 +16,7 @@ from pipeline.corpus.harmful import FlagHarmful, Phrases
 from pipeline.corpus.harmful_settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 # Words that harm nobody stand for those of a real list.
 LIST = "# placeholders\nbakker\nHET DEEG\nkrenten-brood  # with a hyphen\n\n"
@@ -124,7 +125,7 @@ def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path
         source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
         corpus = {"main": {"harmful": {"word_lists": [{"name": "b", "path": str(path)}]}}}
         config = load({"run": {"name": "x"}, "sources": [source | {"rights": rights}], "corpus": corpus})
-        found = config.step_settings("corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+        found = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
         assert isinstance(found, FilterSettings)
         return found
 

@@ -23,6 +23,7 @@ from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.personal_data import MaskPersonalData, find, mask
 from pipeline.corpus.settings import PersonalData
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 ALL = PersonalData()
 SYNTHETIC = PersonalData(replacement="synthetic")
@@ -233,7 +234,7 @@ def test_the_files_of_the_model_count_among_the_settings(model: Path, tmp_path: 
     def of_step() -> PersonalData:
         raw = {"run": {"name": "r"}, "sources": [source]}
         config = load({**raw, "corpus": {"main": {"personal_data": {"names": str(folder)}}}})
-        step = config.step_settings("corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+        step = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
         return step.personal_data
 
     before = of_step()

@@ -26,6 +26,7 @@ from pipeline.corpus.publish_settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, FilterSettings, FinaliseSettings
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
 OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}
@@ -290,7 +291,7 @@ def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep
     }
     config = load({"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}})
     for stage in ("corpus.filter", "corpus.finalise"):
-        settings: Any = config.step_settings(stage, {"corpus": "main", "source": "s", "unit": "0"})
+        settings: Any = step_settings(config, stage, {"corpus": "main", "source": "s", "unit": "0"})
         assert settings.samples is shown and settings.keep_removed is keep
 
 

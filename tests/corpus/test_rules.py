@@ -25,6 +25,7 @@ from pipeline.corpus.rules import C4, NordicPile
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.words import forget, split, word_tokenize
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 from tests.corpus.test_gopher import demonstration_texts
 
 PLACE = Path(__file__).parents[2]
@@ -168,11 +169,11 @@ def test_a_source_and_a_model_of_its_own() -> None:
     model = {"path": "{data}/lid.bin", "sha256": hashlib.sha256(b"model").hexdigest()}
     config = load({**raw, "sources": changed, "corpus": {"main": {"language_model": model}}, "data": "there"})
     unit = {"corpus": "main", "source": name, "unit": next(iter(config.units(name)))}
-    of_source: Any = config.step_settings("corpus.filter", unit)
+    of_source: Any = step_settings(config, "corpus.filter", unit)
     assert of_source.languages["nl"].quality.minimum_words == 5
     assert of_source.language_model_sha256 == model["sha256"]
     assert config.resolved("the model", model["path"]) == "there/lid.bin"
-    other: Any = config.step_settings("corpus.filter", {**unit, "source": raw["sources"][1]["name"], "unit": "0"})
+    other: Any = step_settings(config, "corpus.filter", {**unit, "source": raw["sources"][1]["name"], "unit": "0"})
     assert other.languages["nl"].quality.minimum_words == 50
     for filters, message in (
         ({"nl": {"qualty": {}}}, rf"sources\.{name}\.filters: qualty: Extra inputs"),

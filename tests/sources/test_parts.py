@@ -21,6 +21,7 @@ from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.sources import dataset, split
 from pipeline.sources.settings import DatasetSettings, SplitSettings
+from pipeline.step_settings import step_settings
 
 UNIT_BYTES = 100_000
 
@@ -61,7 +62,7 @@ def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: s
     listed = config.source_units("s")
     ((number, (_, parts)),) = listed.large_files.items()
     assert parts == -(-(raw / name).stat().st_size // UNIT_BYTES) > 2
-    settings = config.step_settings("sources.split", {"source": "s", "file": number})
+    settings = step_settings(config, "sources.split", {"source": "s", "file": number})
     assert isinstance(settings, SplitSettings)
     folder = listed.parts(number)
     folder.parent.mkdir(parents=True)
@@ -92,7 +93,7 @@ def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
     assert {unit: after[unit] for unit in before} == before
     parts = [unit for unit in after if unit not in before]
     assert len(parts) > 1 and all(list(after[unit]) == ["groot.jsonl"] for unit in parts)
-    filtered = config.step_settings("corpus.filter", {"corpus": "main", "source": "s", "unit": parts[1]})
+    filtered = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": parts[1]})
     assert filtered.model_dump()["is_part"] is True
     records = [Path(record).name for record in Dag(config).records()]
     assert sum(record.startswith("sources.split.s.") for record in records) == 1
@@ -104,7 +105,7 @@ def test_a_file_that_grew_since_the_run_was_planned_is_refused(tmp_path: Path) -
     (raw / "x.jsonl").write_text("\n".join(lines(60)))
     config = configured(raw)
     (number,) = config.source_units("s").large_files
-    settings = config.step_settings("sources.split", {"source": "s", "file": number})
+    settings = step_settings(config, "sources.split", {"source": "s", "file": number})
     (raw / "x.jsonl").write_text("\n".join(lines(200)))
     assert isinstance(settings, SplitSettings)
     with pytest.raises(InputError, match="start snakemake again"):
@@ -134,7 +135,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def loaded(hub: Path, folder: Path, units: int = 1, text_key: str = "body", **keys: Any) -> list[Any]:
     described = {"name": str(hub), "configuration": "klein", **keys}
     config = configured(hub, path=None, dataset=described, units=units, text_key=text_key, id_key="key")
-    settings = config.step_settings("sources.dataset", {"source": "s"})
+    settings = step_settings(config, "sources.dataset", {"source": "s"})
     assert isinstance(settings, DatasetSettings)
     dataset.run(settings, files=[], parts=folder)
     return [[d[:2] for d in read(["x"], [folder / path.name], True)[0]] for path in sorted(folder.iterdir())]

@@ -1,0 +1,248 @@
+"""What of a run's configuration each job receives: exactly the keys that its step reads.
+
+They are parameters of the job's rule, so that a job runs again when one of them changed, and for no other key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline.config import Config
+from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
+from pipeline.corpus.model_files import fingerprint
+from pipeline.corpus.presets import for_source
+from pipeline.corpus.publish_settings import PublishedSource, PublishSettings
+from pipeline.corpus.settings import (
+    Corpus,
+    DeduplicateSettings,
+    FilterSettings,
+    FinaliseSettings,
+    PersonalData,
+    SignaturesSettings,
+    StatisticsSettings,
+)
+from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.plan.settings import EstimateSettings
+from pipeline.pretrain.settings import ExportSettings, SegmentSettings
+from pipeline.provenance.settings import CrateSettings
+from pipeline.report.settings import PageSettings
+from pipeline.settings import Settings
+from pipeline.sources.settings import DatasetSettings, FingerprintSettings, ManifestSettings, Source, SplitSettings
+from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
+from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
+
+StepSettings = Callable[[Config, Mapping[str, str]], BaseModel]
+
+
+def _fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
+    names = list(config.units(i["source"])[i["unit"]])
+    return FingerprintSettings(source=i["source"], unit=int(i["unit"]), names=names)
+
+
+def _split(config: Config, i: Mapping[str, str]) -> BaseModel:
+    name, parts = config.source_units(i["source"]).large_files[i["file"]]
+    source = config.source(i["source"])
+    return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
+
+
+def _dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    return DatasetSettings(source=source.name, **_shared(DatasetSettings, source))
+
+
+def _manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
+    return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
+
+
+def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    shared = _shared(FilterSettings, source, section)
+    shared |= {
+        "languages": for_source(section.languages, source.filters),
+        "personal_data": _with_hash(section.personal_data),
+    }
+    return FilterSettings(
+        source=source.name,
+        unit=int(i["unit"]),
+        names=list(config.units(source.name)[i["unit"]]),
+        is_part=config.source_units(source.name).parts_of(i["unit"]) is not None,
+        language_model_sha256=section.language_model and section.language_model.sha256,
+        harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
+        samples=_may_sample(source, section),
+        **shared | {"harmful": section.harmful.named()},
+    )
+
+
+def _with_hash(kinds: PersonalData) -> PersonalData:
+    """Return the settings with the hash of the model of names, so that another model is another setting."""
+    if kinds.names is None or kinds.names_sha256 is not None:
+        return kinds
+    return kinds.model_copy(update={"names_sha256": fingerprint(kinds.names)})
+
+
+@cache
+def _sha256(path: Path, changed_nanoseconds: int) -> str:
+    """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _may_sample(source: Source, section: Corpus) -> bool:
+    """Return whether samples of the removed documents of a source are kept and shown."""
+    free = source.rights.basis == "public-domain" or source.license in section.sample_licenses
+    return section.keep_removed and free
+
+
+def _finalise(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    samples = _may_sample(config.source(i["source"]), section)
+    return FinaliseSettings(keep_removed=section.keep_removed, samples=samples)
+
+
+def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+    """Return those values of the sections that the step's settings have a key for."""
+    return {
+        key: getattr(section, key)
+        for section in sections
+        for key in sorted(type(section).model_fields.keys() & settings.model_fields.keys())
+        if key not in ("source", "corpus", "tokenizer", "tokens")
+    }
+
+
+def _ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]].decontamination
+    items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
+    return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
+
+
+def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
+    described = [
+        {"name": source.name, "license": source.license, "language": source.language}
+        for name in config.corpus_sources(i["corpus"])
+        if (source := config.source(name))
+    ]
+    return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+
+
+def _publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    return PublishSettings(
+        run=config.run.name,
+        corpus=i["corpus"],
+        provider=config.run.provider,
+        contact=config.run.contact,
+        keep_removed=section.keep_removed,
+        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
+        sources=[
+            PublishedSource(**_shared(PublishedSource, config.source(name)))
+            for name in config.corpus_sources(i["corpus"])
+        ],
+    )
+
+
+def _tokenizer(settings: type[TrainSettings] | type[FertilitySettings]) -> StepSettings:
+    """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
+
+    def build(config: Config, i: Mapping[str, str]) -> BaseModel:
+        users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
+        fraction = max(users, default=Tokens().validation_fraction)
+        return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
+
+    return build
+
+
+def _shard(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.tokens[i["tokens"]]
+    return ShardSettings(shard=int(i["shard"]), **_shared(ShardSettings, section))
+
+
+def _estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    models = {
+        name: {
+            "architecture": model.architecture,
+            "training": model.training,
+            "vocabulary_size": config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size,
+        }
+        for name, model in config.models.items()
+    }
+    return EstimateSettings.model_validate(
+        {"models": models, "platform": config.platform.model_dump(), "energy": config.energy.model_dump()}
+    )
+
+
+def _segment(config: Config, i: Mapping[str, str]) -> BaseModel:
+    model, last = config.models[i["model"]], int(i["step"])
+    first = max((step for step in model.training.milestones() if step < last), default=0)
+    return SegmentSettings(
+        model=i["model"],
+        seed=config.run.seed,
+        first_step=first,
+        last_step=last,
+        **_shared(SegmentSettings, model),
+    )
+
+
+def _suites(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return SuitesSettings(
+        model=i["model"],
+        step=int(i["step"]),
+        suites=[SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
+        seed=config.run.seed,
+        batch_size=config.evaluation.batch_size,
+    )
+
+
+def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return PageSettings(
+        run=config.run.name,
+        seed=config.run.seed,
+        configuration=json.dumps(config.written(), sort_keys=True, indent=1),
+        platform=config.platform.name,
+        provider=config.run.provider,
+        contact=config.run.contact,
+        **_shared(PageSettings, config.energy),
+    )
+
+
+_STEPS: dict[str, StepSettings] = {
+    "sources.split": _split,
+    "sources.dataset": _dataset,
+    "sources.fingerprint": _fingerprint,
+    "sources.manifest": _manifest,
+    "corpus.filter": _filter,
+    "corpus.signatures": lambda c, i: SignaturesSettings(
+        **_shared(SignaturesSettings, c.corpus[i["corpus"]].deduplication)
+    ),
+    "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
+    "corpus.finalise": _finalise,
+    "corpus.ngrams": _ngrams,
+    "corpus.decontaminate": lambda c, i: DecontaminateSettings(
+        minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap
+    ),
+    "corpus.statistics": _statistics,
+    "corpus.publish": _publish,
+    "tokenizer.train": _tokenizer(TrainSettings),
+    "tokenizer.fertility": _tokenizer(FertilitySettings),
+    "tokens.shard": _shard,
+    "tokens.index": lambda c, i: IndexSettings(shards=c.tokens[i["tokens"]].shards),
+    "plan.estimate": _estimate,
+    "pretrain.segment": _segment,
+    "pretrain.export": lambda c, i: ExportSettings(model=i["model"]),
+    "evaluate.suites": _suites,
+    "report.page": _page,
+    "provenance.crate": lambda c, i: CrateSettings(run=c.run.name),
+}
+
+
+def step_settings(config: Config, stage: str, instance: Mapping[str, str]) -> BaseModel:
+    """Return the settings of one job, of a stage such as `corpus.filter` and its source, unit, …."""
+    return _STEPS[stage](config, instance)
