@@ -32,9 +32,8 @@ def memory_bytes(process: psutil.Process) -> int:
     return total
 
 
-def main(configuration: str, folder: str, *pairs: str) -> int:
-    """Run the configuration in the folder and print seconds, cores and peak memory; return Snakemake's exit code."""
-    target = Path(folder)
+def copy_project(target: Path) -> None:
+    """Copy what a run needs into a new folder."""
     target.mkdir(parents=True)
     for part in PARTS:
         source = ROOT / part
@@ -42,6 +41,12 @@ def main(configuration: str, folder: str, *pairs: str) -> int:
             shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, target / part, follow_symlinks=False)
+
+
+def main(configuration: str, folder: str, *pairs: str) -> int:
+    """Run the configuration in the folder and print seconds, cores and peak memory; return Snakemake's exit code."""
+    target = Path(folder)
+    copy_project(target)
     command = [sys.executable, "-m", "snakemake", "--profile", "local", "--configfile", configuration]
     command += ["--config", *pairs] if pairs else []
     start, peak_bytes = time.monotonic(), 0

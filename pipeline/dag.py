@@ -186,9 +186,13 @@ class Dag:
         for name in [*self.records(), self.record("report.page"), self.record("provenance.crate")]:
             path = Path(name)
             if path.is_file() and not (memory / urlsafe_b64encode(name.encode()).decode()).exists():
-                record = json.loads(path.read_text(encoding="utf-8"))
-                planned = self.versions(record["stage"], record["instance"])
-                written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
-                if planned != (written, record["code_version"], record["environment_version"]):
+                try:
+                    record = json.loads(path.read_text(encoding="utf-8"))
+                    planned = self.versions(record["stage"], record["instance"])
+                    written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
+                    fits = planned == (written, record["code_version"], record["environment_version"])
+                except (ValueError, KeyError, TypeError):  # not a record of a job of this run
+                    fits = False
+                if not fits:
                     stale.append(path)
         return stale
