@@ -14,7 +14,7 @@ from tests.conftest import Project
 @pytest.mark.slow
 def test_a_file_that_is_no_record_is_one_that_does_not_fit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.folder)
-    dag = Dag(read("config/micro.yaml"))
+    dag = Dag(read(Path("config/micro.yaml")))
     memory = Path("nothing")
     assert dag.forgotten(memory) == []
     records = [dag.run + f"/provenance/records/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
