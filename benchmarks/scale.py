@@ -27,7 +27,7 @@ from pipeline.sources.listing import assign_unit
 STAGES = {
     "filter": ("filtered/{}.parquet", "removed/filter.{}.parquet"),
     "signatures": ("signatures/{}.parquet",),
-    "finalise": ("deduplicated/{}.parquet", "removed/deduplicate.{}.parquet"),
+    "drop_duplicates": ("deduplicated/{}.parquet", "removed/deduplicate.{}.parquet"),
     "decontaminate": ("final/{}.parquet", "removed/decontaminate.{}.parquet", "contaminated/{}.parquet"),
 }
 

@@ -162,7 +162,7 @@ class Dag:
             jobs += [("sources.fingerprint", source, unit) for unit in config.units(source)]
             jobs.append(("sources.manifest", source))
         for corpus in config.corpus:
-            for step in ("filter", "signatures", "finalise", "decontaminate"):
+            for step in ("filter", "signatures", "drop_duplicates", "decontaminate"):
                 jobs += [(f"corpus.{step}", corpus, s, u) for s, u in self.units(config.corpus_sources(corpus))]
             jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics", "publish")]
         jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]

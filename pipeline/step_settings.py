@@ -22,8 +22,8 @@ from pipeline.corpus.publish_settings import PublishedSource, PublishSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
+    DropDuplicatesSettings,
     FilterSettings,
-    FinaliseSettings,
     PersonalData,
     SignaturesSettings,
     StatisticsSettings,
@@ -102,10 +102,10 @@ def _may_sample(source: Source, section: Corpus) -> bool:
     return section.keep_removed and free
 
 
-def _finalise(config: Config, i: Mapping[str, str]) -> BaseModel:
+def _drop_duplicates(config: Config, i: Mapping[str, str]) -> BaseModel:
     section = config.corpus[i["corpus"]]
     samples = _may_sample(config.source(i["source"]), section)
-    return FinaliseSettings(keep_removed=section.keep_removed, samples=samples)
+    return DropDuplicatesSettings(keep_removed=section.keep_removed, samples=samples)
 
 
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -223,7 +223,7 @@ _STEPS: dict[str, StepSettings] = {
         **_shared(SignaturesSettings, c.corpus[i["corpus"]].deduplication)
     ),
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
-    "corpus.finalise": _finalise,
+    "corpus.drop_duplicates": _drop_duplicates,
     "corpus.ngrams": _ngrams,
     "corpus.decontaminate": lambda c, i: DecontaminateSettings(
         minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap

@@ -60,23 +60,23 @@ rule corpus_deduplicate:
         " --record {output.record} 2> {log}"
 
 
-rule corpus_finalise:
+rule corpus_drop_duplicates:
     input:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
         duplicates=f"{RUN}/corpus/{{corpus}}/deduplicated/duplicates.parquet",
     output:
-        final=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
+        deduplicated=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
-        record=record("corpus.finalise", "corpus", "source", "unit"),
+        record=record("corpus.drop_duplicates", "corpus", "source", "unit"),
     log:
-        log_file("corpus.finalise", "corpus", "source", "unit"),
+        log_file("corpus.drop_duplicates", "corpus", "source", "unit"),
     params:
-        contract=contract("corpus.finalise"),
+        contract=contract("corpus.drop_duplicates"),
     message:
         "Drop the duplicates of {wildcards.source}, unit {wildcards.unit}"
     shell:
-        "python -m pipeline corpus finalise {params.contract:q} --input documents {input.documents}"
-        " --input duplicates {input.duplicates} --output final {output.final} --output removed {output.removed}"
+        "python -m pipeline corpus drop_duplicates {params.contract:q} --input documents {input.documents}"
+        " --input duplicates {input.duplicates} --output deduplicated {output.deduplicated} --output removed {output.removed}"
         " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/deduplicate.{wildcards.source}.{wildcards.unit}.parquet"
         " --record {output.record} 2> {log}"
 

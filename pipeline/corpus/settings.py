@@ -165,7 +165,7 @@ class DeduplicateSettings(Settings):
     deduplication: Deduplication
 
 
-class FinaliseSettings(Settings):
+class DropDuplicatesSettings(Settings):
     """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
 
     keep_removed: bool = False

@@ -15,7 +15,7 @@ from pipeline.corpus.settings import StatisticsSettings
 from pipeline.errors import InputError
 
 # Each stage with the step that writes its files.
-STAGES = {"filter": "filter", "deduplicate": "finalise", "decontaminate": "decontaminate"}
+STAGES = {"filter": "filter", "deduplicate": "drop_duplicates", "decontaminate": "decontaminate"}
 Unit = tuple[str, int]
 
 

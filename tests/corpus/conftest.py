@@ -13,13 +13,13 @@ import fasttext
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import decontaminate, deduplicate, filter, finalise, ngrams, signatures, statistics
+from pipeline.corpus import decontaminate, deduplicate, drop_duplicates, filter, ngrams, signatures, statistics
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
+    DropDuplicatesSettings,
     FilterSettings,
-    FinaliseSettings,
     SignaturesSettings,
     StatisticsSettings,
 )
@@ -135,7 +135,7 @@ class Chain:
         )
 
     def deduplicate(self, sources: list[str]) -> dict[str, Any]:
-        """Sign, deduplicate and finalise what was filtered; return the counts of the deduplication."""
+        """Sign, deduplicate and decontaminate what was filtered; return the counts of the deduplication."""
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
@@ -149,11 +149,11 @@ class Chain:
             duplicates=duplicates,
         )
         for source, documents in zip(sources, filtered, strict=True):
-            finalise.run(
-                FinaliseSettings(),
+            drop_duplicates.run(
+                DropDuplicatesSettings(),
                 documents=documents,
                 duplicates=duplicates,
-                final=self.folder / f"{source}.deduplicated",
+                deduplicated=self.folder / f"{source}.deduplicated",
                 removed=self.folder / f"{source}.deduplicate",
             )
         self.decontaminate(sources, {})

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import finalise, statistics
+from pipeline.corpus import drop_duplicates, statistics
 from pipeline.corpus.groups import Groups
 from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.settings import Corpus, Deduplication, FinaliseSettings, StatisticsSettings
+from pipeline.corpus.settings import Corpus, Deduplication, DropDuplicatesSettings, StatisticsSettings
 from pipeline.corpus.signed import content_hash
 from pipeline.errors import InputError
 
@@ -120,11 +120,11 @@ def test_duplicates_of_other_documents_are_refused(
     other = new_chain()
     other.filter("s", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
     with pytest.raises(InputError, match=r"duplicates is not made from .*s\.filtered"):
-        finalise.run(
-            FinaliseSettings(),
+        drop_duplicates.run(
+            DropDuplicatesSettings(),
             documents=other.folder / "s.filtered",
             duplicates=chain.folder / "duplicates",
-            final=other.folder / "s.final",
+            deduplicated=other.folder / "s.final",
             removed=other.folder / "s.deduplicate",
         )
 

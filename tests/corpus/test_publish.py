@@ -20,11 +20,11 @@ import yaml
 from datatrove.data import Document
 
 from pipeline.config import load
+from pipeline.corpus import drop_duplicates, publish
 from pipeline.corpus import filter as filter_step
-from pipeline.corpus import finalise, publish
 from pipeline.corpus.publish_settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
-from pipeline.corpus.settings import Corpus, FilterSettings, FinaliseSettings
+from pipeline.corpus.settings import Corpus, DropDuplicatesSettings, FilterSettings
 from pipeline.errors import InputError
 from pipeline.step_settings import step_settings
 
@@ -47,7 +47,7 @@ class Published:
             self.filter(source, "".join(f"{line}\n" for line in lines).encode())
         chain.deduplicate(["een", "twee"])
         for source in ("een", "twee"):
-            self.finalise(source)
+            self.drop_duplicates(source)
         chain.decontaminate(["een", "twee"], {})
         for source in ("een", "twee"):
             (self.folder / "final" / f"{source}.0.parquet").write_bytes((chain.folder / f"{source}.final").read_bytes())
@@ -79,12 +79,12 @@ class Published:
             private=self.private / f"filter.{source}.parquet",
         )
 
-    def finalise(self, source: str) -> dict[str, Any]:
-        return finalise.run(
-            FinaliseSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
+    def drop_duplicates(self, source: str) -> dict[str, Any]:
+        return drop_duplicates.run(
+            DropDuplicatesSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
             documents=self.chain.folder / f"{source}.filtered",
             duplicates=self.chain.folder / "duplicates",
-            final=self.chain.folder / f"{source}.deduplicated",
+            deduplicated=self.chain.folder / f"{source}.deduplicated",
             removed=self.chain.folder / f"{source}.deduplicate",
             private=self.private / f"deduplicate.{source}.parquet",
         )
@@ -238,7 +238,7 @@ def test_without_keep_removed_no_text_stays(published: Published, chain: Any, te
     raw = (chain.folder / "raw" / "een" / "x.jsonl").read_bytes()
     published.filter("een", raw)
     for source in ("een", "twee"):
-        published.finalise(source)
+        published.drop_duplicates(source)
     assert [path.name for path in published.private.iterdir()] == ["filter.twee.parquet"]
     assert b"samples" not in (chain.folder / "een.filter").read_bytes()
     published.publish()
@@ -290,7 +290,7 @@ def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep
         "rights": {"basis": basis, "holder": "iemand"},
     }
     config = load({"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}})
-    for stage in ("corpus.filter", "corpus.finalise"):
+    for stage in ("corpus.filter", "corpus.drop_duplicates"):
         settings: Any = step_settings(config, stage, {"corpus": "main", "source": "s", "unit": "0"})
         assert settings.samples is shown and settings.keep_removed is keep
 

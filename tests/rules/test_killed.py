@@ -20,7 +20,7 @@ STAGES = {
     "corpus.filter",
     "corpus.signatures",
     "corpus.deduplicate",
-    "corpus.finalise",
+    "corpus.drop_duplicates",
     "corpus.ngrams",
     "corpus.decontaminate",
     "corpus.statistics",

@@ -21,7 +21,7 @@ TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
 AFTER_DEDUPLICATION = {"corpus_decontaminate": 4, "corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
-AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_finalise": 4, **AFTER_DEDUPLICATION}
+AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_drop_duplicates": 4, **AFTER_DEDUPLICATION}
 MICRO = "config/micro.yaml"
 
 

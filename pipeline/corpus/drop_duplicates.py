@@ -1,4 +1,4 @@
-"""Removes the duplicates and the repeated paragraphs from one unit, which makes its final documents."""
+"""Removes the duplicates and the repeated paragraphs from one unit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datatrove.data import Document
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
 from pipeline.corpus.paragraphs import without
 from pipeline.corpus.removed_texts import removed_texts
-from pipeline.corpus.settings import FinaliseSettings
+from pipeline.corpus.settings import DropDuplicatesSettings
 from pipeline.errors import InputError
 
 
@@ -47,11 +47,11 @@ def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
 
 
 def run(
-    settings: FinaliseSettings,
+    settings: DropDuplicatesSettings,
     *,
     documents: Path,
     duplicates: Path,
-    final: Path,
+    deduplicated: Path,
     removed: Path,
     private: Path | None = None,
 ) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def run(
     unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
     found = bytes_cut = 0
-    with pq.ParquetFile(documents) as file, DocumentWriter(final, FINAL_SCHEMA) as writer:
+    with pq.ParquetFile(documents) as file, DocumentWriter(deduplicated, FINAL_SCHEMA) as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             places = pc.index_in(table["id"], copies["id"])
