@@ -84,6 +84,7 @@ def run_folder(tmp_path: Path) -> Run:
             "languages": {"en": {"documents": 555, "bytes": 2_664_000}, "nl": {"documents": 1026, "bytes": 4_924_800}},
         },
     )
+    run.write("corpus/main/dataset.html", {})
     language = {
         "documents": 50,
         "words": 10_000,
