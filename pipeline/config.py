@@ -53,6 +53,7 @@ class Platform(Settings):
     device_power_watts: float | None = None
     memory_bytes_per_device: int | None = None
     model_flops_utilization: float | None = None
+    price_euros_per_device_hour: float | None = None
 
 
 class Config(Settings):

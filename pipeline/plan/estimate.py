@@ -1,4 +1,4 @@
-"""The step `plan estimate`: compute, memory, time, energy and carbon of every model before anything runs."""
+"""The step `plan estimate`: compute, memory, time, energy, carbon and cost of every model before anything runs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ FORMULAS = {
     "energy_joules": "seconds x devices_used x device_power_watts",
     "facility_energy_joules": "energy_joules x pue",
     "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
+    "cost_euros": "device_hours x price_euros_per_device_hour",
 }
-SUMMED = ("tokens", "model_flops", "seconds", "device_hours", "energy_joules", "facility_energy_joules", "carbon_grams")
+CONSUMED = ("seconds", "device_hours", "energy_joules", "facility_energy_joules", "carbon_grams", "cost_euros")
+SUMMED = ("tokens", "model_flops", *CONSUMED)
 
 
 def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
@@ -111,9 +113,8 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
 def _consumption(
     flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
 ) -> dict[str, float | None]:
-    """Return time, energy and carbon; None where the platform does not state what they need."""
-    keys = ("seconds", "seconds_6nd", "seconds_8nd", "device_hours", *SUMMED[-3:])
-    found: dict[str, float | None] = dict.fromkeys(keys)
+    """Return time, energy, carbon and cost; None where the platform does not state what they need."""
+    found: dict[str, float | None] = dict.fromkeys((*CONSUMED, "seconds_6nd", "seconds_8nd"))
     peak, utilization = platform.peak_flops_per_second, platform.model_flops_utilization
     if peak is None or utilization is None:
         return found
@@ -125,7 +126,10 @@ def _consumption(
         for key, value in flops.items()
     }
     found |= times
-    found["device_hours"] = times["seconds"] * devices / 3600
+    hours = times["seconds"] * devices / 3600
+    found["device_hours"] = hours
+    if platform.price_euros_per_device_hour is not None:
+        found["cost_euros"] = hours * platform.price_euros_per_device_hour
     if platform.device_power_watts is not None:
         joules = formulas.energy_joules(
             times["seconds"], devices=devices, device_power_watts=platform.device_power_watts

@@ -49,6 +49,7 @@ class PlatformPlan(_Part):
     device_power_watts: float | None = Field(default=None, gt=0, description="of one device with its share of the node")
     memory_bytes_per_device: int | None = Field(default=None, gt=0)
     model_flops_utilization: float | None = Field(default=None, gt=0, le=1)
+    price_euros_per_device_hour: float | None = Field(default=None, ge=0)
 
 
 class EnergyPlan(_Part):

@@ -12,6 +12,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600)),
     "grams": (("t", 1e6), ("kg", 1e3), ("g", 1)),
     "flops": (("FLOP", 1),),
+    "euros": (("EUR", 1),),
 }
 
 
@@ -36,7 +37,9 @@ def readable(key: str, value: Any) -> str:
 def _label(key: str) -> str:
     """Return the words of a key without its unit, which the value carries."""
     words = [
-        "time" if word == "seconds" else word for word in key.split("_") if word not in ("bytes", "joules", "grams")
+        "time" if word == "seconds" else word
+        for word in key.split("_")
+        if word not in ("bytes", "joules", "grams", "euros")
     ]
     return " ".join(words)
 

@@ -25,6 +25,7 @@ PLATFORM = {
     "device_power_watts": 700.0,
     "memory_bytes_per_device": 94 * 10**9,
     "model_flops_utilization": 0.4,
+    "price_euros_per_device_hour": 2.5,
 }
 
 
@@ -55,6 +56,7 @@ def test_the_plan_of_a_published_run(tmp_path: Path):
     assert model["memory_fits_with_recomputation"]
     kilowatt_hours = model["seconds"] * 88 * 700 / 3.6e6
     assert round(model["carbon_grams"] / (kilowatt_hours * 1.19 * 267.622), 9) == 1
+    assert round(model["cost_euros"] / (model["seconds"] / 3600 * 88 * 2.5), 9) == 1
 
 
 def test_every_number_has_its_formula_and_totals_add_up():
@@ -68,7 +70,7 @@ def test_every_number_has_its_formula_and_totals_add_up():
 def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
     plan = estimate(settings({"devices": 2}, one={}))
     model = plan["models"]["one"]
-    for key in ("seconds", "energy_joules", "carbon_grams", "memory_fits"):
+    for key in ("seconds", "energy_joules", "carbon_grams", "cost_euros", "memory_fits"):
         assert model[key] is None
     assert plan["totals"]["carbon_grams"] is None
     assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
