@@ -34,7 +34,7 @@ def read(path: Path, **changes: str) -> Config:
 
 
 def plan(arguments: list[str]) -> int:
-    """Print compute, memory, time, energy and carbon of a configuration, all estimated."""
+    """Print compute, memory, time, energy, carbon and cost of a configuration, all estimated."""
     parser = argparse.ArgumentParser(prog="python -m pipeline plan")
     parser.add_argument("configuration", type=Path)
     options = parser.parse_args(arguments)

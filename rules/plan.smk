@@ -7,7 +7,7 @@ rule plan_estimate:
     params:
         contract=contract("plan.estimate"),
     message:
-        "Estimate compute, memory, time, energy and carbon"
+        "Estimate compute, memory, time, energy, carbon and cost"
     shell:
         "python -m pipeline plan estimate {params.contract:q} --output plan {output.plan}"
         " --record {output.record} 2> {log}"

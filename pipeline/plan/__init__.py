@@ -1,1 +1,1 @@
-"""Compute, memory, time, energy and carbon before anything runs."""
+"""Compute, memory, time, energy, carbon and cost before anything runs."""

@@ -36,11 +36,8 @@ def readable(key: str, value: Any) -> str:
 
 def _label(key: str) -> str:
     """Return the words of a key without its unit, which the value carries."""
-    words = [
-        "time" if word == "seconds" else word
-        for word in key.split("_")
-        if word not in ("bytes", "joules", "grams", "euros")
-    ]
+    units = ("bytes", "joules", "grams", "euros")
+    words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
     return " ".join(words)
 
 
