@@ -45,7 +45,7 @@ def _new_letter(project: Project) -> None:
 
 
 def _opt_out(project: Project) -> None:
-    first = json.loads(project.path("config/corpus/nl_gids.jsonl").read_text().splitlines()[0])
+    first = json.loads(project.path("config/corpus/nl_gids.jsonl").read_bytes().splitlines()[0])
     project.path("config/opt-out.txt").write_text(f"id: {first['id']}\n")
     project.edit(MICRO, "{name: nl_gids, ", "{name: nl_gids, opt_out: config/opt-out.txt, ")
 
