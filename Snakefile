@@ -1,14 +1,15 @@
 """Polder: sources → corpus → tokenizer → tokens → pretrain → evaluate → report → provenance (and plan, a leaf)."""
 
+import shlex
 import sys
 
 from snakemake.utils import min_version
 
 min_version("9.0")
 sys.path.insert(0, workflow.basedir)
-shell.prefix(f"export PATH={sys.prefix}/bin:$PATH; ")
+shell.prefix(f"export PATH={shlex.quote(sys.prefix)}/bin:$PATH; ")
 
-if "run" not in config:
+if not workflow.configfiles:
 
     configfile: "config/config.yaml"
 
@@ -35,30 +36,40 @@ rule sources:
             source=[source.name for source in run.sources],
         ),
         records_until("sources"),
+    message:
+        "The sources are read"
 
 
 rule corpus:
     input:
         expand(f"{RUN}/corpus/{{corpus}}/dataset.html", corpus=run.corpus),
         records_until("corpus"),
+    message:
+        "The corpora are made"
 
 
 rule tokenizer:
     input:
         expand(f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer),
         records_until("tokenizer"),
+    message:
+        "The tokenizers are made"
 
 
 rule tokens:
     input:
         expand(f"{RUN}/tokens/{{tokens}}/index.json", tokens=run.tokens),
         records_until("tokens"),
+    message:
+        "The token sets are made"
 
 
 rule plan:
     input:
         f"{RUN}/plan/plan.json",
         record("plan.estimate"),
+    message:
+        "The plan is made"
 
 
 rule pretrain:
@@ -66,6 +77,8 @@ rule pretrain:
         expand(f"{RUN}/models/{{model}}/final", model=run.models),
         [milestone for model in run.models for milestone in dag.milestones(model)],
         records_until("pretrain"),
+    message:
+        "The models are trained"
 
 
 rule evaluate:
@@ -75,6 +88,8 @@ rule evaluate:
             for model, step in dag.evaluated()
         ],
         records_until("evaluate"),
+    message:
+        "The models are evaluated"
 
 
 rule report:
@@ -82,12 +97,16 @@ rule report:
         f"{RUN}/report/index.html",
         record("report.page"),
         all_records,
+    message:
+        "The report is written"
 
 
 rule provenance:
     input:
         f"{RUN}/ro-crate-metadata.json",
         rules.report.input,
+    message:
+        "The crate is written"
 
 
 rule all:
@@ -102,3 +121,5 @@ rule all:
         rules.evaluate.input,
         rules.report.input,
         rules.provenance.input,
+    message:
+        "The run is complete"

@@ -40,7 +40,10 @@ def _now() -> str:
 def anonymous(text: str) -> str:
     """Return the text without the home directory and the name of the user."""
     text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
-    user = getpass.getuser()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in some containers
+        return text
     return text if user == "root" else text.replace(f"/{user}/", "/USER/")
 
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
@@ -31,6 +32,7 @@ from pipeline.tokens.settings import Tokens
 
 PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
+Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Run(Settings):
@@ -38,10 +40,18 @@ class Run(Settings):
 
     name: str = Field(pattern=NAME)
     seed: int = Field(default=42, ge=0)
-    results: str = "results"
+    results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
     environment: Literal["cpu", "cuda", "rocm"] = "cpu"
     provider: str | None = None
     contact: str | None = None
+
+    @field_validator("results")
+    @classmethod
+    def _plain(cls, results: str) -> str:
+        """The folder stands in command lines and in rules, where other characters have a meaning."""
+        if not re.fullmatch(r"[\w./+-]+", results):
+            raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
+        return results
 
 
 class Platform(Settings):
@@ -64,10 +74,10 @@ class Config(Settings):
     platform: Platform = Platform()
     sources: list[Source] = Field(min_length=1)
     allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
-    corpus: dict[str, Corpus] = {"main": Corpus()}
-    tokenizer: dict[str, Tokenizer] = {"main": Tokenizer()}
-    tokens: dict[str, Tokens] = {"main": Tokens()}
-    models: dict[str, Model] = {}
+    corpus: dict[Name, Corpus] = {"main": Corpus()}
+    tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
+    tokens: dict[Name, Tokens] = {"main": Tokens()}
+    models: dict[Name, Model] = {}
     evaluation: Evaluation = Evaluation()
     energy: Energy = Energy()
 
@@ -110,6 +120,8 @@ class Config(Settings):
             for source in corpus.exclude_sources:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+            if not self.corpus_sources(name):
+                raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
             for source in corpus.deduplication.prefer:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
@@ -200,7 +212,8 @@ def _known_keys(location: tuple[str | int, ...]) -> list[str]:
         elif part in node.get("properties", {}):
             node = node["properties"][part]
         else:
-            node = node.get("additionalProperties", {})
+            node = next(iter(node.get("patternProperties", {}).values()), {})
+        node = next((option for option in node.get("anyOf", []) if "$ref" in option), node)
         while "$ref" in node:
             node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
     return sorted(node.get("properties", {}))
@@ -208,8 +221,9 @@ def _known_keys(location: tuple[str | int, ...]) -> list[str]:
 
 def _sentence(error: ValidationError) -> str:
     """Return the first problem of a configuration as one sentence that names the key and the way out."""
-    problem = error.errors()[0]
-    location = problem["loc"]
+    # Of a value that may be one of several types, the deepest problem is that of the type which was meant.
+    problem = max(error.errors(), key=lambda found: len(found["loc"]))
+    location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
     field = ".".join(map(str, location))
     if problem["type"] == "extra_forbidden":
         known = _known_keys(location)
@@ -217,6 +231,8 @@ def _sentence(error: ValidationError) -> str:
         advice = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
         return f"configuration: unknown key {field}: {advice}"
     message = problem["msg"].removeprefix("Value error, ")
+    if location[-1:] == ("[key]",):
+        return f"configuration: the name {field.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
     if problem["type"] == "missing":
         return f"configuration: the key {field} is missing: write it"
     given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -80,6 +79,13 @@ class Dag:
         """Return what has to exist before a unit is read: its raw files, or the folder that its part lies in."""
         parts = self.config.source_units(wildcards.source).parts_of(wildcards.unit)
         return self.unit_files(wildcards) if parts is None else [str(parts)]
+
+    def raw_bytes(self, wildcards: Any) -> list[int]:
+        """Return the sizes of a job's raw files: one that was replaced may be older than what was made of the first."""
+        if hasattr(wildcards, "file"):
+            return [Path(self.large_file(wildcards)).stat().st_size]
+        files = map(Path, self.unit_files(wildcards))
+        return [file.stat().st_size for file in files if file.is_file()]
 
     def large_file(self, wildcards: Any) -> str:
         """Return the raw file of a source that has this number, to be cut into parts."""
@@ -175,24 +181,3 @@ class Dag:
         jobs += [("evaluate.suites", name, str(step)) for name, step in self.evaluated()]
         jobs.append(("plan.estimate",))
         return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
-
-    def forgotten(self, memory: Path) -> list[Path]:
-        """Return the records that no longer fit the configuration, code and environment, and that Snakemake forgot.
-
-        Snakemake compares a job's parameters with those in its `memory` (.snakemake/metadata). Where that is lost it
-        believes every file that exists; the truth then lies in the records.
-        """
-        stale = []
-        for name in [*self.records(), self.record("report.page"), self.record("provenance.crate")]:
-            path = Path(name)
-            if path.is_file() and not (memory / urlsafe_b64encode(name.encode()).decode()).exists():
-                try:
-                    record = json.loads(path.read_text(encoding="utf-8"))
-                    planned = self.versions(record["stage"], record["instance"])
-                    written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
-                    fits = planned == (written, record["code_version"], record["environment_version"])
-                except (ValueError, KeyError, TypeError):  # not a record of a job of this run
-                    fits = False
-                if not fits:
-                    stale.append(path)
-        return stale

@@ -14,13 +14,14 @@ rule corpus_filter:
         contract=contract("corpus.filter"),
         files=dag.unit_files,
         unit=unit_hash,
+        private=f"{PRIVATE}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
     message:
         "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
         " --input files {params.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {output.documents} --output removed {output.removed}"
-        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/filter.{wildcards.source}.{wildcards.unit}.parquet"
+        " --private {params.private:q}"
         " --record {output.record} 2> {log}"
 
 
@@ -72,12 +73,13 @@ rule corpus_drop_duplicates:
         log_file("corpus.drop_duplicates", "corpus", "source", "unit"),
     params:
         contract=contract("corpus.drop_duplicates"),
+        private=f"{PRIVATE}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
     message:
         "Drop the duplicates of {wildcards.source}, unit {wildcards.unit}"
     shell:
         "python -m pipeline corpus drop_duplicates {params.contract:q} --input documents {input.documents}"
         " --input duplicates {input.duplicates} --output deduplicated {output.deduplicated} --output removed {output.removed}"
-        " --private {PRIVATE}/corpus/{wildcards.corpus}/removed/deduplicate.{wildcards.source}.{wildcards.unit}.parquet"
+        " --private {params.private:q}"
         " --record {output.record} 2> {log}"
 
 

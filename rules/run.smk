@@ -9,6 +9,7 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
+from pipeline.stale import Stale
 
 try:
     run = load(config)
@@ -22,14 +23,23 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, log_file = dag.contract, dag.record, dag.log
 
-# The truth lies in the records, not in .snakemake: what Snakemake forgot and no longer fits is made again.
-if workflow.is_main_process:
-    for stale in dag.forgotten(Path(".snakemake/metadata")):
-        logger.warning(
-            f"{stale} was made with other settings, code or environment: its stage runs again"
-        )
-        if not workflow.dryrun:
-            stale.unlink()
+# The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
+# and deletes nothing.
+stale = Stale(dag, Path(".snakemake/metadata"))
+
+
+def make_again(records, because):
+    if workflow.is_main_process:
+        for path in records:
+            logger.warning(f"{path} {because}: its stage runs again")
+            if not workflow.output_settings.dryrun:
+                path.unlink()
+
+
+make_again(
+    stale.unfit(), "was made with other settings, code or environment, or is no record"
+)
+make_again(stale.incomplete(), "names files that are not there as it says")
 
 
 # A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
@@ -41,7 +51,9 @@ def records_until(chapter):
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
 def source_manifest(wildcards):
-    return checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
+    manifest = checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
+    make_again(stale.of_other_files(**dict(wildcards.items())), "read other raw files")
+    return manifest
 
 
 def unit_hash(wildcards):
@@ -49,9 +61,11 @@ def unit_hash(wildcards):
 
 
 def tokens_index(wildcards):
-    return checkpoints.tokens_index.get(
+    index = checkpoints.tokens_index.get(
         tokens=run.models[wildcards.model].tokens
     ).output.index
+    make_again(stale.of_other_tokens(**dict(wildcards.items())), "read other tokens")
+    return index
 
 
 def tokens_hash(wildcards):

@@ -8,6 +8,7 @@ rule sources_split:
         log_file("sources.split", "source", "file"),
     params:
         contract=contract("sources.split"),
+        bytes=dag.raw_bytes,
     message:
         "Cut a large file of {wildcards.source} into parts"
     shell:
@@ -42,6 +43,7 @@ rule sources_fingerprint:
         log_file("sources.fingerprint", "source", "unit"),
     params:
         contract=contract("sources.fingerprint"),
+        bytes=dag.raw_bytes,
         files=dag.unit_files,
     message:
         "Hash the raw files of {wildcards.source}, unit {wildcards.unit}"

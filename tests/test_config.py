@@ -46,6 +46,15 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
         ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
         ("run.name", "../elsewhere", ["run.name", "../elsewhere"]),
+        ("run.results", "$(touch x)", ["run.results", "letters, digits"]),
+        ("run.results", "", ["run.results", "letters, digits"]),
+        ("corpus.The Corpus", {}, ["corpus.The Corpus", "lower case"]),
+        (
+            "corpus.main.exclude_sources",
+            ["nl_brieven", "nl_gids", "en_guide"],
+            ["exclude_sources", "no source is left"],
+        ),
+        ("evaluation", {"suites": ["klingon"]}, ["evaluation.suites.0", "klingon"]),
         ("platform", "atlantis", ["atlantis", "local"]),
     ],
 )

@@ -57,7 +57,7 @@ KNOWN_SUITES = {
 class Evaluation(Settings):
     """The section `evaluation` of a run."""
 
-    suites: list[Suite | Literal["dutch", "english", "dutch_open", "english_open"]] = Field(
+    suites: list[Literal["dutch", "english", "dutch_open", "english_open"] | Suite] = Field(
         default=["dutch", "english"]
     )
     checkpoints: Literal["all", "final"] = "all"

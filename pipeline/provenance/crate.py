@@ -214,6 +214,9 @@ def _datasets(graph: _Graph, run_directory: Path, paths: list[str], records: lis
 def _add_files(graph: _Graph, run_directory: Path, paths: list[str], records: list[Record]) -> int:
     """Add every file, with the hash that its record holds or else a computed one; return their bytes."""
     made, own = producers(records), {record.file for record in records}
+    gone = next((path for path in sorted(made) if not (run_directory / path).is_file()), None)
+    if gone is not None:
+        raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the stage runs again")
     total_bytes = 0
     for path in paths:
         size_bytes = (run_directory / path).stat().st_size

@@ -13,4 +13,7 @@ class CrateSettings(Settings):
     run: str = Field(min_length=1)
     name: str | None = Field(None, description="title of the crate; the run's name if none is given")
     description: str = "A language model and the records of how it was made, from raw text to evaluation."
-    license: str = Field("CC-BY-4.0", description="SPDX identifier or URL: the licence of records, report and crate")
+    license: str = Field(
+        "each text as its source says, records and report CC-BY-4.0, weights as the provider states",
+        description="SPDX identifier, URL or words: under what the run as a whole may be used",
+    )

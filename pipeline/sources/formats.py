@@ -118,6 +118,8 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[Record]:
         present = schema.names
         if keys.text not in present:
             raise InputError(f"{path} has no column {keys.text!r}: set text_key of the source to one of {present}")
+        if len(set(present)) < len(present):
+            raise InputError(f"{path} has two columns of one name ({max(present, key=present.count)}): rename one")
         shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
         with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
             columns = [key for key in dict.fromkeys([*keys, "url", "title", "holder"]) if key in present]

@@ -16,7 +16,7 @@ def list_files(pattern: str) -> dict[str, Path]:
     it is the same on every machine.
 
     Raises:
-        InputError: nothing matches, or a match is a dangling link.
+        InputError: nothing matches, a match is a dangling link, or its name would have a meaning in a rule.
     """
     parts = Path(pattern).parts
     literal = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
@@ -28,6 +28,8 @@ def list_files(pattern: str) -> dict[str, Path]:
             continue
         if not path.exists():
             raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
+        if any(sign in match for sign in "{}\n"):
+            raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
         files[path.relative_to(base).as_posix()] = path
     if not files:
         raise InputError(f"no file matches {pattern}: correct the path of the source, or fetch its files")

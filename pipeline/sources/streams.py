@@ -55,6 +55,8 @@ def pieces(path: Path, compression: str) -> Iterator[Piece]:
         InputError: the archive is truncated or damaged, or expands like a decompression bomb.
     """
     expansion = Expansion(path)
+    if compression and not path.stat().st_size:
+        raise InputError(f"{path} is empty, which no archive is: fetch the file again")
     with path.open("rb") as raw:
         try:
             stream = _opened(raw, compression)

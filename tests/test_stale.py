@@ -1,0 +1,76 @@
+"""Records that no longer say the truth are found, whether Snakemake remembers their jobs or not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+
+from pipeline.commands import read
+from pipeline.dag import Dag
+from pipeline.stale import NAME_BYTES, Stale, remembered
+from tests.conftest import Project
+from tests.rules.test_reruns import TRAINING
+
+RECORDS = "results/micro/provenance/records"
+
+
+def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stale:
+    """Return the stale records of a project of which Snakemake forgot everything."""
+    monkeypatch.chdir(project.folder)
+    return Stale(Dag(read(Path("config/micro.yaml"))), Path("nothing"))
+
+
+def test_a_long_name_is_found_in_snakemakes_folders(tmp_path: Path) -> None:
+    name = "results/" + "long/" * 100 + "record.json"
+    encoded = urlsafe_b64encode(name.encode()).decode()
+    assert len(encoded) > 2 * NAME_BYTES and not remembered(tmp_path, name)
+    folder = tmp_path / f"@{encoded[:NAME_BYTES]}" / f"@{encoded[NAME_BYTES : 2 * NAME_BYTES]}"
+    folder.mkdir(parents=True)
+    (folder / encoded[2 * NAME_BYTES :]).write_text("{}")
+    assert remembered(tmp_path, name)
+
+
+@pytest.mark.slow
+def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stale(project, monkeypatch)
+    assert found.unfit() == [] == found.incomplete()
+    records = [f"{RECORDS}/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
+    Path(records[0]).write_text('{"stage": "tokens.in')
+    Path(records[1]).write_text("[]")
+    assert {str(path) for path in found.unfit()} == set(records)
+
+
+@pytest.mark.slow
+def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stale(project, monkeypatch)
+    (project.results / "models/base/final/model.safetensors").unlink()
+    assert found.incomplete() == [Path(f"{RECORDS}/pretrain.export.base.json")]
+
+
+@pytest.mark.slow
+def test_a_job_that_read_other_bytes_is_known_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stale(project, monkeypatch)
+    assert found.of_other_files("main", "nl_gids", "0") == [] == found.of_other_tokens("base", "4")
+    manifest = project.results / "sources/nl_gids/manifest.json"
+    content = json.loads(manifest.read_text())
+    content["units"]["0"]["files"][0]["sha256"] = "0" * 64
+    manifest.write_text(json.dumps(content))
+    assert found.of_other_files("main", "nl_gids", "0") == [Path(f"{RECORDS}/corpus.filter.main.nl_gids.0.json")]
+    index = project.results / "tokens/main/index.json"
+    index.write_text(index.read_text() + " ")
+    assert found.of_other_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]
+
+
+@pytest.mark.slow
+def test_what_follows_a_checkpoint_runs_again_although_snakemake_forgot_it(project: Project) -> None:
+    shutil.rmtree(project.path(".snakemake"))
+    project.edit("config/micro.yaml", "vocabulary_size: 600", "vocabulary_size: 640")
+    before = sorted(path.name for path in (project.folder / RECORDS).iterdir())
+    project.run("--dry-run")
+    assert sorted(path.name for path in (project.folder / RECORDS).iterdir()) == before
+    ran = project.ran()
+    assert {stage: ran[stage] for stage in TRAINING} == TRAINING
