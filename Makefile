@@ -27,7 +27,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakemake --profile local --lint
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lock:
 	sh envs/lock.sh
