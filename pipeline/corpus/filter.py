@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Collect(PipelineStep):  # type: ignore[misc]
 
 def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocuments | None = None) -> list[PipelineStep]:
     """Return the blocks that judge a text by its lines and words; C4 first, for the others judge what it leaves."""
-    kinds: list[tuple[type[RuleBlock[Any]], str]] = [
+    kinds: list[tuple[Callable[..., RuleBlock[Any]], str]] = [
         (C4Quality, "c4"),
         (GopherRepetition, "repetition"),
         (GopherQuality, "quality"),

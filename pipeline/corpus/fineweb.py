@@ -8,11 +8,11 @@ from datatrove.data import Document
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
 from pipeline.corpus.repetition import duplicates
-from pipeline.corpus.rule_block import Check, RuleBlock
+from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import FineWeb
 
 
-class FineWebQuality(RuleBlock[FineWeb]):
+class FineWebQuality(MeasureBlock[FineWeb]):
     """Removes a document whose lines are not those of running text.
 
     Decides as datatrove's FineWebQualityFilter does at the same thresholds and words.

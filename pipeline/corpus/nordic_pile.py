@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.data import Document
 
-from pipeline.corpus.rule_block import Check, RuleBlock
+from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import NordicPile
 
 # What str.isdigit calls a digit, superscripts among them.
@@ -21,7 +21,7 @@ def _typical(values: npt.NDArray[np.int64]) -> float:
     return float(values.mean() + np.median(values)) / 2 if values.size else 0.0
 
 
-class NordicPileQuality(RuleBlock[NordicPile]):
+class NordicPileQuality(MeasureBlock[NordicPile]):
     """Removes a document of numbers, of next to nothing, or of lines that are hardly any."""
 
     name = "Nordic Pile quality"

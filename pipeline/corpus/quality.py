@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from datatrove.data import Document
 
-from pipeline.corpus.rule_block import Check, RuleBlock
+from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import Quality
 from pipeline.corpus.words import LETTER, MARKS
 
 
-class GopherQuality(RuleBlock[Quality]):
+class GopherQuality(MeasureBlock[Quality]):
     """Removes a document that is not ordinary prose.
 
     Decides as datatrove's GopherQualityFilter does at the same thresholds and words.

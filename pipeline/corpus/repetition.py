@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from datatrove.data import Document
 
-from pipeline.corpus.rule_block import Check, RuleBlock
+from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import Repetition
 from pipeline.corpus.words import Numbers, Words
 
@@ -122,7 +122,7 @@ class NGrams:
         return characters
 
 
-class GopherRepetition(RuleBlock[Repetition]):
+class GopherRepetition(MeasureBlock[Repetition]):
     """Removes a document in which too much is said twice.
 
     Decides as datatrove's GopherRepetitionFilter does at the same thresholds and words, except that n-grams are equal

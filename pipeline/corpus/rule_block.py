@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -17,10 +18,9 @@ Check = tuple[str, float, float | None, float | None]
 
 
 class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
-    """Removes a document by the rules of the language in its metadata; without rules for it nothing is removed.
+    """Judges a document by the rules of the language in its metadata.
 
-    The first measure outside its bounds is the reason; its value goes to `filter_value` of the metadata. `splitters`
-    says for each language how it is split into words; `plain` where it says nothing.
+    `splitters` says for each language how it is split into words; `plain` where it says nothing.
     """
 
     def __init__(
@@ -38,9 +38,16 @@ class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
         language = doc.metadata["language"]
         return split(doc.text, self.splitters.get(language, "plain"), language)
 
+
+class MeasureBlock(RuleBlock[Rules]):
+    """Removes a document of which a measure lies outside its bounds; without rules for its language, none.
+
+    The first such measure is the reason; its value goes to `filter_value` of the metadata.
+    """
+
+    @abstractmethod
     def checks(self, doc: Document, rules: Rules) -> Iterator[Check]:
         """Yield the checks of a document, the cheap ones first."""
-        raise NotImplementedError
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
