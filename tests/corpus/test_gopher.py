@@ -13,6 +13,7 @@ from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.filters import stock
 from pipeline.corpus.presets import DUTCH, ENGLISH
 from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.repetition import GopherRepetition
@@ -43,29 +44,8 @@ Decision = bool | tuple[bool, str]
 
 def theirs(text: str, rules: LanguageRules) -> tuple[Decision, Decision]:
     """Return the decisions of datatrove's blocks with the same thresholds."""
-    repetition, quality = rules.repetition, rules.quality
-    blocks = (
-        gopher_repetition_filter.GopherRepetitionFilter(
-            dup_line_frac=repetition.duplicate_lines,
-            dup_para_frac=repetition.duplicate_paragraphs,
-            dup_line_char_frac=repetition.duplicate_line_characters,
-            dup_para_char_frac=repetition.duplicate_paragraph_characters,
-            top_n_grams=tuple(repetition.top_n_grams.items()),
-            dup_n_grams=tuple(repetition.duplicate_n_grams.items()),
-        ),
-        gopher_quality_filter.GopherQualityFilter(
-            min_doc_words=quality.minimum_words,
-            max_doc_words=quality.maximum_words,
-            min_avg_word_length=quality.minimum_mean_word_length,
-            max_avg_word_length=quality.maximum_mean_word_length,
-            max_symbol_word_ratio=quality.symbol_ratio,
-            max_bullet_lines_ratio=quality.bullet_lines,
-            max_ellipsis_lines_ratio=quality.ellipsis_lines,
-            max_non_alpha_words_ratio=quality.alphabetic_words,
-            min_stop_words=quality.minimum_stop_words,
-            stop_words=quality.stop_words,
-        ),
-    )
+    stock_blocks = stock(rules, "nld")
+    blocks = (stock_blocks["repetition"], stock_blocks["quality"])
     decisions = []
     for block in blocks:
         decision = block.filter(Document(text=text, id=""))
