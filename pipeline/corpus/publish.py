@@ -12,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 from markupsafe import Markup
 
+from pipeline import markup
 from pipeline.corpus import plots
 from pipeline.corpus.croissant import metadata
 from pipeline.corpus.dataset import LENGTHS_PER_DOUBLING, SCORES, describe
@@ -39,52 +39,11 @@ SIZES = (
 # The hub's names of licences where they are not the SPDX identifier in small letters; what it does not know is `other`.
 LICENSES = {"ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl", "ODbL-1.0": "odbl", "etalab-2.0": "etalab-2.0"}
 SAME_LICENSES = re.compile(r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2\.0|MIT|ISC|Unlicense|BSD-[23]-Clause")
-_MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
-_HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
-
-
-def _markdown(value: object) -> object:
-    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
-    if isinstance(value, Markup | int | float):
-        return value
-    text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\g<0>", text)
-
-
-def _safe_url(value: object) -> str | None:
-    return value if isinstance(value, str) and _HTTP.fullmatch(value) else None
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:,.0f} {unit}" if unit == "B" else f"{size_bytes:,.1f} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:,.1f} TB"
-
-
-FILTERS: dict[str, Any] = {
-    "compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip(),
-    "address": lambda value: Markup(f"<{value}>") if _safe_url(value) else value or "not stated",
-    "number": lambda value: Markup(f"{value:,}"),
-    "percent": lambda part, whole: f"{100 * part / whole:.2f} %" if whole else "–",
-    "safe_url": _safe_url,
-    "size": _size,
-}
+FILTERS = {"compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip()}
 
 
 def _write(name: str, path: Path, content: dict[str, Any]) -> None:
-    """Write a template, HTML or Markdown, in which every expression is escaped."""
-    html = name == PAGE
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=html,
-        finalize=None if html else _markdown,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-    )
-    environment.filters |= FILTERS
+    environment = markup.environment(Path(__file__).parent, FILTERS, html=name == PAGE)
     path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
 
 
@@ -175,7 +134,7 @@ def run(
         "score_bins": SCORES,
         "per_reason": SAMPLES_PER_REASON,
         "characters": SAMPLE_CHARACTERS,
-        "css": Markup((Path(__file__).parent / STYLE).read_text(encoding="utf-8")),
+        "css": markup.style(Path(__file__).parent / STYLE),
     }
     _write(CARD, card, content)
     _write(PAGE, page, content)

@@ -1,45 +1,10 @@
-"""Numbers, sizes and times as a person reads them; links that are safe to follow."""
+"""Times, energies and masses as a person reads them."""
 
 from __future__ import annotations
 
-import math
-import re
+from pipeline.markup import number
 
 JOULES_PER_KWH = 3_600_000
-NOT_STATED = "not stated"
-_HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """Return an integer with thousands separators, or a float rounded to `digits` significant digits."""
-    if value is None:
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if not math.isfinite(value):
-        return str(value)
-    if value == 0:
-        return "0"
-    magnitude = math.floor(math.log10(abs(value)))
-    if -4 <= magnitude < 15:
-        return f"{value:,.{max(digits - 1 - magnitude, 0)}f}"
-    return f"{value:.{digits - 1}e}"
-
-
-def percent(part: float, whole: float) -> str:
-    """Return the share in per cent with two decimals, or a dash where the whole is nothing."""
-    return f"{100 * part / whole:.2f} %" if whole else "–"
-
-
-def size(value: float | None) -> str:
-    """Return a number of bytes in decimal units with three significant digits."""
-    if value is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(value) < 1000:
-            return f"{int(value)} B" if unit == "B" else f"{number(float(value), 3)} {unit}"
-        value = value / 1000
-    return f"{number(float(value), 3)} PB"
 
 
 def duration(seconds: float | None) -> str:
@@ -71,8 +36,3 @@ def mass(grams: float | None) -> str:
         if grams >= factor:
             return f"{number(grams / factor, 3)} {unit}"
     return f"{number(float(grams), 3)} g"
-
-
-def safe_url(text: object) -> str | None:
-    """Return the text where it is a plain http(s) address, else None: nothing else becomes a link."""
-    return text if isinstance(text, str) and _HTTP.fullmatch(text) else None

@@ -7,7 +7,6 @@ data is escaped, and the page asks nothing of any network.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from pipeline import markup
 from pipeline.report import charts, formats
 from pipeline.report.consumption import Consumption
 from pipeline.report.read import Json, Material, read_material
@@ -40,20 +40,6 @@ STYLE = "page.css"
 MODEL_CARD = "model_card.md.jinja"
 TRAINING_CONTENT_SUMMARY = "training_content_summary.md.jinja"
 SIZE_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
-_MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
-
-
-def markdown_text(value: object) -> object:
-    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
-    if isinstance(value, Markup | int | float):
-        return value
-    text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\g<0>", text)
-
-
-def _address(value: object) -> object:
-    url = formats.safe_url(value)
-    return Markup(f"<{url}>") if url else value or formats.NOT_STATED
 
 
 def _moment(text: str | None) -> str:
@@ -79,7 +65,6 @@ def _command(words: list[str] | None) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "address": _address,
     "command": _command,
     "duration": formats.duration,
     "energy": _energy,
@@ -87,28 +72,16 @@ FILTERS: dict[str, Any] = {
     "kwh": formats.kwh,
     "mass": formats.mass,
     "moment": _moment,
-    "number": formats.number,
-    "percent": formats.percent,
     "plain": lambda value: Markup(f"{value:.4g}"),
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
-    "safe_url": formats.safe_url,
     "score": lambda value: "–" if value is None else f"{value:.4f}",
     "setting": _setting,
-    "size": formats.size,
 }
 
 
 def _environment(*, html: bool) -> jinja2.Environment:
-    """Return a Jinja environment that escapes every expression, for HTML or for Markdown."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=html,
-        finalize=None if html else markdown_text,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=html,
-    )
-    environment.filters |= FILTERS
+    """Return the environment of the templates here, with the bars of their tables."""
+    environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
     environment.globals["bar"] = charts.bar
     return environment
 
@@ -159,7 +132,7 @@ def run(
     content |= {
         "sections": SECTIONS,
         "results": f"results/{settings.run}",
-        "css": Markup((Path(__file__).parent / STYLE).read_text(encoding="utf-8")),
+        "css": markup.style(Path(__file__).parent / STYLE),
         "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),
         "latest_read": max((row["fingerprinted"] for row in content["sources"]), default=""),
         "size_range": _size_range(material),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.markup import markdown_text, number, percent, safe_url, size
 from pipeline.report.charts import Series, bar, lines, thinned, tick_texts, ticks
-from pipeline.report.formats import duration, kwh, mass, number, percent, safe_url, size
-from pipeline.report.page import markdown_text
+from pipeline.report.formats import duration, kwh, mass
 
 
 @pytest.mark.parametrize(
