@@ -26,7 +26,7 @@ from pipeline.sources.listing import assign_unit
 
 STAGES = {
     "filter": ("filtered/{}.parquet", "removed/filter.{}.parquet"),
-    "signatures": ("signatures/{}.parquet",),
+    "signatures": ("signatures/{}.parquet", "duplicates/{}.parquet"),
     "drop_duplicates": ("deduplicated/{}.parquet", "removed/deduplicate.{}.parquet"),
     "decontaminate": ("final/{}.parquet", "removed/decontaminate.{}.parquet", "contaminated/{}.parquet"),
 }
@@ -53,9 +53,7 @@ def write_results(project: Path, configuration: dict[str, object]) -> None:
     names = [f"sources/{source}/fingerprints/{unit}.json" for source, unit in units]
     for outputs in STAGES.values():
         names += [f"corpus/main/{pattern.format(f'{s}.{u}')}" for pattern in outputs for s, u in units]
-    names += [
-        f"corpus/main/{name}" for name in ("deduplicated/duplicates.parquet", "ngrams.parquet", "statistics.json")
-    ]
+    names += [f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json")]
     names += [f"corpus/main/{name}" for name in ("README.md", "croissant.json", "dataset.json", "dataset.html")]
     records = [name for name in dag.records() if Path(name).name.split(".")[0] in ("sources", "corpus")]
     for name in names:

@@ -15,7 +15,7 @@ from pipeline.dag import Dag
 from pipeline.stage import sha256_of
 
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
-WITH_FOLDERS = ("sources.split", "sources.dataset", "pretrain.segment", "pretrain.export")
+WITH_FOLDERS = ("sources.split", "sources.dataset", "corpus.deduplicate", "pretrain.segment", "pretrain.export")
 
 
 def remembered(memory: Path, name: str) -> bool:

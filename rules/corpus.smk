@@ -46,7 +46,7 @@ rule corpus_deduplicate:
     input:
         signatures=lambda w: dag.corpus_files("signatures/", w.corpus),
     output:
-        duplicates=f"{RUN}/corpus/{{corpus}}/deduplicated/duplicates.parquet",
+        duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
         record=record("corpus.deduplicate", "corpus"),
     log:
         log_file("corpus.deduplicate", "corpus"),
@@ -64,7 +64,7 @@ rule corpus_deduplicate:
 rule corpus_drop_duplicates:
     input:
         documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
-        duplicates=f"{RUN}/corpus/{{corpus}}/deduplicated/duplicates.parquet",
+        duplicates=f"{RUN}/corpus/{{corpus}}/duplicates",
     output:
         deduplicated=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
         removed=f"{RUN}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
@@ -78,7 +78,8 @@ rule corpus_drop_duplicates:
         "Drop the duplicates of {wildcards.source}, unit {wildcards.unit}"
     shell:
         "python -m pipeline corpus drop_duplicates {params.contract:q} --input documents {input.documents}"
-        " --input duplicates {input.duplicates} --output deduplicated {output.deduplicated} --output removed {output.removed}"
+        " --input duplicates {input.duplicates}/{wildcards.source}.{wildcards.unit}.parquet"
+        " --output deduplicated {output.deduplicated} --output removed {output.removed}"
         " --private {params.private:q}"
         " --record {output.record} 2> {log}"
 

@@ -123,7 +123,8 @@ def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits) -> pa.Table:
 def run(settings: DeduplicateSettings, *, signatures: list[Path], duplicates: Path) -> dict[str, Any]:
     """Write id, reason, kept id and cluster size of every document that has copies, and which paragraphs are cut.
 
-    The reason is null for a document that is kept. Each unit has its row group, which the metadata of the file names.
+    The reason is null for a document that is kept. Each unit has its file, also where it has no row: the bytes depend
+    on the clusters of its own documents alone, so that what follows can tell which units have changed.
 
     Raises:
         InputError: the signatures were made with other settings, or there is too little memory.
@@ -141,16 +142,11 @@ def run(settings: DeduplicateSettings, *, signatures: list[Path], duplicates: Pa
     clusters = Clusters(units, roots)
     del roots
     repeated = repeated_paragraphs(units, clusters.numbers_M[clusters.removed_M], left_bytes)
-    described: dict[str, Any] = {}
-    number = 0
-    with pq.ParquetWriter(duplicates, DUPLICATE_SCHEMA, compression="zstd") as writer:
-        for unit in units:
-            rows = _rows(unit, clusters, repeated)
-            described[f"{unit.source}.{unit.unit}"] = {"documents": unit.rows, "group": number if len(rows) else None}
-            if len(rows):
-                writer.write_table(rows, row_group_size=len(rows))
-                number += 1
-        writer.add_key_value_metadata({"polder": json.dumps(described, sort_keys=True)})
+    duplicates.mkdir()
+    for unit in units:
+        known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
+        rows = _rows(unit, clusters, repeated).replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
+        pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     near = int(clusters.removed_M.sum()) - exact
     print(f"{total} documents: {exact} exact and {near} near duplicates", flush=True)

@@ -26,10 +26,13 @@ def _foreign(duplicates: Path, documents: Path) -> str:
 def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
     """Return what the deduplication says about a unit."""
     with pq.ParquetFile(duplicates) as file:
-        unit = json.loads(file.metadata.metadata[b"polder"]).get(f"{known['source']}.{known['unit']}")
-        if unit is None or unit["documents"] != known["rows"]:
+        if json.loads(file.metadata.metadata[b"polder"]) != {
+            "source": known["source"],
+            "unit": known["unit"],
+            "documents": known["rows"],
+        }:
             raise InputError(_foreign(duplicates, documents))
-        return file.schema_arrow.empty_table() if unit["group"] is None else file.read_row_group(unit["group"])
+        return file.read()
 
 
 def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:

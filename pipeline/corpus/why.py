@@ -199,8 +199,11 @@ class _Story:
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
 
     def _copies(self, corpus: str, kept: str) -> None:
-        path = self.run_directory / "corpus" / corpus / "deduplicated" / "duplicates.parquet"
-        copies = sorted(row["id"] for row in _rows(path, [kept], "value") if row["id"] != kept)
+        path = self.run_directory / "corpus" / corpus / "duplicates"
+        if not path.is_dir():
+            return
+        rows = pq.read_table(path, columns=["id"], filters=[("value", "==", kept)])
+        copies = sorted(set(rows["id"].to_pylist()) - {kept})
         if copies:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,7 @@ class Chain:
             settings = SignaturesSettings(**self.corpus.deduplication.model_dump(include=keys))
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
+        shutil.rmtree(duplicates, ignore_errors=True)
         counts = deduplicate.run(
             DeduplicateSettings(deduplication=self.corpus.deduplication),
             signatures=signed,
@@ -152,7 +154,7 @@ class Chain:
             drop_duplicates.run(
                 DropDuplicatesSettings(),
                 documents=documents,
-                duplicates=duplicates,
+                duplicates=duplicates / f"{source}.0.parquet",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 removed=self.folder / f"{source}.deduplicate",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -41,6 +42,7 @@ def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], sect
             writer.add(row)
         writer.close()
     step = DeduplicateSettings(deduplication=section)
+    shutil.rmtree(folder / "duplicates", ignore_errors=True)
     deduplicate.run(step, signatures=paths, duplicates=folder / "duplicates")
     rows = pq.read_table(folder / "duplicates").to_pylist()
     return sorted((row["id"], row["reason"], row["value"], row["cluster_size"]) for row in rows)
@@ -196,6 +198,37 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
         run(Deduplication(), "one")
     with pytest.raises(InputError, match=r"(one|other) and .*(one|other) are the same unit: leave out one of them"):
         run(section, "one", "other")
+
+
+def test_a_units_file_changes_with_its_own_clusters_alone(tmp_path: Path) -> None:
+    def row(name: str, key: int) -> dict[str, Any]:
+        return {
+            "id": name,
+            "characters": 9,
+            "content_0": key,
+            "content_1": 1,
+            "bucket_000": 0,
+            "bucket_001": 0,
+        }
+
+    units = {
+        ("a", 0): [row("a/1", 1), row("a/2", 2)],
+        ("a", 7): [row("a/3", 3)],
+        ("c", 0): [row("c/1", 1)],
+        ("c", 1): [row("c/3", 3)],
+        ("c", 2): [],
+    }
+
+    def files(name: str) -> dict[str, bytes]:
+        (tmp_path / name).mkdir()
+        found(tmp_path / name, units, FEW)
+        return {path.name: path.read_bytes() for path in (tmp_path / name / "duplicates").iterdir()}
+
+    before = files("before")
+    assert sorted(before) == ["a.0.parquet", "a.7.parquet", "c.0.parquet", "c.1.parquet", "c.2.parquet"]
+    units["c", 1] = [row("c/4", 4)]
+    after = files("after")
+    assert sorted(name for name in before if before[name] != after[name]) == ["a.7.parquet", "c.1.parquet"]
 
 
 @pytest.mark.slow

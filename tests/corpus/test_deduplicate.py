@@ -69,7 +69,8 @@ def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str
             chain.filter(source, {"x.jsonl": made[source]})
         chain.deduplicate(list(order))
         chain.statistics(list(order))
-        names = ["duplicates", "statistics.json", *(f"{s}.{what}" for s in "abc" for what in ("final", "deduplicate"))]
+        told = [f"duplicates/{s}.0.parquet" for s in "abc"]
+        names = [*told, "statistics.json", *(f"{s}.{what}" for s in "abc" for what in ("final", "deduplicate"))]
         results.add(tuple((chain.folder / name).read_bytes() for name in names))
     assert len(results) == 1
 
@@ -119,11 +120,11 @@ def test_duplicates_of_other_documents_are_refused(
     chain.deduplicate(["s"])
     other = new_chain()
     other.filter("s", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
-    with pytest.raises(InputError, match=r"duplicates is not made from .*s\.filtered"):
+    with pytest.raises(InputError, match=r"s\.0\.parquet is not made from .*s\.filtered"):
         drop_duplicates.run(
             DropDuplicatesSettings(),
             documents=other.folder / "s.filtered",
-            duplicates=chain.folder / "duplicates",
+            duplicates=chain.folder / "duplicates" / "s.0.parquet",
             deduplicated=other.folder / "s.final",
             removed=other.folder / "s.deduplicate",
         )

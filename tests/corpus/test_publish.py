@@ -83,7 +83,7 @@ class Published:
         return drop_duplicates.run(
             DropDuplicatesSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
             documents=self.chain.folder / f"{source}.filtered",
-            duplicates=self.chain.folder / "duplicates",
+            duplicates=self.chain.folder / "duplicates" / f"{source}.0.parquet",
             deduplicated=self.chain.folder / f"{source}.deduplicated",
             removed=self.chain.folder / f"{source}.deduplicate",
             private=self.private / f"deduplicate.{source}.parquet",

@@ -58,7 +58,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, name in {
         "filtered/s.0.parquet": "s.filtered",
         "deduplicated/s.0.parquet": "s.deduplicated",
-        "deduplicated/duplicates.parquet": "duplicates",
+        "duplicates/s.0.parquet": "duplicates/s.0.parquet",
         "final/s.0.parquet": "s.final",
         "contaminated/s.0.parquet": "s.hits",
         **{f"removed/{stage}.s.0.parquet": f"s.{stage}" for stage in ("filter", "deduplicate", "decontaminate")},
