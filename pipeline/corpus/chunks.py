@@ -6,6 +6,7 @@ compared, so that equal numbers are equal chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,31 @@ def _white_space(data: Bytes, place: int) -> tuple[int, bool]:
 
 
 @compiled
+def _joined(data: Bytes) -> tuple[Bytes, int]:
+    """Return the chunks of a text with one space between them, and how many characters that is."""
+    joined = np.empty(len(data), dtype=np.uint8)
+    place = size = characters = 0
+    gap = False
+    while place < len(data):
+        width = _white_space(data, place)[0] if _CLASSES[data[place]] else 0
+        if width:
+            place, gap = place + width, size > 0
+            continue
+        if gap:
+            joined[size], gap = 0x20, False
+            size, characters = size + 1, characters + 1
+        joined[size] = data[place]
+        characters += data[place] & 0xC0 != 0x80
+        size, place = size + 1, place + 1
+    return joined[:size], characters
+
+
+def join_chunks(text: str) -> tuple[Bytes, int]:
+    """Return `" ".join(text.split())` in UTF-8, and its characters."""
+    return _joined(np.frombuffer(text.encode(), dtype=np.uint8))
+
+
+@compiled
 def _place(key: np.uint64, size: int) -> np.int64:
     """Return the slot, of `size`, at which the search for a key begins."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
@@ -83,7 +109,7 @@ def _number(
     `known_K2[i, 1]` to `known_K2[i + 1, 1]`. `state` holds what its indices are called.
     """
     place, chunks, line, known = state
-    size = len(data)
+    size, counts = len(data), len(chunks_L) > 0
     while place < size:
         kind = _CLASSES[data[place]]
         if kind:
@@ -136,7 +162,8 @@ def _number(
             known += 1
             known_K2[known, 1] = end
         numbers_C[chunks] = number
-        chunks_L[line] += 1
+        if counts:
+            chunks_L[line] += 1
         chunks += 1
     state[0], state[1], state[2], state[3] = place, chunks, line, known
     return True
@@ -155,6 +182,29 @@ def _slots(known_K2: Numbers, known: int, size: int) -> Numbers:
     return slots_S2
 
 
+class Column:
+    """Numbers of which more come all the time, read as an array."""
+
+    def __init__(self, values: Sequence[int] = (), kind: type[np.integer[Any]] = np.int64) -> None:
+        self._size = len(values)
+        self._values = np.array([*values, *[0] * 1024], dtype=kind)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, new: npt.NDArray[np.integer[Any]]) -> None:
+        """Add numbers to the end."""
+        size = self._size + len(new)
+        if size > len(self._values):
+            self._values = np.concatenate([self._values, np.zeros(size, dtype=self._values.dtype)])
+        self._values[self._size : size] = new
+        self._size = size
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return the numbers; the array may be longer."""
+        return self._values
+
+
 class ChunkNumbers:
     """The different chunks of the texts that were read, numbered in the order in which they were seen first."""
 
@@ -167,13 +217,13 @@ class ChunkNumbers:
     def __len__(self) -> int:
         return self._known
 
-    def read(self, text: str, lines: int) -> tuple[Integers, Numbers, str]:
+    def read(self, text: str, lines: int = 0) -> tuple[Integers, Numbers, str]:
         """Return the numbers of the chunks of a text, how many each of its lines has, and the chunks that are new.
 
         Behind each of the new chunks is a line feed.
 
         Args:
-            lines: how many lines the text has.
+            lines: how many lines the text has; 0 where their chunks are not counted.
         """
         data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
         numbers_C = np.empty(len(data) // 2 + 1, dtype=np.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.corpus.chunks import ChunkNumbers, Integers, Numbers
+from pipeline.corpus.chunks import ChunkNumbers, Column, Integers, Numbers
 from pipeline.corpus.compiled import compiled
 from pipeline.errors import InputError
 
@@ -63,29 +63,6 @@ def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
     return lambda chunks: list(chain.from_iterable(map(words, chunks.split())))
 
 
-class _Column:
-    """Whole numbers of which more come all the time, read as an array."""
-
-    def __init__(self, values: Sequence[int] = ()) -> None:
-        self._size = len(values)
-        self._values = np.array([*values, *[0] * 1024])
-
-    def __len__(self) -> int:
-        return self._size
-
-    def add(self, new: npt.NDArray[np.integer]) -> None:
-        """Add numbers to the end."""
-        size = self._size + len(new)
-        if size > len(self._values):
-            self._values = np.concatenate([self._values, np.zeros(size, dtype=np.int64)])
-        self._values[self._size : size] = new
-        self._size = size
-
-    def array(self) -> Numbers:
-        """Return the numbers; the array may be longer."""
-        return self._values
-
-
 @compiled
 def _expand(numbers_C: Integers, chunks_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
     """Return the words of the chunks, of which chunk i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
@@ -113,8 +90,8 @@ class Vocabulary:
         self._tokenize = tokenize
         self._stops = stops
         self._chunks, self._words = ChunkNumbers(), ChunkNumbers()
-        self._ends, self._flat = _Column([0]), _Column()
-        self._lengths, self._kinds = _Column(), _Column()
+        self._ends, self._flat = Column([0]), Column()
+        self._lengths, self._kinds = Column(), Column()
 
     def __len__(self) -> int:
         return len(self._chunks)
