@@ -2,7 +2,7 @@
 
 The model is an automaton over bytes that reports an n-gram of up to six of them at each step, and a table of what each
 n-gram says for each language (Lui and Baldwin 2012). As nothing further back than six bytes decides a state, a text is
-read in four lanes at once, so that they do not wait for each other's memory: each but the first begins six bytes early.
+read in several lanes at once, which do not wait for each other's memory: each but the first begins six bytes early.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from pipeline.errors import InputError
 
 # What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
 NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
-_MEMORY = 6  # bytes that decide a state
+_MEMORY, _LANES = 6, 16  # bytes that decide a state, and places at which a text is read at once
+_LOGARITHMS = np.log1p(np.arange(1024))
 Bytes = npt.NDArray[np.uint8]
 NGrams = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
 
 
 @cache
@@ -41,28 +43,28 @@ def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams
     """Return the n-gram that each byte of a text completes, -1 for none."""
     size = len(data)
     grams = np.empty(size, dtype=np.int32)
-    lane = size // 4 if size >= 4 * _MEMORY else 0
-    one = two = three = four = np.int32(0)
-    for early in range(_MEMORY if lane else 0, 0, -1):
-        two = following[rows[two] + data[lane - early]]
-        three = following[rows[three] + data[2 * lane - early]]
-        four = following[rows[four] + data[3 * lane - early]]
-    for place in range(lane):
-        one = following[rows[one] + data[place]]
-        two = following[rows[two] + data[lane + place]]
-        three = following[rows[three] + data[2 * lane + place]]
-        four = following[rows[four] + data[3 * lane + place]]
-        grams[place], grams[lane + place] = found[one], found[two]
-        grams[2 * lane + place], grams[3 * lane + place] = found[three], found[four]
-    for place in range(4 * lane, size):
-        four = following[rows[four] + data[place]]
-        grams[place] = found[four]
+    width = size // _LANES if size >= _LANES * _MEMORY else 0
+    states = np.zeros(_LANES, dtype=np.int32)
+    for early in range(_MEMORY if width else 0, 0, -1):
+        for lane in range(1, _LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width - early]]
+    for place in range(width):
+        for lane in range(_LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width + place]]
+            grams[lane * width + place] = found[states[lane]]
+    state = states[_LANES - 1]
+    for place in range(_LANES * width, size):
+        state = following[rows[state] + data[place]]
+        grams[place] = found[state]
     return grams
 
 
 @compiled
-def _count(grams: NGrams, counts: NGrams) -> NGrams:
-    """Return the different n-grams, after counting how often each is there."""
+def _sums(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
+    """Return how many different n-grams there are and, of each language, the sum of what they say for it.
+
+    Each counts with the logarithm of 1 + its number, of which `logarithms` has the first; `counts` stays 0.
+    """
     present = np.empty(len(grams), dtype=np.int32)
     number = 0
     for gram in grams:
@@ -71,7 +73,14 @@ def _count(grams: NGrams, counts: NGrams) -> NGrams:
                 present[number] = gram
                 number += 1
             counts[gram] += 1
-    return present[:number]
+    sums = np.zeros(table.shape[1])
+    for gram in present[:number]:
+        count = counts[gram]
+        weight = logarithms[count] if count < len(logarithms) else np.log1p(count)
+        for language in range(table.shape[1]):
+            sums[language] += weight * table[gram, language]
+        counts[gram] = 0
+    return number, sums
 
 
 class BayesIdentifier:
@@ -89,7 +98,7 @@ class BayesIdentifier:
         self.labels: list[str] = model.nb_classes
         self._table = np.ascontiguousarray(model.nb_ptc, dtype=np.float32)
         self._counts = np.zeros(len(self._table), dtype=np.int32)
-        self._prior = np.asarray(model.nb_pc, dtype=np.float32)
+        self._prior = np.asarray(model.nb_pc, dtype=np.float64)
 
     @staticmethod
     @cache
@@ -102,21 +111,16 @@ class BayesIdentifier:
         text = text.lower() if text.isupper() else text
         return unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
 
-    def _scores(self, grams: NGrams) -> npt.NDArray[np.float32]:
+    def _scores(self, grams: NGrams) -> Scores:
         """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
-        present = np.sort(_count(grams, self._counts))
-        if not present.size:
-            return np.zeros(len(self.labels), dtype=np.float32)
-        counts = self._counts[present]
-        self._counts[present] = 0
-        scores: npt.NDArray[np.float32] = np.log1p(counts, dtype=np.float32) @ self._table[present] + self._prior
-        return scores
+        number, sums = _sums(grams, self._counts, self._table, _LOGARITHMS)
+        return sums + self._prior if number else sums
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, as py3langid does, and those of its stretches."""
         data = self._encoded(text)
         grams = _read(np.frombuffer(data, dtype=np.uint8), *_automaton()[1:])
-        scores = self._scores(grams) / np.float32(math.sqrt(len(data) or 1))
+        scores = self._scores(grams) / math.sqrt(len(data) or 1)
         shares = np.exp(scores - scores.max())
         best = int(shares.argmax())
         parts = [(start, end) for start, end in cut(data)] if stretches else []
