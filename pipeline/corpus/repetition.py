@@ -13,8 +13,12 @@ from pipeline.corpus.compiled import compiled
 from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import Repetition
 
-_PARAGRAPHS = re.compile(r"\n{2,}")
-_LINES = re.compile(r"\n+")
+
+def split_at(text: str, breaks: str) -> list[str]:
+    """Return the parts of a text between stretches of at least so many line feeds, as a regular expression would."""
+    if f"{breaks}\n" in text:
+        return re.split(rf"{breaks}\n*", text)
+    return text.split(breaks)
 
 
 def duplicates(parts: list[str]) -> tuple[int, int]:
@@ -123,11 +127,11 @@ class GopherRepetition(MeasureBlock[Repetition]):
     def checks(self, doc: Document, rules: Repetition) -> Iterator[Check]:
         """Yield the checks of a document, the cheap ones first."""
         text = doc.text
-        paragraphs = _PARAGRAPHS.split(text.strip())
+        paragraphs = split_at(text.strip(), "\n\n")
         number, characters = duplicates(paragraphs)
         yield "duplicate_paragraphs", number / len(paragraphs), None, rules.duplicate_paragraphs
         yield "duplicate_paragraph_characters", characters / len(text), None, rules.duplicate_paragraph_characters
-        lines = _LINES.split(text)
+        lines = split_at(text, "\n")
         number, characters = duplicates(lines)
         yield "duplicate_lines", number / len(lines), None, rules.duplicate_lines
         yield "duplicate_line_characters", characters / len(text), None, rules.duplicate_line_characters
