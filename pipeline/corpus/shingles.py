@@ -21,6 +21,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _SPACE = re.compile(rf"[\s{re.escape(PUNCTUATION)}]+")
 _BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]+")  # no mark that combines is below
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f]")
 _CHUNKS_KEPT = 2**18
 _ONE, _TWO, _THREE = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 _FOUR, _FIVE = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
@@ -41,13 +42,13 @@ def _without_marks(match: re.Match[str]) -> str:
 
 def _simple_words(chunks: str) -> str:
     """Return the simplified words of chunks, each with a line feed behind it, with a space or several between them."""
-    # What is left of printable ASCII is letters, digits and spaces.
-    simple = NUMBERS_PATTERN.sub("0", chunks.lower()).translate(PUNCTUATION_TRANS)
-    pairs = zip(chunks.split("\n"), simple.split("\n"), strict=True)
-    return "\n".join(
-        line if chunk.isascii() and chunk.isprintable() else " ".join(word_tokenize(simplify(chunk)))
-        for chunk, line in pairs
-    )
+    lines = NUMBERS_PATTERN.sub("0", chunks.lower()).translate(PUNCTUATION_TRANS).split("\n")
+    # What is left of printable ASCII is letters, digits and spaces: the words are seen as it is.
+    control = _CONTROL.search(chunks) is not None
+    for place, chunk in enumerate(chunks.split("\n")):
+        if control or not chunk.isascii():
+            lines[place] = " ".join(word_tokenize(simplify(chunk)))
+    return "\n".join(lines)
 
 
 @compiled

@@ -112,6 +112,8 @@ class Vocabulary:
         )
 
     def _kind(self, word: str) -> int:
+        if word[:-1].isalpha():
+            return LETTER | STOP if self._stops(word) else LETTER
         kind = LETTER if any(map(str.isalpha, word)) else 0
         if self._stops(word):
             kind |= STOP
