@@ -27,6 +27,10 @@ Splitter = Literal["plain", "spacy"]
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
+# What spaCy always splits alike, in Dutch and English: a word with a mark before it, and one or two behind it.
+_SPACY_PLAIN = re.compile(
+    r"([(\[\"'“‘„«]?)([A-Za-zÀ-ÖØ-öø-ÿ]+[a-zß-öø-ÿ])([.,!?](?=[)\"”]?\Z)|[;:)\]\"”’'…](?=\Z)|)([)\"”]?)"
+)
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _CHUNKS_KEPT = 2**18
 
@@ -53,11 +57,21 @@ def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
         raise InputError(
             f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
         ) from None
-    exceptions = tokenizer.rules
+    exceptions, known = tokenizer.rules, language in ("nl", "en")
 
     def words(chunk: str) -> list[str]:
-        if chunk.isalpha() and chunk not in exceptions:
-            return [chunk]
+        if chunk.isalpha():
+            plain = [chunk]
+        elif found := known and _SPACY_PLAIN.fullmatch(chunk):
+            before, word, stop, behind = found.groups("")
+            if exceptions.keys() & {word, before + word, word + stop, before + word + stop}:
+                plain = []
+            else:
+                plain = [part for part in (before, word, stop, behind) if part]
+        else:
+            plain = []
+        if plain and chunk not in exceptions:
+            return plain
         return [token.text for token in tokenizer(chunk)]
 
     return lambda chunks: list(chain.from_iterable(map(words, chunks.split())))
