@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.errors import InputError
+from pipeline.corpus.splitters import nltk_words, spacy_words
 
-Splitter = Literal["plain", "spacy"]
+Splitter = Literal["plain", "spacy", "nltk"]
 Numbers = npt.NDArray[np.int64]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
@@ -28,11 +28,6 @@ Numbers = npt.NDArray[np.int64]
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _CHUNKS_KEPT = 2**18
-
-# What spaCy splits the same way in these languages unless it is one of their exceptions: digits, or Latin letters, and
-# the mark behind them. A full stop is one only behind a small letter or two capitals: an initial keeps its own.
-_QUICK_LANGUAGES = {"nl", "en"}
-_LATIN_WORD = re.compile(r"(?P<word>[0-9]+|[A-Za-zÀ-ÖØ-öø-ÿ]+)(?P<mark>[,;:?!]|(?<=[a-zß-öø-ÿ0-9])\.|(?<=[A-Z]{2})\.)?")
 
 # What a word may be; the numbers are bits.
 MARKS = 1  # of datatrove's punctuation marks only
@@ -44,31 +39,6 @@ CLOSING = 8  # of Unicode's punctuation only: after a stop it still belongs to t
 def word_tokenize(text: str) -> list[str]:
     """Return the words and runs of punctuation of a text, in order."""
     return _WORD.findall(text)
-
-
-@cache
-def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """Return what splits a chunk as spaCy's tokenizer for the language does, which also begins with white space."""
-    import spacy
-
-    try:
-        tokenizer: Any = spacy.blank(language).tokenizer
-    except ImportError:
-        raise InputError(
-            f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
-        ) from None
-    exceptions = tokenizer.rules
-
-    def exact(chunk: str) -> list[str]:
-        return [token.text for token in tokenizer(chunk)]
-
-    def quick(chunk: str) -> list[str]:
-        match = _LATIN_WORD.fullmatch(chunk)
-        if match is None or chunk in exceptions or match["word"] in exceptions:
-            return exact(chunk)
-        return [chunk] if match["mark"] is None else [match["word"], match["mark"]]
-
-    return quick if language in _QUICK_LANGUAGES else exact
 
 
 class _Column:
@@ -177,8 +147,17 @@ class Words:
         """Return how many of the given different words the text has."""
         present = np.zeros(self.bound, dtype=bool)
         present[self.numbers_W] = True
+        return int(present[self._known(words)].sum())
+
+    def occurrences(self, words: Iterable[str]) -> int:
+        """Return how often the text has one of the given words."""
+        wanted = np.zeros(self.bound, dtype=bool)
+        wanted[self._known(words)] = True
+        return int(wanted[self.numbers_W].sum())
+
+    def _known(self, words: Iterable[str]) -> list[int]:
         known = self.vocabulary.words
-        return int(present[[known[word] for word in words if word in known]].sum())
+        return [known[word] for word in words if word in known]
 
     def sentences_L(self) -> Numbers:
         """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
@@ -206,7 +185,8 @@ class _Splitting:
             tokenize: Callable[[str], list[str]] = lambda chunk: word_tokenize(chunk)  # noqa: E731
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
-            tokenize, stops = _spacy_tokenizer(language), TERMINAL_PUNCTUATION.__contains__
+            tokenize = spacy_words(language) if splitter == "spacy" else nltk_words()
+            stops = TERMINAL_PUNCTUATION.__contains__
         self._new = partial(Vocabulary, tokenize, stops)
         self._vocabulary = self._new()
         self._text: str | None = None
@@ -240,7 +220,8 @@ def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
     """Return the words of a text; asked again for the same text, the same object.
 
     Args:
-        splitter: `plain`, the words of `word_tokenize`; or `spacy`, those of spaCy's tokenizer for the language.
+        splitter: `plain`, the words of `word_tokenize`; `spacy`, those of spaCy's tokenizer for the language; or
+            `nltk`, those of NLTK's.
 
     Raises:
         InputError: spaCy does not know the language.

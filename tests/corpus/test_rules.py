@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy
 import yaml
 from datatrove.data import Document
 from datatrove.pipeline.filters import C4QualityFilter
 from datatrove.utils.word_tokenizers import load_word_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nltk.tokenize import NLTKWordTokenizer
 
 from benchmarks.filters import agreement, our_decisions, their_decisions
 from pipeline.config import load
@@ -21,14 +23,18 @@ from pipeline.corpus.c4 import C4Quality
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.nordic_pile import NordicPileQuality
 from pipeline.corpus.presets import DUTCH, PRESETS
-from pipeline.corpus.rules import C4, NordicPile
+from pipeline.corpus.quality import GopherQuality
+from pipeline.corpus.rules import C4, NordicPile, Quality
 from pipeline.corpus.settings import Corpus
+from pipeline.corpus.splitters import nltk_words, spacy_words
 from pipeline.corpus.words import forget, split, word_tokenize
 from pipeline.errors import InputError
 from pipeline.step_settings import step_settings
 from tests.corpus.test_gopher import demonstration_texts
 
 PLACE = Path(__file__).parents[2]
+NLTK = NLTKWordTokenizer()
+SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
 
 
 def spoilt(real: list[str]) -> list[str]:
@@ -65,6 +71,25 @@ def test_the_words_of_spacy(language: str) -> None:
         words = split(text, "spacy", language)
         names = {number: word for word, number in words.vocabulary.words.items()}
         assert [names[number] for number in words.numbers_W.tolist()] == theirs.word_tokenize(text)
+
+
+LETTERS_AND_MARKS = st.text(st.sampled_from("aAéÉdtnoCTNgN19.,;:?!'’\"-(/€"), min_size=1, max_size=9)
+CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km", "U.S", "XD", "'s"])
+
+
+@given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
+def test_what_is_split_without_the_tokenizer_is_split_as_it_does(chunk: str) -> None:
+    assert nltk_words()(chunk) == NLTK.tokenize(chunk)
+    for language, tokenizer in SPACY.items():
+        assert spacy_words(language)(chunk) == [token.text for token in tokenizer(chunk)]
+
+
+def test_stop_words_count_once_or_each_time() -> None:
+    text = "de man de vrouw de hond"
+    for repeated, expected in ((False, (False, "few_stop_words")), (True, True)):
+        rules = Quality(minimum_words=None, stop_words=["de", "het"], repeated_stop_words=repeated)
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        assert GopherQuality({"nl": rules}).filter(document) == expected
 
 
 def test_words_that_spacy_does_not_have() -> None:
