@@ -34,7 +34,7 @@ _KVK_CONTEXT = re.compile(
     re.I,
 )
 
-# No letter O, and the last of the nine is a digit.
+# Two letters, six letters or digits, a digit; no letter O, no check digit (RvIG; stdnum.nl.identiteitskaartnummer).
 _PASSPORT = re.compile(r"[0-9](?<=[A-Z]{2}[0-9A-Z]{6}[0-9])(?<!\w[A-Z]{2}[0-9A-Z]{6}\d)(?![\w-])")
 _PASSPORT_CONTEXT = re.compile(
     r"pas(?:poort|sport)|\bpas(?:je)?\b|identiteits?(?:kaart|bewijs)|\bid[- ]?(?:kaart|card|bewijs)|"
