@@ -247,9 +247,9 @@ def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
     print(json.dumps({"seconds": seconds, "kept": kept, "peak_bytes": peak}))
 
 
-def texts(data: Path, every: int) -> list[str]:
-    """Return every N-th text of the folder."""
-    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob("*.jsonl.gz")))
+def texts(data: Path, every: int, names: str = "*.jsonl.gz") -> list[str]:
+    """Return every N-th text of the files of these names in the folder."""
+    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob(names)))
     lines = (line for content in files for line in content.splitlines())
     return [json.loads(line)["text"] for number, line in enumerate(lines) if number % every == 0]
 
