@@ -2,8 +2,10 @@
 
 `standard` has the thresholds of Gopher (Rae et al. 2021, table A1) for English and those that FineWeb-2 chose for
 Dutch, with words to which their punctuation belongs. `fineweb2` is the recipe of FineWeb-2 for Dutch and of FineWeb for
-English, with the words that their thresholds were made for. `gptnl` is that of GPT-NL's public data-curation pipeline
-(the defaults of its stage heuristic_filtering and of the filters that it names), with NLTK's words as there.
+English, with the words that their thresholds were made for: configs/nld_Latn.yml of huggingface/fineweb-2 as in its
+paper, and examples/fineweb.py of datatrove, but for the order (see `rule_blocks`). `gptnl` is that of GPT-NL's public
+data-curation pipeline: the defaults of its stage heuristic_filtering and of the filters that it names, with NLTK's
+words as there.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ DUTCH = LanguageRules(
     repetition=Repetition(
         duplicate_lines=0.296,
         top_n_grams={2: 0.213, 3: 0.182, 4: 0.158},
-        duplicate_n_grams={5: 0.156, 6: 0.1456, 7: 0.1352, 8: 0.1248, 9: 0.1144, 10: 0.104},
+        duplicate_n_grams={5: 0.156, 6: 0.146, 7: 0.136, 8: 0.126, 9: 0.115, 10: 0.104},
     ),
     quality=Quality(maximum_mean_word_length=17.0, alphabetic_words=0.828, stop_words=DUTCH_STOP_WORDS),
 )
