@@ -54,6 +54,7 @@ EVERY_KIND = (
         ("j.jansen@minbzk.nl", "<EMAIL>", "email"),
         ("koster@hervormdegemeente.nl", "<EMAIL>", "email"),
         ("oplegger OK-12-BB", "oplegger <NUMBER_PLATE>", "number_plate"),
+        ("Diners 39000000000005 en", "Diners <CREDIT_CARD> en", "credit_card"),
         ("bel 06-12345678 12 keer", "bel <TELEPHONE> 12 keer", "telephone"),
         ("tel.(020) 624 11 11", "tel.<TELEPHONE>", "telephone"),
         ("(tel: +31 (0)6 12345678)", "(tel: <TELEPHONE>)", "telephone"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 import pytest
@@ -155,6 +156,41 @@ def test_nordic_pile(text: str, reason: str | None) -> None:
     document = Document(text=text, id="", metadata={"language": "nl"})
     found = NordicPileQuality({"nl": NordicPile()}).filter(document)
     assert found == (True if reason is None else (False, reason))
+
+
+def by_definition(text: str, rules: NordicPile) -> str | None:
+    """Return the first rule of the Nordic Pile that a text fails, computed as it is described, line by line."""
+    stripped, lines = text.strip(), [line for line in text.splitlines() if line.strip()]
+    characters = [len("".join(line.split())) for line in lines]
+    words = [sum(len(NLTK.tokenize(chunk)) for chunk in line.split()) for line in lines]
+    typical = [(mean(values) + median(values)) / 2 for values in (characters, words)]
+    fails = {
+        "digits": sum(map(str.isdigit, stripped)) / len(stripped) > (rules.digits or 1),
+        "too_few_characters": sum(characters) < (rules.minimum_characters or 0),
+        "short_line_characters": typical[0] < (rules.minimum_line_characters or 0),
+        "short_line_words": typical[1] < (rules.minimum_line_words or 0),
+    }
+    return next((reason for reason, failed in fails.items() if failed), None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"digits": 0.004}, "digits"),
+        ({"minimum_characters": 700}, "too_few_characters"),
+        ({"minimum_line_characters": 60.0}, "short_line_characters"),
+        ({"minimum_line_words": 12.5}, "short_line_words"),
+    ],
+)
+def test_nordic_pile_decides_as_it_is_described(changed: dict[str, Any], reason: str) -> None:
+    rules, found = NordicPile(**changed), set()
+    for text in spoilt(demonstration_texts()[:30]):
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        expected = by_definition(text, rules)
+        decision = NordicPileQuality({"nl": rules}, None, {"nl": "nltk"}).filter(document)
+        assert decision == (True if expected is None else (False, expected)), text
+        found.add(expected)
+    assert found == {None, reason}
 
 
 def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
