@@ -91,6 +91,7 @@ def test_personal_data_is_masked(text: str, masked: str, kind: str) -> None:
         "import foo@2.1.0",
         "192.168.1.20 en 10.200.0.1 en 127.0.0.1 zijn van niemand",
         "artikel 9.2.2.1 en voorschrift 30.6.5.2",
+        "de server volgt art. 9.2.2.1",
         "versie 1612 (8.2.1.207)",
         "999.300.200.100 bestaat niet en 1.2.3.4.5 ook niet",
         "om 12:34:56 in std::de::fa tot 2262:: en fe80::1 en 2001:db8::1 en 3fff:abc::1",

@@ -26,6 +26,9 @@ _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-F
 # Python knows the others; this one since 3.12.7.
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)", re.I)
+# Right behind one of these it is that number, whatever stands before.
+_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z", re.I)
+_SENTENCE_END = re.compile(r"\n|[.!?] ")
 _IP_CONTEXT = re.compile(
     r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
     r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request",
@@ -72,8 +75,9 @@ def ip_addresses(text: str) -> Iterator[Found]:
                 continue
             if address.version == 4:
                 # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
-                ahead = before(text, match.start(), _IP_CONTEXT_CHARACTERS).rpartition("\n")[2]
+                ahead = _SENTENCE_END.split(before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
                 small = max(address.packed) < 100
-                if not _IP_CONTEXT.search(ahead) and (small or _VERSION.search(ahead)):
+                named = _IP_CONTEXT.search(ahead) and not _NUMBERED.search(ahead)
+                if not named and (small or _VERSION.search(ahead)):
                     continue
             yield Found(match.start(), match.end(), "ip", address.compressed)
