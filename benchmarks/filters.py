@@ -19,10 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -45,7 +44,7 @@ from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
 from pipeline.corpus.presets import PRESETS  # noqa: E402
 from pipeline.corpus.rules import C4, FineWeb, LanguageRules  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
-from pipeline.corpus.words import split, word_tokenize  # noqa: E402
+from pipeline.corpus.words import Splitter, split, word_tokenize  # noqa: E402
 
 LANGUAGES = {"nl": "nld", "en": "eng"}
 
@@ -128,32 +127,49 @@ def our_words_in_datatrove() -> Iterator[None]:
             setattr(module, name, words)
 
 
-def agreement(documents: list[tuple[str, str]], splitter: str, their_words: str) -> dict[str, tuple[int, int]]:
-    """Return for each kind of rules how many decisions are the same, and how many there are.
+KEYS = ("c4", "repetition", "quality", "fineweb")
+Decisions = dict[str, list[tuple[bool, int]]]
 
-    Args:
-        documents: text and language of each; every block judges every text as it is given.
-        splitter: `plain` or `spacy`, for our blocks.
-        their_words: `plain` or `spacy`, for those of datatrove.
-    """
+
+def agreement_rules(splitter: Splitter) -> dict[str, LanguageRules]:
+    """Return the thresholds that are compared: those of `standard`, with those of C4 and FineWeb."""
     rules = {
         code: PRESETS["standard"][code].model_copy(update={"words": splitter, "c4": C4(), "fineweb": FineWeb()})
         for code in LANGUAGES
     }
-    rules["nl"] = rules["nl"].model_copy(update={"fineweb": PRESETS["fineweb2"]["nl"].fineweb})
-    keys = ("c4", "repetition", "quality", "fineweb")
-    ours = dict(zip(keys, cast(list[BaseFilter], rule_blocks(rules)), strict=True))
-    theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
-    same: Counter[str] = Counter()
-    with our_words_in_datatrove() if their_words == "plain" else contextlib.nullcontext():
-        for text, language in documents:
-            for key in keys:
-                mine = Document(text=text, id="", metadata={"language": language})
-                other = Document(text=text, id="")
-                equal = (ours[key].filter(mine) is True) == (theirs[language][key].filter(other) is True)
-                same[key] += equal
-                same["c4 text"] += key == "c4" and equal and mine.text == other.text
-    return {key: (same[key], len(documents)) for key in (*keys, "c4 text")}
+    return rules | {"nl": rules["nl"].model_copy(update={"fineweb": PRESETS["fineweb2"]["nl"].fineweb})}
+
+
+def our_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
+    """Return for each block whether it keeps each document, and a hash of the text that it leaves."""
+    found: Any = zip(KEYS, rule_blocks(agreement_rules(splitter)), strict=True)
+    return _decisions(documents, [(key, dict.fromkeys(LANGUAGES, block)) for key, block in found])
+
+
+def their_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
+    """Return the same of datatrove's blocks, with these words."""
+    theirs = {code: stock(rules, LANGUAGES[code]) for code, rules in agreement_rules(splitter).items()}
+    with our_words_in_datatrove() if splitter == "plain" else contextlib.nullcontext():
+        return _decisions(documents, [(key, {code: theirs[code][key] for code in LANGUAGES}) for key in KEYS])
+
+
+def _decisions(documents: list[tuple[str, str]], found: list[tuple[str, dict[str, BaseFilter]]]) -> Decisions:
+    """Let every block judge every text as it is given."""
+    decisions: Decisions = {key: [] for key, _ in found}
+    for text, language in documents:
+        for key, by_language in found:
+            document = Document(text=text, id="", metadata={"language": language})
+            kept = by_language[language].filter(document) is True
+            decisions[key].append((kept, hash(document.text)))
+    return decisions
+
+
+def agreement(ours: Decisions, theirs: Decisions) -> dict[str, tuple[int, int]]:
+    """Return for each kind of rules how many decisions are the same, and how many there are; and C4's texts."""
+    same = {key: [mine[0] == other[0] for mine, other in zip(ours[key], theirs[key], strict=True)] for key in KEYS} | {
+        "c4 text": [mine == other for mine, other in zip(ours["c4"], theirs["c4"], strict=True)]
+    }
+    return {key: (sum(equal), len(equal)) for key, equal in same.items()}
 
 
 class PerLanguage(BaseFilter):  # type: ignore[misc]
@@ -196,7 +212,7 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
 
 def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
     """Run one side in this process, then print seconds, documents kept and peak memory as JSON."""
-    rules = PRESETS[preset]  # type: ignore[index]
+    rules = PRESETS[preset]
     minimum = {code: rules[code].minimum_score for code in rules}
     if side == "ours":
         corpus = Corpus.model_validate({"preset": preset})
@@ -229,9 +245,9 @@ def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
     print(json.dumps({"seconds": seconds, "kept": kept, "peak_bytes": peak}))
 
 
-def texts(data: Path, every: int) -> list[str]:
-    """Return every N-th text of the folder."""
-    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob("*.jsonl.gz")))
+def texts(data: Path, every: int, names: str = "*.jsonl.gz") -> list[str]:
+    """Return every N-th text of the files of these names in the folder."""
+    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob(names)))
     lines = (line for content in files for line in content.splitlines())
     return [json.loads(line)["text"] for number, line in enumerate(lines) if number % every == 0]
 
@@ -279,8 +295,11 @@ def main() -> None:
     documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]
     documents = [(text, language) for text, language in documents if language in LANGUAGES]
     print(f"{len(documents)} documents, {sum(len(text.encode()) for text, _ in documents) / 1e6:.1f} MB")
+    splitters: tuple[Splitter, ...] = ("plain", "spacy")
+    ours = {splitter: our_decisions(documents, splitter) for splitter in splitters}
+    theirs = {splitter: their_decisions(documents, splitter) for splitter in splitters}
     for mine, other in (("plain", "plain"), ("spacy", "spacy"), ("plain", "spacy")):
-        for key, (same, total) in agreement(documents, mine, other).items():
+        for key, (same, total) in agreement(ours[mine], theirs[other]).items():
             print(f"{key:11} ours {mine:5} datatrove {other:5} {same} of {total} {same / total:.3%}", flush=True)
 
 

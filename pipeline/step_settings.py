@@ -34,6 +34,7 @@ from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.settings import Settings
+from pipeline.sources.licenses import is_allowed
 from pipeline.sources.settings import (
     DatasetSettings,
     FingerprintSettings,
@@ -110,7 +111,7 @@ def _sha256(path: Path, changed_nanoseconds: int) -> str:
 
 def _may_sample(source: Source, section: Corpus) -> bool:
     """Return whether samples of the removed documents of a source are kept and shown."""
-    free = source.rights.basis == "public-domain" or source.license in section.sample_licenses
+    free = source.rights.basis == "public-domain" or is_allowed(source.license, section.sample_licenses)
     return section.keep_removed and free
 
 

@@ -11,12 +11,13 @@ class Decontamination(Settings):
     """How documents that contain evaluation items are found: by runs of equal words, the n-grams.
 
     Words are compared without case and punctuation. A text of an item that has fewer words than an n-gram is looked
-    for as a whole, but not where it has fewer than `minimum_words`: such texts stand in many documents by chance.
+    for as a whole, but not where it has fewer than `minimum_words`: such texts stand in many documents by chance. An
+    item of which no text is looked for is counted as `not_searched`.
     """
 
     enabled: bool = True
     ngram: int = Field(default=13, ge=1, description="words of an n-gram")
-    minimum_words: int = Field(default=8, ge=1, description="a text with fewer words is not looked for")
+    minimum_words: int = Field(default=4, ge=1, description="a text with fewer words is not looked for")
     minimum_overlap: float = Field(
         default=0.0, ge=0, le=1, description="least share of a text's n-grams in a document; one is always needed"
     )

@@ -61,7 +61,10 @@ class Collect(PipelineStep):  # type: ignore[misc]
 
 
 def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocuments | None = None) -> list[PipelineStep]:
-    """Return the blocks that judge a text by its lines and words; C4 first, for the others judge what it leaves."""
+    """Return the blocks that judge a text by its lines and words; C4 first, for the others judge what it leaves.
+
+    FineWeb asks Gopher's rules before C4's edit the text; then what is kept could be removed by the same rules.
+    """
     kinds: list[tuple[Callable[..., RuleBlock[Any]], str]] = [
         (C4Quality, "c4"),
         (GopherRepetition, "repetition"),

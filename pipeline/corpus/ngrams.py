@@ -87,6 +87,9 @@ def _ngrams(texts: list[str], settings: NgramsSettings) -> dict[str, npt.NDArray
 def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[str, Any]:
     """Write the n-grams of all items, sorted by hash; return how many items each task has, and how many are searched.
 
+    An item of which every text has fewer than `minimum_words` is one of those not searched; it is none of the items
+    in the file.
+
     Raises:
         InputError: a file of items cannot be read.
     """
@@ -110,6 +113,8 @@ def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[st
     sizes = np.bincount(columns["text"], minlength=len(texts))
     for owner in {owners[number] for number in np.flatnonzero(sizes)}:
         tasks[owner[0]]["searched"] += 1
+    for counts in tasks.values():
+        counts["not_searched"] = counts["items"] - counts["searched"]
     for place, name in enumerate(("task", "item")):
         columns[name] = pa.array([owner[place] for owner in owners], pa.string()).take(pa.array(columns["text"]))
     table = pa.table(columns | {"ngrams": sizes[columns["text"]]}).select(NGRAM_SCHEMA.names).cast(NGRAM_SCHEMA)

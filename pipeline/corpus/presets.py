@@ -2,7 +2,10 @@
 
 `standard` has the thresholds of Gopher (Rae et al. 2021, table A1) for English and those that FineWeb-2 chose for
 Dutch, with words to which their punctuation belongs. `fineweb2` is the recipe of FineWeb-2 for Dutch and of FineWeb for
-English, with the words that their thresholds were made for. `gptnl` is that of GPT-NL's public data-curation pipeline.
+English, with the words that their thresholds were made for: configs/nld_Latn.yml of huggingface/fineweb-2 as in its
+paper, and examples/fineweb.py of datatrove, but for the order (see `rule_blocks`). `gptnl` is that of GPT-NL's public
+data-curation pipeline: the defaults of its stage heuristic_filtering and of the filters that it names, with NLTK's
+words as there.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ DUTCH = LanguageRules(
     repetition=Repetition(
         duplicate_lines=0.296,
         top_n_grams={2: 0.213, 3: 0.182, 4: 0.158},
-        duplicate_n_grams={5: 0.156, 6: 0.1456, 7: 0.1352, 8: 0.1248, 9: 0.1144, 10: 0.104},
+        duplicate_n_grams={5: 0.156, 6: 0.146, 7: 0.136, 8: 0.126, 9: 0.115, 10: 0.104},
     ),
     quality=Quality(maximum_mean_word_length=17.0, alphabetic_words=0.828, stop_words=DUTCH_STOP_WORDS),
 )
@@ -59,9 +62,19 @@ _DUTCH_FINEWEB2 = LanguageRules(
     fineweb=FineWeb(punctuated_lines=0.102, short_lines=None, duplicate_line_characters=0.1, new_lines=0.154),
 )
 _ENGLISH_FINEWEB = LanguageRules(words="spacy", c4=C4(terminal_punctuation=False), fineweb=FineWeb())
+# GPT-NL counts each occurrence of a word of NLTK's lists, which have to be downloaded; these are the commonest of them.
+_DUTCH_FUNCTION_WORDS = (
+    "de het een en van in is dat op te zijn met voor niet aan die er om bij ook als dan maar of uit naar over door tot "
+    "was werd worden wordt hebben heeft had kan zal dit deze wat wie hij zij ze ik je u we men hun zich nog al geen"
+)
+_ENGLISH_FUNCTION_WORDS = (
+    "the be to of and that have with a an in is are was were been it its on for as at by from this these those or but "
+    "not no if then than so he she they we you i his her their our your my me him them which who what when will can "
+    "do does did has had there here"
+)
 _GPTNL = LanguageRules(
     minimum_score=0.65,
-    words="spacy",
+    words="nltk",
     repetition=Repetition(
         duplicate_lines=0.35,
         duplicate_paragraphs=0.35,
@@ -69,13 +82,17 @@ _GPTNL = LanguageRules(
         duplicate_n_grams={5: 0.2, 6: 0.19, 7: 0.18, 8: 0.17, 9: 0.16, 10: 0.15},
     ),
     quality=Quality(
-        minimum_words=None, maximum_words=None, minimum_mean_word_length=None, maximum_mean_word_length=None
+        minimum_words=None,
+        maximum_words=None,
+        minimum_mean_word_length=None,
+        maximum_mean_word_length=None,
+        repeated_stop_words=True,
+        stop_words=_ENGLISH_FUNCTION_WORDS.split(),
     ),
     nordic_pile=NordicPile(),
 )
-_DUTCH_GPTNL = _GPTNL.model_copy(
-    update={"quality": Quality.model_validate({**dict(_GPTNL.quality or {}), "stop_words": DUTCH_STOP_WORDS})}
-)
+_DUTCH_QUALITY = {**dict(_GPTNL.quality or {}), "stop_words": _DUTCH_FUNCTION_WORDS.split()}
+_DUTCH_GPTNL = _GPTNL.model_copy(update={"quality": Quality.model_validate(_DUTCH_QUALITY)})
 
 Preset = Literal["standard", "gptnl", "fineweb2"]
 PRESETS: dict[Preset, dict[str, LanguageRules]] = {

@@ -44,4 +44,5 @@ class GopherQuality(MeasureBlock[Quality]):
             ellipses = sum(line.rstrip().endswith(("...", "…")) for line in lines)
             yield "ellipsis_lines", ellipses / len(lines), None, rules.ellipsis_lines
         yield "few_alphabetic_words", int((kinds_W & LETTER != 0).sum()) / size, rules.alphabetic_words, None
-        yield "few_stop_words", words.different(set(rules.stop_words)), rules.minimum_stop_words, None
+        count = words.occurrences if rules.repeated_stop_words else words.different
+        yield "few_stop_words", count(set(rules.stop_words)), rules.minimum_stop_words, None

@@ -39,11 +39,12 @@ class Quality(Settings):
     ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
     alphabetic_words: float | None = Field(default=0.8, description="smallest share of words with a letter")
     minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
+    repeated_stop_words: bool = Field(default=False, description="whether a stop word counts each time that it occurs")
     stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
 
     @model_validator(mode="after")
     def _enough_stop_words(self) -> Quality:
-        if self.minimum_stop_words > len(self.stop_words):
+        if self.minimum_stop_words > len(self.stop_words) and not self.repeated_stop_words:
             raise ValueError(
                 f"minimum_stop_words is {self.minimum_stop_words} of {len(self.stop_words)} stop_words: "
                 "lower it, or write more stop_words"
@@ -109,7 +110,9 @@ class LanguageRules(Settings):
     mixed_language: float | None = Field(
         default=None, ge=0, le=1, description="largest share of a document that may be in another language"
     )
-    words: Literal["plain", "spacy"] = Field(default="plain", description="spacy: punctuation marks are words as well")
+    words: Literal["plain", "spacy", "nltk"] = Field(
+        default="plain", description="spacy, nltk: those of that library, in which every mark is a word"
+    )
     repetition: Repetition | None = Repetition()
     quality: Quality | None = Quality()
     c4: C4 | None = None

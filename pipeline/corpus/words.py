@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +20,15 @@ from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
 from pipeline.corpus.chunks import ChunkNumbers, Column, Integers, Numbers
 from pipeline.corpus.compiled import compiled
-from pipeline.errors import InputError
+from pipeline.corpus.splitters import Tokenize, nltk_words, spacy_words
 
-Splitter = Literal["plain", "spacy"]
+Splitter = Literal["plain", "spacy", "nltk"]
+# Splits chunks, each with a line feed behind it, into words; says also how many words each chunk has.
+TokenizeChunks = Callable[[str], tuple[list[str], Numbers]]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
-# What spaCy always splits alike, in Dutch and English: a word with a mark before it, and one or two behind it.
-_SPACY_PLAIN = re.compile(
-    r"([(\[\"'“‘„«]?)([A-Za-zÀ-ÖØ-öø-ÿ]+[a-zß-öø-ÿ])([.,!?](?=[)\"”]?\Z)|[;:)\]\"”’'…](?=\Z)|)([)\"”]?)"
-)
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _CHUNKS_KEPT = 2**18
 
@@ -46,35 +44,20 @@ def word_tokenize(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-@cache
-def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """Return what splits each chunk as spaCy's tokenizer for the language does, which also begins with white space."""
-    import spacy
+def _plain_words(chunks: str) -> tuple[list[str], Numbers]:
+    words = word_tokenize(chunks)
+    ends_W = np.cumsum(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))
+    ends_C = np.cumsum([len(chunk) for chunk in chunks.split("\n")[:-1]])
+    # A chunk is made of its words without a gap.
+    return words, np.diff(np.searchsorted(ends_W, ends_C) + 1, prepend=0)
 
-    try:
-        tokenizer: Any = spacy.blank(language).tokenizer
-    except ImportError:
-        raise InputError(
-            f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
-        ) from None
-    exceptions, known = tokenizer.rules, language in ("nl", "en")
 
-    def words(chunk: str) -> list[str]:
-        if chunk.isalpha():
-            plain = [chunk]
-        elif found := known and _SPACY_PLAIN.fullmatch(chunk):
-            before, word, stop, behind = found.groups("")
-            if exceptions.keys() & {word, before + word, word + stop, before + word + stop}:
-                plain = []
-            else:
-                plain = [part for part in (before, word, stop, behind) if part]
-        else:
-            plain = []
-        if plain and chunk not in exceptions:
-            return plain
-        return [token.text for token in tokenizer(chunk)]
+def _words_of_each(tokenize: Tokenize) -> TokenizeChunks:
+    def words(chunks: str) -> tuple[list[str], Numbers]:
+        found = list(map(tokenize, chunks.split("\n")[:-1]))
+        return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
 
-    return lambda chunks: list(chain.from_iterable(map(words, chunks.split())))
+    return words
 
 
 @compiled
@@ -99,7 +82,7 @@ def _expand(numbers_C: Integers, chunks_L: Numbers, ends: Numbers, flat: Numbers
 class Vocabulary:
     """The number of each chunk, and for each number the words of the chunk, their lengths and what they are."""
 
-    def __init__(self, tokenize: Callable[[str], list[str]], stops: Callable[[str], bool]) -> None:
+    def __init__(self, tokenize: TokenizeChunks, stops: Callable[[str], bool]) -> None:
         self.words: dict[str, int] = {}
         self._tokenize = tokenize
         self._stops = stops
@@ -111,12 +94,10 @@ class Vocabulary:
         return len(self._chunks)
 
     def _learn(self, chunks: str) -> None:
-        """Split new chunks, each with a line feed behind it, into words, of which a chunk is made without a gap."""
-        words = self._tokenize(chunks)
+        """Split new chunks, each with a line feed behind it, into words."""
+        words, count_C = self._tokenize(chunks)
         numbers_W, _, new = self._words.read("\n".join(words), len(words))
-        ends_W = np.cumsum(self._words.sizes(numbers_W))
-        ends_C = np.cumsum(self._chunks.sizes(np.arange(len(self._ends) - 1, len(self._chunks))))
-        self._ends.add(np.searchsorted(ends_W, ends_C) + 1 + len(self._flat))
+        self._ends.add(np.cumsum(count_C) + len(self._flat))
         self._flat.add(numbers_W)
         different = new.split("\n")[:-1]
         self.words.update(zip(different, range(len(self.words), len(self._words)), strict=True))
@@ -185,8 +166,17 @@ class Words:
         """Return how many of the given different words the text has."""
         present = np.zeros(self.bound, dtype=bool)
         present[self.numbers_W] = True
+        return int(present[self._known(words)].sum())
+
+    def occurrences(self, words: Iterable[str]) -> int:
+        """Return how often the text has one of the given words."""
+        wanted = np.zeros(self.bound, dtype=bool)
+        wanted[self._known(words)] = True
+        return int(wanted[self.numbers_W].sum())
+
+    def _known(self, words: Iterable[str]) -> list[int]:
         known = self.vocabulary.words
-        return int(present[[known[word] for word in words if word in known]].sum())
+        return [known[word] for word in words if word in known]
 
     def sentences_L(self) -> Numbers:
         """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
@@ -210,11 +200,11 @@ class _Splitting:
 
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter == "plain":
-            # Through the module, so that every call can be counted.
-            tokenize: Callable[[str], list[str]] = lambda chunks: word_tokenize(chunks)  # noqa: E731
+            tokenize: TokenizeChunks = _plain_words
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
-            tokenize, stops = _spacy_tokenizer(language), TERMINAL_PUNCTUATION.__contains__
+            tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
+            stops = TERMINAL_PUNCTUATION.__contains__
         self._new = partial(Vocabulary, tokenize, stops)
         self._vocabulary = self._new()
         self._text: str | None = None
@@ -243,7 +233,8 @@ def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
     """Return the words of a text; asked again for the same text, the same object.
 
     Args:
-        splitter: `plain`, the words of `word_tokenize`; or `spacy`, those of spaCy's tokenizer for the language.
+        splitter: `plain`, the words of `word_tokenize`; `spacy`, those of spaCy's tokenizer for the language; or
+            `nltk`, those of NLTK's.
 
     Raises:
         InputError: spaCy does not know the language.

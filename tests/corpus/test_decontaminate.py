@@ -25,7 +25,8 @@ from pipeline.step_settings import step_settings
 
 LONG = "the lighthouse keeper wrote his sister a letter about seven birds that rested upon the iron railing"
 SHORT = "Nine words make this sentence short but long enough."
-TINY = "Six words are far too few."
+BRIEF = "Four words are enough."
+TINY = "Three are not."
 LETTERS = st.sampled_from("abC dé É.-’\n…x²")
 
 
@@ -73,22 +74,24 @@ def test_ngrams_are_equal_where_their_words_are(letters: list[str], length: int)
 
 
 def test_long_items_are_found_by_a_part_short_ones_as_a_whole_and_tiny_ones_never(tmp_path: Path) -> None:
-    found = items(tmp_path, {"a.jsonl": rows({"x": LONG}, {"x": [SHORT]}, {"x": TINY, "y": 3})})
-    assert found.tasks == {"a": {"items": 3, "searched": 2}}
+    found = items(tmp_path, {"a.jsonl": rows({"x": LONG}, {"x": [SHORT]}, {"x": TINY, "y": 3}, {"x": [TINY, BRIEF]})})
+    assert found.tasks == {"a": {"items": 4, "searched": 3, "not_searched": 1}}
     middle = " ".join(LONG.split()[2:15])
     texts = [
         f"So, {middle.upper()}!",
         " ".join(LONG.split()[2:14]),
         f"… «{SHORT.replace(' ', chr(10))}» …",
         SHORT.rsplit(" ", 1)[0],
+        f"{TINY} Four words are. Enough?",
         TINY,
         f"{LONG} {SHORT} {SHORT}",
     ]
     assert list(found.find(texts)) == [
         (0, "a", "1", 1, 5),
         (2, "a", "2", 1, 1),
-        (5, "a", "1", 5, 5),
-        (5, "a", "2", 1, 1),
+        (4, "a", "4", 1, 1),
+        (6, "a", "1", 5, 5),
+        (6, "a", "2", 1, 1),
     ]
 
 
@@ -170,8 +173,15 @@ def test_documents_go_with_their_hits_and_the_counts_add_up(
             "removed": {"contaminated": 2},
         }
         assert statistics["contamination"] == {
-            "birds": {"items": 1, "searched": 1, "found": 1, "documents": 1, "sources": {"s": 1}},
-            "bread": {"items": 2, "searched": 2, "found": 2, "documents": 2, "sources": {"s": 1, "t": 1}},
+            "birds": {"items": 1, "searched": 1, "not_searched": 0, "found": 1, "documents": 1, "sources": {"s": 1}},
+            "bread": {
+                "items": 2,
+                "searched": 2,
+                "not_searched": 0,
+                "found": 2,
+                "documents": 2,
+                "sources": {"s": 1, "t": 1},
+            },
         }
         files = ["statistics.json", "ngrams", *(f"s.{kind}" for kind in ("final", "hits", "decontaminate"))]
         results.add(tuple((chain.folder / name).read_bytes() for name in files))

@@ -277,6 +277,9 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
         ("CC-BY-NC-4.0", "licence", True, False),
         ("LicenseRef-Agreement", "opt-in-agreement", True, False),
         ("LicenseRef-Laws", "public-domain", True, True),
+        ("MIT OR Apache-2.0", "licence", True, True),
+        ("MIT OR CC-BY-NC-4.0", "licence", True, True),
+        ("MIT AND CC-BY-NC-4.0", "licence", True, False),
     ],
 )
 def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:

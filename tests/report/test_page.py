@@ -186,11 +186,11 @@ def test_a_broken_file_is_named(run_folder: Run) -> None:
 
 def test_flags_and_evaluation_items_are_listed(run_folder: Run) -> None:
     content = run_folder.read("corpus/main/statistics.json")
-    counts = {"items": 40, "searched": 12, "found": 2, "documents": 5, "sources": {"web": 5}}
+    counts = {"items": 40, "searched": 12, "not_searched": 28, "found": 2, "documents": 5, "sources": {"web": 5}}
     content |= {"flags": {"insults": {"flagged": 3, "removed": 1, "kept": 2}}, "contamination": {"a_task": counts}}
     run_folder.write("corpus/main/statistics.json", content)
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
     assert "insults 3, of which 1 removed for it and 2 in the result" in text
-    assert "a_task 40 12 2 5 web 5" in text
+    assert "a_task 40 12 28 2 5 web 5" in text
     assert "insults 3 documents (1 removed for it, 2 used)" in arguments["training_content_summary"].read_text()

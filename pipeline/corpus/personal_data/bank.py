@@ -57,7 +57,7 @@ def _issued(digits: str) -> bool:
         (digits[0] == "4" and length in (13, 16, 19))
         or (length == 16 and (51 <= two <= 55 or 2221 <= four <= 2720))
         or (length == 15 and two in (34, 37))
-        or (length == 14 and (two in (36, 38) or 300 <= four // 10 <= 305))
+        or (length == 14 and (two in (36, 38, 39) or 300 <= four // 10 <= 305 or four == 3095))
         or (length == 16 and (two in (62, 65) or four == 6011 or 3528 <= four <= 3589 or 644 <= four // 10 <= 649))
         or (12 <= length <= 19 and (two == 50 or 56 <= two <= 59 or 63 <= two <= 69))
     )

@@ -38,14 +38,22 @@ _THING_NUMBER = re.compile(
 _BEFORE_THING = 48
 
 
+# What was replaced before is no word for a number: <TELEPHONE>, also where the window cuts it.
+_MARKER = re.compile(r"(?:<|\A)[A-Z_]{2,}>|<[A-Z_]+\Z")
+
+
+def _without_markers(window: str) -> str:
+    return _MARKER.sub(lambda marker: "." * len(marker.group()), window) if "<" in window or ">" in window else window
+
+
 def before(text: str, start: int, characters: int) -> str:
-    """Return the characters before a place."""
-    return text[max(0, start - characters) : start]
+    """Return the characters before a place, with full stops for markers."""
+    return _without_markers(text[max(0, start - characters) : start])
 
 
 def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
-    """Return the characters before and after text[start:end], with a space in its place."""
-    return f"{text[max(0, start - ahead) : start]} {text[end : end + behind]}"
+    """Return the characters before and after text[start:end], with a space in its place and full stops for markers."""
+    return f"{before(text, start, ahead)} {_without_markers(text[end : end + behind])}"
 
 
 def numbers_a_thing(text: str, start: int) -> bool:

@@ -23,7 +23,12 @@ _LOCAL_CHARACTER = re.compile(r"[\w.%+-]")
 _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
 # Only 2000::/3 is given to anyone; the path of a module, such as de::fa, is not.
 _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
+# Python knows the others; this one since 3.12.7.
+_DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)", re.I)
+# Right behind one of these it is that number, whatever stands before.
+_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z", re.I)
+_SENTENCE_END = re.compile(r"\n|[.!?] ")
 _IP_CONTEXT = re.compile(
     r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
     r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request",
@@ -56,19 +61,23 @@ def emails(text: str) -> Iterator[Found]:
 
 
 def ip_addresses(text: str) -> Iterator[Found]:
-    """Yield public addresses: private and reserved ranges, versions and numbers of articles are not."""
+    """Yield public addresses: private and reserved ranges, versions and numbers of articles are not.
+
+    Reserved are also the addresses for documentation (RFC 5737, 3849, 9637).
+    """
     for pattern in (_IPV4, _IPV6):
         for match in pattern.finditer(text):
             try:
                 address = ipaddress.ip_address(match.group())
             except ValueError:
                 continue
-            if not address.is_global or address.is_multicast:
+            if not address.is_global or address.is_multicast or address in _DOCUMENTATION:
                 continue
             if address.version == 4:
                 # Four small numbers are nearly always the number of an article; a random address has them in 2 of 100.
-                ahead = before(text, match.start(), _IP_CONTEXT_CHARACTERS).rpartition("\n")[2]
+                ahead = _SENTENCE_END.split(before(text, match.start(), _IP_CONTEXT_CHARACTERS))[-1]
                 small = max(address.packed) < 100
-                if not _IP_CONTEXT.search(ahead) and (small or _VERSION.search(ahead)):
+                named = _IP_CONTEXT.search(ahead) and not _NUMBERED.search(ahead)
+                if not named and (small or _VERSION.search(ahead)):
                     continue
             yield Found(match.start(), match.end(), "ip", address.compressed)

@@ -13,12 +13,14 @@ _SIDECODES = {
     *("99-XXX-9", "9-XXX-99", "XX-999-X", "X-999-XX", "XXX-99-X", "X-99-XXX", "9-XX-999", "999-XX-9"),
 }
 _MODERN = {code for code in _SIDECODES if "999" in code or "XXX" in code}
-_NOT_GIVEN_OUT = re.compile(r"[AEIOUCQ]")
+# Since sidecode 4 the road authority (RDW) uses no vowels, except a first O for semi-trailers, nor C and Q, nor these
+# abbreviations: a plate that has them needs a word for a vehicle near.
+_NOT_GIVEN_OUT = re.compile(r"[AEIOUCQ]|^(?:GVD|KKK|NSB|PKK|PSV|PVV|SGP|TBS|VVD)$")
 _DASHED = re.compile(r"-(?<=[A-Z0-9]-)(?:[A-Z]{1,3}|\d{1,3})-(?:[A-Z]{1,3}|\d{1,3})(?![\w-]|[./]\w)")
 _FIRST = re.compile(r"(?:\A|(?<![\w./:#-]))(?:[A-Z]{1,3}|\d{1,3})\Z")
 _CONTEXT = re.compile(
     r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
-    r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|"
+    r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|oplegger|"
     r"car|lorry|truck|motorcycle|vehicle|trailer|taxi|brommer|bromfiets|tractor|driver|bestuurder|chauffeur)s?\b|"
     r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b",
     re.I,

@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from pipeline.corpus.personal_data.found import Found
 
 # Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
-_ROLES = "info@ contact@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@ git@"
-# The state, its agencies, the courts, parliament, the provinces, municipalities, and the Union.
+_ROLES = """
+info@ contact@ gemeente@ provincie@ woo@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@
+git@
+"""
+# The state, its agencies, the courts, parliament, provinces, water boards, municipalities, and the Union: where they
+# receive requests for information (Wet open overheid), and their sites (organisaties.overheid.nl). There is no pattern
+# for *gemeente.nl, for the congregations of churches have such domains too.
 _DOMAINS = """
 overheid.nl rijksoverheid.nl government.nl minaz.nl minbuza.nl minbzk.nl minezk.nl minez.nl minfin.nl minienw.nl
 minjenv.nl minlnv.nl minocw.nl minszw.nl minvws.nl mindef.nl belastingdienst.nl douane.nl duo.nl uwv.nl svb.nl cbs.nl
@@ -17,18 +22,23 @@ cpb.nl scp.nl pbl.nl kvk.nl kadaster.nl rdw.nl rvo.nl rivm.nl rws.nl knmi.nl nvw
 cak.nl logius.nl digid.nl ictu.nl politie.nl om.nl rechtspraak.nl raadvanstate.nl hogeraad.nl tweedekamer.nl
 eerstekamer.nl rekenkamer.nl nationaleombudsman.nl autoriteitpersoonsgegevens.nl acm.nl afm.nl dnb.nl igj.nl rvig.nl
 nationaalarchief.nl kb.nl vng.nl ipo.nl uvw.nl drenthe.nl flevoland.nl fryslan.frl gelderland.nl provinciegroningen.nl
-prvlimburg.nl brabant.nl noord-holland.nl overijssel.nl provincie-utrecht.nl zeeland.nl pzh.nl gemeente*.nl
-*gemeente.nl amsterdam.nl rotterdam.nl denhaag.nl utrecht.nl eindhoven.nl groningen.nl tilburg.nl almere.nl breda.nl
-nijmegen.nl apeldoorn.nl arnhem.nl haarlem.nl enschede.nl amersfoort.nl zaanstad.nl s-hertogenbosch.nl
-haarlemmermeer.nl zwolle.nl leiden.nl zoetermeer.nl dordrecht.nl leeuwarden.nl maastricht.nl delft.nl alkmaar.nl
-deventer.nl heerlen.nl hilversum.nl europa.eu gov.uk *.gov *.gov.??
+prvlimburg.nl limburg.nl brabant.nl noord-holland.nl overijssel.nl provincie-utrecht.nl zeeland.nl pzh.nl
+zuid-holland.nl ilent.nl owinsp.nl onderwijsinspectie.nl nza.nl ciz.nl cvte.nl ctgb.nl cbg-meb.nl emissieautoriteit.nl
+kiesraad.nl kansspelautoriteit.nl huurcommissie.nl mensenrechten.nl onderzoeksraad.nl hdsr.nl hhdelfland.nl hhnk.nl
+hhsk.nl rijnland.net gemeente*.nl haarlemmermeergemeente.nl amsterdam.nl rotterdam.nl denhaag.nl utrecht.nl
+eindhoven.nl groningen.nl tilburg.nl almere.nl breda.nl nijmegen.nl apeldoorn.nl arnhem.nl haarlem.nl enschede.nl
+amersfoort.nl zaanstad.nl s-hertogenbosch.nl haarlemmermeer.nl zwolle.nl leiden.nl zoetermeer.nl dordrecht.nl
+leeuwarden.nl maastricht.nl delft.nl alkmaar.nl deventer.nl heerlen.nl hilversum.nl europa.eu gov.uk *.gov *.gov.??
 """
-# Post office boxes of The Hague, ministries and agencies, and the town halls of the four largest cities.
+# Post office boxes of The Hague, ministries and agencies (Turfmarkt, Korte Voorhout, Bezuidenhoutseweg, Rijnstraat,
+# Parnassusplein, Binnenhof; Emmasingel in Groningen), and the town halls of the four largest cities.
 _POSTCODES = "2500* 9726AH 2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
-# Municipalities (14 0xx), and the public lines of the state and its agencies.
+# Municipalities (14 0xx: annex 1 of the Nummerplan telefoon- en ISDN-diensten), and the public lines which the state
+# (1400 from abroad), BZ, the Belastingdienst, IND, RDW, AP, RVO, UWV, RvIG and DUO state on their pages or in the
+# Staatscourant.
 _TELEPHONES = """
-+311400* +31774656767 +31247247247 +31555385385 +31880430430 +31880087447 +31343578844 +31881805250 +31881832200
-+31880424242 +31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
++311400* +31774656767 +31702140214 +31247247247 +31555385385 +31880430430 +31880087447 +31881805250 +31880424242
++31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
 """
 # An initial and a name are a person, whoever gave the address out.
 _PERSON = re.compile(r"[a-z](?:\.?[a-z])?\.(?:[a-z]+[-.]?)*[a-z]{3,}")

@@ -34,7 +34,7 @@ _KVK_CONTEXT = re.compile(
     re.I,
 )
 
-# No letter O, and the last of the nine is a digit.
+# Two letters, six letters or digits, a digit; no letter O, no check digit (RvIG; stdnum.nl.identiteitskaartnummer).
 _PASSPORT = re.compile(r"[0-9](?<=[A-Z]{2}[0-9A-Z]{6}[0-9])(?<!\w[A-Z]{2}[0-9A-Z]{6}\d)(?![\w-])")
 _PASSPORT_CONTEXT = re.compile(
     r"pas(?:poort|sport)|\bpas(?:je)?\b|identiteits?(?:kaart|bewijs)|\bid[- ]?(?:kaart|card|bewijs)|"
@@ -61,8 +61,11 @@ def kvk_numbers(text: str) -> Iterator[Found]:
     for match in _KVK.finditer(text):
         start = match.start()
         # What may be a day (20240131) has its word right before it.
-        near = (35, 0) if _DAY.fullmatch(match.group()) else (50, 25)
-        named = _KVK_CONTEXT.search(around(text, start, match.end(), *near))
+        if _DAY.fullmatch(match.group()):
+            near = before(text, start, 35).rpartition("\n")[2]
+        else:
+            near = around(text, start, match.end(), 50, 25)
+        named = _KVK_CONTEXT.search(near)
         other = numbers_a_thing(text, start) and not _FILE.search(before(text, start, 30))
         if named and not other:
             yield Found(start, match.end(), "kvk", _NOT_DIGIT.sub("", match.group()))

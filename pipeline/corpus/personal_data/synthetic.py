@@ -6,12 +6,16 @@ to nobody:
 
 - e-mail: the domain persoon.example (RFC 2606 reserves .example);
 - IP: 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24 (RFC 5737) and 2001:db8::/32 (RFC 3849);
-- telephone: Dutch mobile numbers that begin with 06-00, which the numbering plan gives to no service;
-- BSN: 9999…, the government's numbers for tests, of which the eleven-test is right;
-- IBAN: the bank code TEST, which no bank has, with right check digits;
-- payment card: 400000…, the range of the schemes' test cards, with a right check digit;
-- KvK: 00…, as no chamber had the number 00; passport: SPECI…, the numbers of specimens;
-- address: a postcode that ends in SS, letters that are not given out; number plate: the vowels AEA, not given out.
+- telephone: Dutch mobile numbers that begin with 06-00: the Nummerplan telefoon- en ISDN-diensten gives out 061 to 065
+  and 068, and phonenumbers knows no others; for fiction, as other countries do, it reserves none;
+- BSN: 9999…, of which the eleven-test is right: the test persons of the BRP (999990019) and the one on the specimen of
+  the passport (999999990) have such numbers;
+- IBAN: the bank code TEST, which no Dutch bank has, with right check digits (ISO 13616);
+- payment card: 400000…, the numbers of Stripe's test cards (docs.stripe.com/testing), with a right check digit;
+- KvK: 00…, the beginning of no number of the register, which has no check digit (its own test numbers, such as
+  69599068, look like others); passport: SPECI…, as SPECI2014 on the government's specimens;
+- address: a postcode that ends in SS, which are not given out, nor are SD and SA;
+- number plate: the letters AEA, for the road authority (RDW) gives out no vowels since sidecode 4 but AA and a first O.
 
 A value that already is one of these stays, so that what was replaced once is not replaced again; only
 names cannot be told from others.
