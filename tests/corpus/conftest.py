@@ -148,6 +148,7 @@ class Chain:
         counts = deduplicate.run(
             DeduplicateSettings(deduplication=self.corpus.deduplication),
             signatures=signed,
+            reserved=[],
             duplicates=duplicates,
         )
         for source, documents in zip(sources, filtered, strict=True):

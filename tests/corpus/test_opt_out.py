@@ -46,9 +46,16 @@ def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str
 
 
 def test_the_full_id_and_the_holder_of_the_source_count_too() -> None:
-    assert OptOutFilter(LISTED).entry(Document(text="t", id="s/x.jsonl/8")) == "id s/x.jsonl/8"
-    assert OptOutFilter(LISTED, "De Krant").entry(Document(text="t", id="1")) == "holder De Krant"
-    assert OptOutFilter(OptOut(), "De Krant").entry(Document(text="t", id="1")) is None
+    assert list(OptOutFilter(LISTED).entries(Document(text="t", id="s/x.jsonl/8"))) == ["id s/x.jsonl/8"]
+    assert list(OptOutFilter(LISTED, "De Krant").entries(Document(text="t", id="1"))) == ["holder De Krant"]
+    assert list(OptOutFilter(OptOut(), "De Krant").entries(Document(text="t", id="1"))) == []
+
+
+def test_all_entries_that_name_a_document_are_told() -> None:
+    metadata = {"original_id": "7", "holder": "De Krant", "url": "https://www.voorbeeld.nl"}
+    document = Document(text="t", id="s/x.jsonl/8", metadata=metadata)
+    entries = ["id s/x.jsonl/8", "id 7", "holder De Krant", "domain voorbeeld.nl"]
+    assert list(OptOutFilter(LISTED, "De Krant").entries(document)) == entries
 
 
 class Source:
