@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.sources.opt_out import OptOut
-
-
-def host_of(url: str | None) -> str:
-    """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
-    if not url:
-        return ""
-    try:
-        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
-    except ValueError:
-        return ""
-    host = host.rstrip(".")
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return host
-
-
-def suffixes_of(host: str) -> Iterator[str]:
-    """Yield a host name and the domains that it is in, the longest first."""
-    while host:
-        yield host
-        host = host.partition(".")[2]
+from pipeline.sources.opt_out import OptOut, host_of, suffixes_of
 
 
 def _two(one: str | None, other: str | None, listed: set[str]) -> Iterator[str]:
