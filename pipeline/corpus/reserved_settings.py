@@ -37,6 +37,13 @@ class ReservedSettings(Settings):
     signatures: SignaturesSettings
 
 
+class ForgottenSettings(Settings):
+    """The corpus that is searched, and how its documents are signed."""
+
+    corpus: str
+    signatures: SignaturesSettings
+
+
 def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
     """Return the different rules on lines that sources, language to rules, apply, in an order of their own."""
     found = {}

@@ -168,7 +168,7 @@ class ListedEntries:
         """Return the list with those of its entries alone that name something in a unit."""
         chosen = {}
         for kind, listed in self._listed.items():
-            stands = np.logical_or.reduce([_contains(entries, np.array(some, dtype=np.uint64)) for some in listed])
+            stands = np.logical_or.reduce([contains(entries, np.array(some, dtype=np.uint64)) for some in listed])
             values = getattr(self.opt_out, kind)
             chosen[kind] = [value for value, there in zip(values, stands.tolist(), strict=True) if there]
         if self.holder in self.opt_out.holders:
@@ -176,7 +176,7 @@ class ListedEntries:
         return self.opt_out.model_copy(update=chosen)
 
 
-def _contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:
+def contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:
     """Return for each wanted hash whether it is among the sorted ones."""
     if not len(entries):
         return np.zeros(len(wanted), dtype=bool)
