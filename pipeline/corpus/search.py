@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.settings import Signatures
 from pipeline.corpus.signed import CONTENT, Keys, bucket_columns
 from pipeline.sources.entries import contains
@@ -63,10 +63,11 @@ class Reserved:
 
 def removed_copies(paths: Iterable[Path]) -> pa.Table:
     """Return `id`, `source` and `value`, the id of the reserved document, of what the deduplication removed as such."""
-    tables = [pa.table({name: pa.array([], pa.string()) for name in ("id", "source", "value")})]
-    for path in paths:
-        tables.append(pq.read_table(path, columns=["id", "source", "value"], filters=[("reason", "==", "opt_out")]))
-    return pa.concat_tables(tables)
+    columns = ["id", "source", "value"]
+    nothing = pa.schema([REMOVED_SCHEMA.field(name) for name in columns]).empty_table()
+    return pa.concat_tables(
+        [nothing, *(pq.read_table(path, columns=columns, filters=[("reason", "==", "opt_out")]) for path in paths)]
+    )
 
 
 def on_domains(urls: pa.ChunkedArray, domains: set[str]) -> Mask:

@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 from pipeline.report.archives import search_archive
 from pipeline.report.others import archives, runs
 from pipeline.report.places import Place, RunSearch, Wanted, ids_in_shard
-from pipeline.report.settings import RemainsSettings
+from pipeline.report.remains_settings import RemainsSettings
 from pipeline.sources.entries import contains
 
 
@@ -80,9 +80,10 @@ def run(
     results = remains.absolute().parents[2]
     places: list[Place] = []
     found_ids = [wanted.ids]
-    for folder in runs(results):
-        own = folder.name == settings.run
-        search = RunSearch(results, folder.name, wanted, own=own, proven=settings.tokens if own else ())
+    names = [folder.name for folder in runs(results)]
+    for name in names:
+        own = name == settings.run
+        search = RunSearch(results, name, wanted, own=own, proven=settings.tokens if own else ())
         places += search.places()
         found_ids.append(search.ids)
     everything = joined(found_ids)
@@ -91,11 +92,11 @@ def run(
         places += [place] if place else []
     content = {
         "tokens": tokens,
-        "runs": [folder.name for folder in runs(results)],
+        "runs": names,
         "archives": sum(1 for _ in archives(results)),
         "places": [asdict(place) for place in places],
     }
     remains.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     certain = sum(place.certain for place in places)
     print(f"{certain} places still hold what is forgotten, {len(places) - certain} may", flush=True)
-    return {"places": certain, "suspected": len(places) - certain, "runs": len(content["runs"])}
+    return {"places": certain, "suspected": len(places) - certain, "runs": len(names)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pipeline.corpus.settings import SignaturesSettings
 from pipeline.settings import Settings
 
 
@@ -22,12 +21,3 @@ class PageSettings(Settings):
     market_based_grams_per_kwh: float | None = Field(default=None, ge=0, description="of the contract, if any")
     provider: str | None = None
     contact: str | None = None
-
-
-class RemainsSettings(Settings):
-    """What is searched: how each corpus is signed, from which corpus each token set is, and what lies beside the run."""
-
-    run: str
-    corpora: dict[str, SignaturesSettings]
-    tokens: dict[str, str]
-    others: dict[str, str] = Field(description="a hash of the state of each other run and of each archive")
