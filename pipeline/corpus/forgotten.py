@@ -33,7 +33,7 @@ def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
 
 
 def _left_out(removed: list[Path]) -> Counter[str]:
-    """Return by source how many documents the filter removed for the lists."""
+    """Return by source of the corpus how many documents the filter removed for the lists."""
     found: Counter[str] = Counter()
     for path in removed:
         known = read_metadata(path)
@@ -117,7 +117,7 @@ def run(
         manifest = json.loads(path.read_text(encoding="utf-8"))
         name, opt_out = manifest["source"]["name"], listed(manifest)
         lists[name] = {**opt_out, "holder": manifest["source"]["rights"]["holder"]}
-        if left_out[name] != known.documents[name]:
+        if name in left_out and left_out[name] != known.documents[name]:
             raise InputError(
                 f"source {name}: {known.documents[name]} documents are reserved, the filter removed {left_out[name]}: "
                 "delete its records of corpus.reserved and start again"
