@@ -42,7 +42,7 @@ class _Reserved:
         self.reader = Reader(
             settings.source,
             "",
-            settings.names,
+            [entry["name"] for entry in described["files"]],
             files,
             removed,
             settings.text_key,
@@ -50,10 +50,10 @@ class _Reserved:
             1.0,  # what is broken is judged by the filter
             settings.date_key,
             settings.document_bytes,
-            settings.is_part,
+            described["is_part"],
         )
         opt_out = OptOut(**{kind: described["opt_out"][kind] for kind in KINDS})
-        self.filter = OptOutFilter(opt_out, described["source"]["rights"]["holder"])
+        self.filter = OptOutFilter(opt_out, described["opt_out"]["holder"])
         self.normalise = Normalise(settings.normalisation)
         self.lines = [(rules.language, _line_block(rules)) for rules in settings.line_rules]
         self.mask = MaskPersonalData(settings.personal_data)
@@ -90,7 +90,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
     the documents that it names.
 
     Args:
-        unit: what the source's manifest says of the unit.
+        unit: the unit's file of the manifest: names of the files, and what of them is reserved.
 
     Raises:
         InputError: a file is damaged.
@@ -101,7 +101,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
     counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
     if described["opt_out"]:
         found = _Reserved(settings, files, described)
-        known = {"source": settings.source, "unit": settings.unit}
+        known = {"source": settings.source, "unit": described["unit"]}
         with tempfile.TemporaryDirectory() as folder:
             signed = Path(folder) / "signed.parquet"
             SignDocuments(signed, settings.signatures, known).run(found.forms())
@@ -114,9 +114,9 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
             "bytes": found.bytes,
             "entries": dict(sorted(found.entries.items())),
         }
-    stored = {"source": settings.source, "unit": settings.unit, "paragraphs": 0, **counts}
+    stored = {"source": settings.source, "unit": described["unit"], "paragraphs": 0, **counts}
     table = table.sort_by([("id", "ascending"), ("content_0", "ascending")]).cast(schema)
     table = table.replace_schema_metadata({"polder": json.dumps(stored, sort_keys=True, ensure_ascii=False)})
     pq.write_table(table, reserved, compression="zstd")
-    print(f"{settings.source}.{settings.unit}: {counts['documents']} documents are reserved", flush=True)
+    print(f"{settings.source}.{described['unit']}: {counts['documents']} documents are reserved", flush=True)
     return {"documents": counts["documents"], "bytes": counts["bytes"], "entries": len(counts["entries"])}

@@ -21,16 +21,13 @@ class LineRules(Settings):
 
 
 class ReservedSettings(Settings):
-    """One unit of one source, and what the filter changes in a text besides judging it."""
+    """How a source is read, and what the filter changes in a text besides judging it."""
 
     source: str
-    unit: int = Field(ge=0)
-    names: list[str]
     text_key: str = "text"
     id_key: str = "id"
     date_key: str = "date"
     document_bytes: int = 20_000_000
-    is_part: bool = False
     normalisation: Normalisation
     line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
     personal_data: PersonalData

@@ -126,14 +126,17 @@ class Case:
     def reserve(self, **entries: list[str]) -> dict[str, Any]:
         """Sign what the entries name, and return the counts."""
         corpus, folder = self.chain.corpus, self.chain.folder
-        listed = {"domains": [], "ids": [], "holders": []} | entries
-        described = {"opt_out": listed if entries else None, "source": {"rights": {"holder": "someone"}}}
+        listed = {"domains": [], "ids": [], "holders": [], "holder": "someone"} | entries
+        described = {
+            "unit": 0,
+            "is_part": False,
+            "files": [{"name": path.name} for path in sorted(self.raw.iterdir())],
+            "opt_out": listed if entries else None,
+        }
         (folder / "unit.json").write_text(json.dumps(described))
         keys = set(SignaturesSettings.model_fields)
         step = ReservedSettings(
             source="s",
-            unit=0,
-            names=sorted(path.name for path in self.raw.iterdir()),
             normalisation=corpus.normalisation,
             line_rules=line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
