@@ -121,7 +121,9 @@ class Taken:
         ids_R = pa.concat_arrays([*read, pa.array([], pa.large_string())])
         order_R = pc.array_sort_indices(ids_R).to_numpy()
         clusters, first = np.unique(roots[documents:][order_R], return_index=True)
-        self.numbers_T = np.flatnonzero(np.isin(roots[:documents], clusters))
+        holds = np.zeros(len(roots), dtype=bool)
+        holds[clusters] = True
+        self.numbers_T = np.flatnonzero(holds[roots[:documents]])
         self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
 
     def of(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
