@@ -97,6 +97,7 @@ rule report:
         f"{RUN}/report/index.html",
         record("report.page"),
         all_records,
+        all_batches,
     message:
         "The report is written"
 

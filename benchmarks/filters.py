@@ -202,14 +202,12 @@ def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
         corpus = Corpus.model_validate({"preset": preset})
         unit = FilterSettings(
             source="s",
-            unit=0,
-            names=[file.name],
             license="CC0-1.0",
             languages=corpus.languages,
             personal_data=corpus.personal_data,
             broken_share=1.0,
         )
-        steps: list[Any] = [*blocks(unit, [file]), Collect()]
+        steps: list[Any] = [*blocks(unit, [file.name], [file]), Collect()]
     else:
         theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
         keys = [key for key in ("c4", "repetition", "quality", "fineweb") if any(key in b for b in theirs.values())]

@@ -22,14 +22,23 @@ import yaml
 from benchmarks.run import copy_project
 from pipeline.config import load
 from pipeline.dag import Dag
-from pipeline.sources.listing import assign_unit
+from pipeline.sources.files import assign_unit
 
 STAGES = {
-    "filter": ("filtered/{}.parquet", "removed/filter.{}.parquet"),
-    "signatures": ("signatures/{}.parquet", "duplicates/{}.parquet"),
-    "drop_duplicates": ("deduplicated/{}.parquet", "removed/deduplicate.{}.parquet"),
-    "decontaminate": ("final/{}.parquet", "removed/decontaminate.{}.parquet", "contaminated/{}.parquet"),
+    "fingerprint": ("sources/many/fingerprints/{}.json",),
+    "filter": ("corpus/main/filtered/many.{}.parquet", "corpus/main/removed/filter.many.{}.parquet"),
+    "signatures": ("corpus/main/signatures/many.{}.parquet",),
+    "drop_duplicates": (
+        "corpus/main/deduplicated/many.{}.parquet",
+        "corpus/main/removed/deduplicate.many.{}.parquet",
+    ),
+    "decontaminate": (
+        "corpus/main/final/many.{}.parquet",
+        "corpus/main/removed/decontaminate.many.{}.parquet",
+        "corpus/main/contaminated/many.{}.parquet",
+    ),
 }
+DATA_SET = ("README.md", "croissant.json", "dataset.json", "dataset.html")
 
 
 def write_source(folder: Path, units: int) -> None:
@@ -45,33 +54,50 @@ def write_source(folder: Path, units: int) -> None:
         number += 1
 
 
-def write_results(project: Path, configuration: dict[str, object]) -> None:
-    """Write empty outputs and the record of every job up to the corpus, and the manifest."""
+def write_results(project: Path, configuration: dict[str, object]) -> int:
+    """Write empty outputs, records and batches of every job up to the corpus; return how many jobs there are."""
     dag = Dag(load(configuration))
     run = project / dag.run
     units = dag.units(dag.config.corpus_sources("main"))
-    names = [f"sources/{source}/fingerprints/{unit}.json" for source, unit in units]
-    for outputs in STAGES.values():
-        names += [f"corpus/main/{pattern.format(f'{s}.{u}')}" for pattern in outputs for s, u in units]
-    names += [f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json")]
-    names += [f"corpus/main/{name}" for name in ("README.md", "croissant.json", "dataset.json", "dataset.html")]
-    records = [name for name in dag.records() if Path(name).name.split(".")[0] in ("sources", "corpus")]
-    for name in names:
-        path = run / name
+    for name in ("deduplicated/", "duplicates", "ngrams.parquet", "statistics.json", *DATA_SET):
+        path = run / "corpus/main" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
+        path.mkdir() if name in ("deduplicated/", "duplicates") else path.write_text("")
+    source = run / "sources/many"
+    for folder in ("listing", "units"):
+        (source / folder).mkdir(parents=True)
     manifest = {"units": {unit: {"sha256": "0" * 64} for _, unit in units}}
-    (run / "sources" / "many" / "manifest.json").write_text(json.dumps(manifest))
-    (run / "provenance" / "records").mkdir(parents=True)
-    for name in records:
+    (source / "manifest.json").write_text(json.dumps(manifest))
+    written = 0
+    for name in [*dag.records(), *dag.all_batches()]:
         chapter, step, *instance = Path(name).name.removesuffix(".json").split(".")
-        keys = ("corpus", "source", "unit") if chapter == "corpus" else ("source", "unit")
+        if chapter not in ("sources", "corpus"):
+            continue
+        stage = f"{chapter}.{step}"
+        keys = ("corpus", "source", "batch") if chapter == "corpus" else ("source", "batch")
         wildcards = dict(zip(keys, instance, strict=False))
-        settings, code, environment = dag.versions(f"{chapter}.{step}", wildcards)
-        record = {"stage": f"{chapter}.{step}", "instance": wildcards, "settings": json.loads(settings)}
-        (project / name).write_text(json.dumps({**record, "code_version": code, "environment_version": environment}))
+        settings, code, environment = dag.versions(stage, wildcards)
+        content = {"stage": stage, "instance": wildcards, "settings": json.loads(settings), "outputs": []}
+        content |= {"code_version": code, "environment_version": environment}
+        if "batch" in wildcards:
+            content["of"] = dag.raw_hash("many", wildcards["batch"])
+            if stage == "corpus.filter":
+                content["of"] = dag.batch_hash("many", wildcards["batch"])
+            for unit in dag.config.batches("many")[wildcards["batch"]]:
+                for pattern in (
+                    *STAGES[step],
+                    f"provenance/records/{stage}.{'main.' * (chapter == 'corpus')}many.{{}}.json",
+                ):
+                    place = pattern.format(unit)
+                    (run / place).parent.mkdir(parents=True, exist_ok=True)
+                    (run / place).write_text("")
+                    content["outputs"].append({"path": place, "bytes": 0})
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(json.dumps(content))
+        written += 1
     for path in run.rglob("*"):
         os.utime(path, (run.stat().st_atime, run.stat().st_mtime))
+    return written
 
 
 def snakemake(project: Path, *options: str) -> tuple[float, int, str]:
@@ -103,9 +129,11 @@ def main() -> int:
         source = {"name": "many", "language": "nl", "license": "CC0-1.0", "rights": rights, "units": options.units}
         configuration = {"run": {"name": "many"}, "sources": [{**source, "path": str(project / "data" / "*.txt")}]}
         (project / "many.yaml").write_text(yaml.safe_dump(configuration))
-        write_results(project, configuration)
         seconds, peak, printed = snakemake(project, "--dry-run")
-        print(f"{options.units} units, nothing changed: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB")
+        print(f"{options.units} units, nothing made: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB")
+        jobs = write_results(project, configuration)
+        seconds, peak, printed = snakemake(project, "--dry-run")
+        print(f"{options.units} units, nothing changed: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB, {jobs} jobs")
         return int("Nothing to be done" not in printed)
 
 

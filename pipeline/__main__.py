@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from pipeline.errors import InputError
@@ -28,12 +29,17 @@ def main(arguments: list[str]) -> int:
     # `plan estimate` is the step of the chapter of that name; `plan CONFIG` is the person's question.
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
-    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.stage", "main")
+    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job", "main")
     try:
-        return int(getattr(importlib.import_module(module), function)(arguments[words:] if is_command else arguments))
+        code = int(getattr(importlib.import_module(module), function)(arguments[words:] if is_command else arguments))
+        sys.stdout.flush()
+        return code
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads what is printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

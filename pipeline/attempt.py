@@ -82,7 +82,12 @@ def execution_context() -> dict[str, Any]:
 
 
 class Attempt:
-    """Measures the block that it surrounds and keeps its own file up to date while the block runs."""
+    """Measures the block that it surrounds and keeps its own file up to date while the block runs.
+
+    Of several in one process each counts the CPU seconds since the end of the one before it.
+    """
+
+    counted_cpu_seconds = 0.0
 
     def __init__(self, stage: str, instance: dict[str, str], run_directory: Path) -> None:
         self._began = time.monotonic()
@@ -108,7 +113,7 @@ class Attempt:
         self.content |= {
             "last_seen": _now(),
             "wall_seconds": round(time.monotonic() - self._began, 3),
-            "cpu_seconds": round(cpu_seconds_of_process_tree(), 3),
+            "cpu_seconds": round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             "peak_memory_bytes": self._peak_memory_bytes,
             "energy": self._meters.read(),
         }
@@ -132,6 +137,7 @@ class Attempt:
         self._sample_memory()
         self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
         self._write()
+        Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""

@@ -172,6 +172,10 @@ class Config(Settings):
         """Return the units of a source that have files, each with its files, name to path."""
         return self.source_units(source).units
 
+    def batches(self, source: str) -> dict[str, list[str]]:
+        """Return the units of a source that one job works on, by the number of the batch."""
+        return self.source_units(source).batches
+
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""
         return self.evaluation.resolved(self.data)

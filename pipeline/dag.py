@@ -11,14 +11,23 @@ from typing import Any
 
 from pipeline import versions
 from pipeline.config import Config
+from pipeline.ranges import shorten
 from pipeline.step_settings import step_settings
+
+# The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
+SOURCE_BATCHES = ("sources.fingerprint",)
+CORPUS_BATCHES = ("corpus.filter", "corpus.signatures", "corpus.drop_duplicates", "corpus.decontaminate")
 
 
 @cache
 def _unit_hashes(manifest: Path, changed_nanoseconds: int) -> dict[str, str]:
-    """Return the hash of each unit in a manifest, read once as long as it does not change: every unit asks for it."""
+    """Return the hash of each unit in a manifest, read once as long as it does not change: every batch asks for it."""
     units = json.loads(manifest.read_text(encoding="utf-8"))["units"]
     return {unit: str(entry["sha256"]) for unit, entry in units.items()}
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 class Dag:
@@ -66,26 +75,61 @@ class Dag:
         """Return the name of a stage's jobs: the stage and its wildcards."""
         return ".".join([stage, *(f"{{{wildcard}}}" for wildcard in wildcards)])
 
-    def unit_files(self, wildcards: Any) -> list[str]:
-        """Return the raw files of one unit of a source."""
-        return [str(path) for path in self.config.units(wildcards.source)[wildcards.unit].values()]
+    def batch(self, stage: str, *wildcards: str) -> str:
+        """Return the path of what a batch of a stage wrote, with its wildcards; the units' records are their own."""
+        return f"{self.run}/provenance/batches/{self.job(stage, *wildcards, 'batch')}.json"
+
+    def batches(self, stage: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
+        """Return what all batches of a stage wrote, of some sources."""
+        names = [stage] if corpus is None else [stage, corpus]
+        return [
+            f"{self.run}/provenance/batches/{'.'.join([*names, source, batch])}.json"
+            for source in sources
+            for batch in self.config.batches(source)
+        ]
+
+    def corpus_batches(self, stage: str, corpus: str) -> list[str]:
+        """Return what all batches of a stage of a corpus wrote."""
+        return self.batches(stage, self.config.corpus_sources(corpus), corpus)
+
+    def batch_units(self, wildcards: Any) -> list[str]:
+        """Return the units of a batch: their files of the listing, in few words."""
+        units = self.config.batches(wildcards.source)[wildcards.batch]
+        return shorten(f"{self.run}/sources/{wildcards.source}/listing/{unit}.json" for unit in units)
+
+    def raw_folder(self, wildcards: Any) -> str:
+        """Return the folder that the names of a source's raw files are relative to."""
+        return str(self.config.source_units(wildcards.source).divided_path()[0])
 
     def language_model(self, wildcards: Any) -> list[str]:
         """Return the file of the corpus's language model; none where it is the one of py3langid."""
         model = self.config.corpus[wildcards.corpus].language_model
         return [self.config.resolved("the language model", model.path)] if model is not None else []
 
-    def unit_inputs(self, wildcards: Any) -> list[str]:
-        """Return what has to exist before a unit is read: its raw files, or the folder that its part lies in."""
-        parts = self.config.source_units(wildcards.source).parts_of(wildcards.unit)
-        return self.unit_files(wildcards) if parts is None else [str(parts)]
+    def batch_inputs(self, wildcards: Any) -> list[str]:
+        """Return what has to exist before a batch is read: its raw files, and the folders that its parts lie in."""
+        listed = self.config.source_units(wildcards.source)
+        found: dict[str, None] = {}
+        for unit in self.config.batches(wildcards.source)[wildcards.batch]:
+            parts = listed.parts_of(unit)
+            paths = listed.units[unit].values() if parts is None else [parts]
+            found |= dict.fromkeys(map(str, paths))
+        return [*found]
 
-    def raw_bytes(self, wildcards: Any) -> list[int]:
-        """Return the sizes of a job's raw files: one that was replaced may be older than what was made of the first."""
-        if hasattr(wildcards, "file"):
-            return [Path(self.large_file(wildcards)).stat().st_size]
-        files = map(Path, self.unit_files(wildcards))
-        return [file.stat().st_size for file in files if file.is_file()]
+    def raw_hash(self, source: str, batch: str) -> str:
+        """Return one hash of the names and sizes of a batch's raw files: a new one may be older than the old one."""
+        listed = self.config.source_units(source)
+        return _digest(
+            [
+                [unit, name, path.stat().st_size if listed.parts_of(unit) is None else None]
+                for unit in listed.batches[batch]
+                for name, path in listed.units[unit].items()
+            ]
+        )
+
+    def large_file_bytes(self, wildcards: Any) -> int:
+        """Return the size of a file that is cut into parts."""
+        return Path(self.large_file(wildcards)).stat().st_size
 
     def large_file(self, wildcards: Any) -> str:
         """Return the raw file of a source that has this number, to be cut into parts."""
@@ -129,12 +173,13 @@ class Dag:
         """Return all milestones of a model, the last one last."""
         return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
 
-    def unit_hash(self, source: str, unit: str) -> str | None:
-        """Return the hash of the content of a unit's files, as the source's manifest has it; None before it exists."""
+    def batch_hash(self, source: str, batch: str) -> str | None:
+        """Return one hash of what the units of a batch depend on, by the source's manifest; None before it exists."""
         manifest = Path(self.run) / "sources" / source / "manifest.json"
         if not manifest.is_file():
             return None
-        return _unit_hashes(manifest, manifest.stat().st_mtime_ns).get(unit)
+        known = _unit_hashes(manifest, manifest.stat().st_mtime_ns)
+        return _digest([known.get(unit) for unit in self.config.batches(source)[batch]])
 
     def tokens_hash(self, model: str) -> str | None:
         """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
@@ -157,19 +202,34 @@ class Dag:
             for step in (model.training.milestones()[-1:] if last_only else model.training.milestones())
         ]
 
+    def unit_records(self) -> list[str]:
+        """Return the records of the units, of which no rule knows but their batches."""
+        config = self.config
+        sources = sorted(source.name for source in config.sources)
+        jobs: list[tuple[str, ...]] = [(stage, *unit) for stage in SOURCE_BATCHES for unit in self.units(sources)]
+        for corpus in config.corpus:
+            units = self.units(config.corpus_sources(corpus))
+            jobs += [(stage, corpus, *unit) for stage in CORPUS_BATCHES for unit in units]
+        return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
+
+    def all_batches(self) -> list[str]:
+        """Return what all batches wrote, in the order of the chapters."""
+        sources = sorted(source.name for source in self.config.sources)
+        found = [path for stage in SOURCE_BATCHES for path in self.batches(stage, sources)]
+        for corpus in self.config.corpus:
+            found += [path for stage in CORPUS_BATCHES for path in self.corpus_batches(stage, corpus)]
+        return found
+
     def records(self) -> list[str]:
-        """Return the records of all jobs before the report, in the order of the chapters."""
+        """Return the records of all jobs before the report that are no batches, in the order of the chapters."""
         config = self.config
         jobs: list[tuple[str, ...]] = []
         for source in sorted(s.name for s in config.sources):
             jobs += [("sources.split", source, number) for number in config.source_units(source).large_files]
             if config.source(source).dataset is not None:
                 jobs.append(("sources.dataset", source))
-            jobs += [("sources.fingerprint", source, unit) for unit in config.units(source)]
-            jobs.append(("sources.manifest", source))
+            jobs += [("sources.listing", source), ("sources.manifest", source)]
         for corpus in config.corpus:
-            for step in ("filter", "signatures", "drop_duplicates", "decontaminate"):
-                jobs += [(f"corpus.{step}", corpus, s, u) for s, u in self.units(config.corpus_sources(corpus))]
             jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics", "publish")]
         jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
         for name, section in config.tokens.items():

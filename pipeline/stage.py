@@ -14,11 +14,9 @@ import inspect
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, get_type_hints
 
 from pydantic import ValidationError
@@ -37,6 +35,14 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def as_written(run_directory: str | Path, outputs: list[dict[str, Any]]) -> bool:
+    """Return whether the outputs that a record lists are there with their sizes."""
+    try:
+        return all(os.stat(f"{run_directory}/{entry['path']}").st_size == entry["bytes"] for entry in outputs)
+    except FileNotFoundError:
+        return False
+
+
 def files_below(path: Path) -> list[Path]:
     """Return `path` itself, or, where it is a directory, the files in it in order."""
     if not path.is_dir():
@@ -44,8 +50,17 @@ def files_below(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
 
 
-def _paths(given: list[str]) -> list[Path]:
-    """Return the paths that were given, of which one may be short for many."""
+def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
+    """Return the paths that were given, of which one may be short for many.
+
+    `@FILE` stands for the files of a unit that FILE, of the listing of a source, names: those below the folder `raw`,
+    or its parts.
+    """
+    if [name[:1] for name in given] == ["@"]:
+        listing = Path(given[0][1:])
+        parts = listing.parents[1] / "parts"
+        entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
+        return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
 
 
@@ -59,7 +74,7 @@ class Stage:
         self.record_path = Path(arguments.record)
         self.run_directory = self.record_path.absolute().parents[2]
         self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
-        self.inputs = {name: _paths(given) for name, *given in arguments.input}
+        self.inputs = {name: given_paths(given, arguments.raw) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
 
     def refuse_other_versions(self) -> None:
@@ -106,8 +121,9 @@ class Stage:
             keywords["launch"] = self.arguments.launch
         if "scratch" in parameters:
             keywords["scratch"] = Path(self.arguments.scratch)
-        if "private" in parameters:
-            keywords["private"] = Path(self.arguments.private)
+        for name in ("raw", "private"):
+            if name in parameters:
+                keywords[name] = Path(getattr(self.arguments, name))
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
@@ -127,9 +143,10 @@ class Stage:
     def described_inputs(self) -> list[dict[str, Any]]:
         """Return name, path, sha256 and bytes of every input file; what a record already holds is not read again."""
         files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
-        # A stage that reads nothing of this run is a source: it reads everything, so that a changed file is seen.
+        # A stage that reads nothing of this run is a source: it reads everything, so that a changed file is seen. A
+        # unit's files are hashed faster than the records of thousands of other units are read.
         is_source = not any(":" not in self.shown(file) for _, file in files)
-        known: dict[str, str] | None = {} if is_source else None
+        known: dict[str, str] | None = {} if is_source or self.arguments.batch else None
         described = []
         for name, file in files:
             shown, size = self.shown(file), file.stat().st_size
@@ -224,35 +241,3 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     partial = path.with_name(f".partial-{path.name}")
     partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(partial, path)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run one step from its command line and return the exit code.
-
-    Raises:
-        InputError: a mistake of the user, told in one sentence.
-    """
-    parser = argparse.ArgumentParser(prog="python -m pipeline")
-    parser.add_argument("chapter")
-    parser.add_argument("step")
-    parser.add_argument("--settings", required=True, help="the step's settings, JSON")
-    parser.add_argument("--code", required=True, help="the code version that the job was planned with")
-    parser.add_argument("--environment", required=True, help="the environment version that the job was planned with")
-    parser.add_argument("--instance", nargs="*", default=[], help="NAME=VALUE: which corpus, source, model, …")
-    parser.add_argument("--input", nargs="+", action="append", default=[], metavar=("NAME", "PATH"))
-    parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
-    parser.add_argument("--record", required=True, help="where the record of this job goes")
-    parser.add_argument("--launch", help="how to start one process per device")
-    parser.add_argument("--scratch", help="a directory that survives failed attempts")
-    parser.add_argument("--private", help="a file outside the results, which no record lists as an output")
-    options = parser.parse_args(arguments)
-    name = f"{options.chapter}.{options.step}"
-    if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
-        raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
-    signal.signal(signal.SIGTERM, _terminate)
-    Stage(name, options).execute()
-    return 0

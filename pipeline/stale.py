@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.dag import Dag
-from pipeline.stage import sha256_of
+from pipeline.stage import as_written, sha256_of
 
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
-WITH_FOLDERS = ("sources.split", "sources.dataset", "corpus.deduplicate", "pretrain.segment", "pretrain.export")
+# Of these the files are not known to Snakemake one by one.
+WITH_FOLDERS = (
+    *("sources.split", "sources.dataset", "sources.listing", "sources.manifest", "corpus.deduplicate"),
+    *("pretrain.segment", "pretrain.export"),
+)
 
 
 def remembered(memory: Path, name: str) -> bool:
@@ -44,7 +48,8 @@ class Stale:
     def unfit(self) -> list[Path]:
         """Return the forgotten records that do not fit the configuration, code and environment."""
         stale = []
-        for name in [*self.dag.records(), self.dag.record("report.page"), self.dag.record("provenance.crate")]:
+        last = [self.dag.record("report.page"), self.dag.record("provenance.crate")]
+        for name in [*self.dag.records(), *self.dag.all_batches(), *last]:
             path = Path(name)
             if path.is_file() and not remembered(self.memory, name):
                 try:
@@ -59,28 +64,37 @@ class Stale:
         return stale
 
     def incomplete(self) -> list[Path]:
-        """Return the records of stages that write folders of which a file is missing or has another size.
+        """Return the records of stages and batches that wrote a file which is missing or has another size.
 
-        Snakemake looks no further than whether a folder exists.
+        Snakemake looks no further than whether a folder exists, and knows nothing of the units in a batch.
         """
         stale = []
-        for path in map(Path, self.dag.records()):
-            if path.name.startswith(WITH_FOLDERS) and path.is_file():
-                outputs = (_read(path) or {}).get("outputs", [])
-                sizes = {Path(self.dag.run, entry["path"]): entry["bytes"] for entry in outputs}
-                if not all(file.is_file() and file.stat().st_size == size for file, size in sizes.items()):
-                    stale.append(path)
+        batches = self.dag.all_batches()
+        for path in map(Path, [*self.dag.records(), *batches]):
+            if not (path.name.startswith(WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
+                continue
+            if not as_written(self.dag.run, (_read(path) or {}).get("outputs", [])):
+                stale.append(path)
         return stale
 
-    def of_other_files(self, corpus: str, source: str, unit: str) -> list[Path]:
-        """Return the forgotten record of a filter job that read other raw files than those of the manifest."""
-        name = f"{self.dag.run}/provenance/records/corpus.filter.{corpus}.{source}.{unit}.json"
-        record, manifest = _read(Path(name)), _read(Path(self.dag.run, "sources", source, "manifest.json"))
-        if record is None or manifest is None or remembered(self.memory, name):
+    def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
+        """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""
+        written = _read(Path(batch))
+        if written is None or remembered(self.memory, batch) or written.get("of") == planned:
             return []
-        read = sorted(entry["sha256"] for entry in record["inputs"] if entry["name"] == "files")
-        files = manifest["units"].get(unit, {"files": []})["files"]
-        return [] if read == sorted(entry["sha256"] for entry in files) else [Path(name)]
+        return [Path(batch)]
+
+    def of_other_raw_files(self) -> list[Path]:
+        """Return the files of the forgotten batches that hashed other raw files than those that are there."""
+        return [
+            path
+            for source in self.dag.config.sources
+            for batch in self.dag.config.batches(source.name)
+            for path in self.of_other_files(
+                self.dag.batch("sources.fingerprint", "source").format(source=source.name, batch=batch),
+                self.dag.raw_hash(source.name, batch),
+            )
+        ]
 
     def of_other_tokens(self, model: str, step: str) -> list[Path]:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""

@@ -34,16 +34,31 @@ from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.settings import Settings
-from pipeline.sources.settings import DatasetSettings, FingerprintSettings, ManifestSettings, Source, SplitSettings
+from pipeline.sources.settings import (
+    DatasetSettings,
+    FingerprintSettings,
+    ListingSettings,
+    ManifestSettings,
+    Source,
+    SplitSettings,
+)
+from pipeline.sources.units import names_sha256
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
 
 StepSettings = Callable[[Config, Mapping[str, str]], BaseModel]
 
 
-def _fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
-    names = list(config.units(i["source"])[i["unit"]])
-    return FingerprintSettings(source=i["source"], unit=int(i["unit"]), names=names)
+def _listing(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    return ListingSettings(
+        source=source.name,
+        pattern=config.source_units(source.name).divided_path()[1],
+        split=source.dataset and source.dataset.split,
+        units=source.units,
+        unit_bytes=source.unit_bytes,
+        names_sha256=names_sha256(config.units(source.name)),
+    )
 
 
 def _split(config: Config, i: Mapping[str, str]) -> BaseModel:
@@ -72,9 +87,6 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
     }
     return FilterSettings(
         source=source.name,
-        unit=int(i["unit"]),
-        names=list(config.units(source.name)[i["unit"]]),
-        is_part=config.source_units(source.name).parts_of(i["unit"]) is not None,
         language_model_sha256=section.language_model and section.language_model.sha256,
         harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
         samples=_may_sample(source, section),
@@ -216,7 +228,8 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
 _STEPS: dict[str, StepSettings] = {
     "sources.split": _split,
     "sources.dataset": _dataset,
-    "sources.fingerprint": _fingerprint,
+    "sources.listing": _listing,
+    "sources.fingerprint": lambda c, i: FingerprintSettings(source=i["source"]),
     "sources.manifest": _manifest,
     "corpus.filter": _filter,
     "corpus.signatures": lambda c, i: SignaturesSettings(

@@ -1,50 +1,59 @@
 rule corpus_filter:
     input:
         manifest=ancient(source_manifest),
-        files=ancient(dag.unit_inputs),
+        units=ancient(f"{RUN}/sources/{{source}}/units"),
+        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
+        files=ancient(dag.batch_inputs),
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
-        documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
-        removed=f"{RUN}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
-        record=record("corpus.filter", "corpus", "source", "unit"),
+        batch=batch("corpus.filter", "corpus", "source"),
     log:
-        log_file("corpus.filter", "corpus", "source", "unit"),
+        log_file("corpus.filter", "corpus", "source", "batch"),
     params:
         contract=contract("corpus.filter"),
-        files=dag.unit_files,
-        unit=unit_hash,
-        private=f"{PRIVATE}/corpus/{{corpus}}/removed/filter.{{source}}.{{unit}}.parquet",
+        of=batch_hash,
+        raw=dag.raw_folder,
+        units=dag.batch_units,
+        documents=unit_file("filtered/"),
+        removed=unit_file("removed/filter."),
+        private=unit_file("removed/filter.", PRIVATE),
+        record=unit_record("corpus.filter", "corpus", "source"),
     message:
-        "Filter {wildcards.source}, unit {wildcards.unit}, for the corpus {wildcards.corpus}"
+        "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}"
     shell:
-        "python -m pipeline corpus filter {params.contract:q} --input manifest {input.manifest}"
-        " --input files {params.files:q} --input model {input.model:q} --input harmful {input.harmful:q}"
-        " --output documents {output.documents} --output removed {output.removed}"
-        " --private {params.private:q}"
-        " --record {output.record} 2> {log}"
+        "python -m pipeline corpus filter {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --of {params.of} --raw {params.raw:q}"
+        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --input model {input.model:q} --input harmful {input.harmful:q}"
+        " --output documents {params.documents} --output removed {params.removed}"
+        " --private {params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_signatures:
     input:
-        documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
+        batch=batch("corpus.filter", "corpus", "source"),
     output:
-        signatures=f"{RUN}/corpus/{{corpus}}/signatures/{{source}}.{{unit}}.parquet",
-        record=record("corpus.signatures", "corpus", "source", "unit"),
+        batch=batch("corpus.signatures", "corpus", "source"),
     log:
-        log_file("corpus.signatures", "corpus", "source", "unit"),
+        log_file("corpus.signatures", "corpus", "source", "batch"),
     params:
         contract=contract("corpus.signatures"),
+        units=dag.batch_units,
+        documents=unit_file("filtered/"),
+        signatures=unit_file("signatures/"),
+        record=unit_record("corpus.signatures", "corpus", "source"),
     message:
-        "Compute MinHash signatures of {wildcards.source}, unit {wildcards.unit}"
+        "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}"
     shell:
-        "python -m pipeline corpus signatures {params.contract:q} --input documents {input.documents}"
-        " --output signatures {output.signatures} --record {output.record} 2> {log}"
+        "python -m pipeline corpus signatures {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --input documents {params.documents} --output signatures {params.signatures}"
+        " --record {params.record} 2> {log}"
 
 
 rule corpus_deduplicate:
     input:
-        signatures=lambda w: dag.corpus_files("signatures/", w.corpus),
+        batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
     output:
         duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
         record=record("corpus.deduplicate", "corpus"),
@@ -52,7 +61,7 @@ rule corpus_deduplicate:
         log_file("corpus.deduplicate", "corpus"),
     params:
         contract=contract("corpus.deduplicate"),
-        signatures=short("signatures"),
+        signatures=units_of("signatures/"),
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
@@ -63,25 +72,28 @@ rule corpus_deduplicate:
 
 rule corpus_drop_duplicates:
     input:
-        documents=f"{RUN}/corpus/{{corpus}}/filtered/{{source}}.{{unit}}.parquet",
+        batch=batch("corpus.filter", "corpus", "source"),
         duplicates=f"{RUN}/corpus/{{corpus}}/duplicates",
     output:
-        deduplicated=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
-        removed=f"{RUN}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
-        record=record("corpus.drop_duplicates", "corpus", "source", "unit"),
+        batch=batch("corpus.drop_duplicates", "corpus", "source"),
     log:
-        log_file("corpus.drop_duplicates", "corpus", "source", "unit"),
+        log_file("corpus.drop_duplicates", "corpus", "source", "batch"),
     params:
         contract=contract("corpus.drop_duplicates"),
-        private=f"{PRIVATE}/corpus/{{corpus}}/removed/deduplicate.{{source}}.{{unit}}.parquet",
+        units=dag.batch_units,
+        documents=unit_file("filtered/"),
+        duplicates=unit_file("duplicates/"),
+        deduplicated=unit_file("deduplicated/"),
+        removed=unit_file("removed/deduplicate."),
+        private=unit_file("removed/deduplicate.", PRIVATE),
+        record=unit_record("corpus.drop_duplicates", "corpus", "source"),
     message:
-        "Drop the duplicates of {wildcards.source}, unit {wildcards.unit}"
+        "Drop the duplicates of {wildcards.source}, batch {wildcards.batch}"
     shell:
-        "python -m pipeline corpus drop_duplicates {params.contract:q} --input documents {input.documents}"
-        " --input duplicates {input.duplicates}/{wildcards.source}.{wildcards.unit}.parquet"
-        " --output deduplicated {output.deduplicated} --output removed {output.removed}"
-        " --private {params.private:q}"
-        " --record {output.record} 2> {log}"
+        "python -m pipeline corpus drop_duplicates {params.contract:q} --units {params.units:q}"
+        " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
+        " --output deduplicated {params.deduplicated} --output removed {params.removed}"
+        " --private {params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_ngrams:
@@ -103,34 +115,34 @@ rule corpus_ngrams:
 
 rule corpus_decontaminate:
     input:
-        documents=f"{RUN}/corpus/{{corpus}}/deduplicated/{{source}}.{{unit}}.parquet",
+        batch=batch("corpus.drop_duplicates", "corpus", "source"),
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
     output:
-        final=f"{RUN}/corpus/{{corpus}}/final/{{source}}.{{unit}}.parquet",
-        removed=f"{RUN}/corpus/{{corpus}}/removed/decontaminate.{{source}}.{{unit}}.parquet",
-        hits=f"{RUN}/corpus/{{corpus}}/contaminated/{{source}}.{{unit}}.parquet",
-        record=record("corpus.decontaminate", "corpus", "source", "unit"),
+        batch=batch("corpus.decontaminate", "corpus", "source"),
     log:
-        log_file("corpus.decontaminate", "corpus", "source", "unit"),
+        log_file("corpus.decontaminate", "corpus", "source", "batch"),
     params:
         contract=contract("corpus.decontaminate"),
+        units=dag.batch_units,
+        documents=unit_file("deduplicated/"),
+        final=unit_file("final/"),
+        removed=unit_file("removed/decontaminate."),
+        hits=unit_file("contaminated/"),
+        record=unit_record("corpus.decontaminate", "corpus", "source"),
     message:
-        "Drop what contains evaluation items from {wildcards.source}, unit {wildcards.unit}"
+        "Drop what contains evaluation items from {wildcards.source}, batch {wildcards.batch}"
     shell:
-        "python -m pipeline corpus decontaminate {params.contract:q} --input documents {input.documents}"
-        " --input ngrams {input.ngrams} --output final {output.final} --output removed {output.removed}"
-        " --output hits {output.hits} --record {output.record} 2> {log}"
+        "python -m pipeline corpus decontaminate {params.contract:q} --units {params.units:q}"
+        " --batch {output.batch} --input documents {params.documents} --input ngrams {input.ngrams}"
+        " --output final {params.final} --output removed {params.removed} --output hits {params.hits}"
+        " --record {params.record} 2> {log}"
 
 
 rule corpus_statistics:
     input:
-        filtered=lambda w: dag.corpus_files("filtered/", w.corpus),
-        deduplicated=lambda w: dag.corpus_files("deduplicated/", w.corpus),
-        removed=lambda w: dag.corpus_files("removed/filter.", w.corpus)
-        + dag.corpus_files("removed/deduplicate.", w.corpus)
-        + dag.corpus_files("removed/decontaminate.", w.corpus),
-        hits=lambda w: dag.corpus_files("contaminated/", w.corpus),
-        final=lambda w: dag.corpus_files("final/", w.corpus),
+        filtered=lambda w: dag.corpus_batches("corpus.filter", w.corpus),
+        deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),
+        final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
     output:
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
         record=record("corpus.statistics", "corpus"),
@@ -138,11 +150,13 @@ rule corpus_statistics:
         log_file("corpus.statistics", "corpus"),
     params:
         contract=contract("corpus.statistics"),
-        filtered=short("filtered"),
-        deduplicated=short("deduplicated"),
-        removed=short("removed"),
-        hits=short("hits"),
-        final=short("final"),
+        filtered=units_of("filtered/"),
+        deduplicated=units_of("deduplicated/"),
+        removed=units_of(
+            "removed/filter.", "removed/deduplicate.", "removed/decontaminate."
+        ),
+        hits=units_of("contaminated/"),
+        final=units_of("final/"),
     message:
         "Count the corpus {wildcards.corpus}: in = kept + removed"
     shell:
@@ -155,10 +169,6 @@ rule corpus_statistics:
 rule corpus_publish:
     input:
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
-        removed=lambda w: dag.corpus_files("removed/filter.", w.corpus)
-        + dag.corpus_files("removed/deduplicate.", w.corpus)
-        + dag.corpus_files("removed/decontaminate.", w.corpus),
-        final=lambda w: dag.corpus_files("final/", w.corpus),
     output:
         card=f"{RUN}/corpus/{{corpus}}/README.md",
         croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
@@ -169,8 +179,10 @@ rule corpus_publish:
         log_file("corpus.publish", "corpus"),
     params:
         contract=contract("corpus.publish"),
-        removed=short("removed"),
-        final=short("final"),
+        removed=units_of(
+            "removed/filter.", "removed/deduplicate.", "removed/decontaminate."
+        ),
+        final=units_of("final/"),
     message:
         "Describe the corpus {wildcards.corpus} as a data set"
     shell:

@@ -1,7 +1,9 @@
 rule provenance_crate:
     input:
         page=f"{RUN}/report/index.html",
-        records=[*all_records, record("report.page")],
+        records=all_records,
+        page_record=record("report.page"),
+        batches=all_batches,
     output:
         crate=f"{RUN}/ro-crate-metadata.json",
         record=record("provenance.crate"),
@@ -9,9 +11,9 @@ rule provenance_crate:
         log_file("provenance.crate"),
     params:
         contract=contract("provenance.crate"),
-        records=short("records"),
+        records=run_records,
     message:
         "Describe the run as an RO-Crate"
     shell:
-        "python -m pipeline provenance crate {params.contract:q} --input files {params.records:q} {input.page}"
+        "python -m pipeline provenance crate {params.contract:q} --input files {params.records:q} {input.page_record} {input.page}"
         " --output crate {output.crate} --record {output.record} 2> {log}"

@@ -1,6 +1,7 @@
 rule report_page:
     input:
         records=all_records,
+        batches=all_batches,
         statistics=expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
         fertility=expand(
             f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer
@@ -25,7 +26,7 @@ rule report_page:
         log_file("report.page"),
     params:
         contract=contract("report.page"),
-        records=short("records"),
+        records=run_records,
     message:
         "Write the report"
     shell:

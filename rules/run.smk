@@ -14,14 +14,14 @@ from pipeline.stale import Stale
 try:
     run = load(config)
     dag = Dag(run)
-    all_records = dag.records()
+    all_records, all_batches = dag.records(), dag.all_batches()
     task_files = [str(file) for suite in run.suites() for file in suite.files()]
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
 RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
-contract, record, log_file = dag.contract, dag.record, dag.log
+contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.
@@ -40,24 +40,43 @@ make_again(
     stale.unfit(), "was made with other settings, code or environment, or is no record"
 )
 make_again(stale.incomplete(), "names files that are not there as it says")
+make_again(stale.of_other_raw_files(), "read other raw files")
 
 
 # A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
 def records_until(chapter):
     chapters = CHAPTERS[: CHAPTERS.index(chapter) + 1]
-    return [name for name in all_records if Path(name).name.split(".")[0] in chapters]
+    names = [*all_records, *all_batches]
+    return [name for name in names if Path(name).name.split(".")[0] in chapters]
+
+
+def run_records(wildcards):
+    """Return all records before the report, of units too, in few words."""
+    return shorten([*dag.unit_records(), *all_records])
+
+
+# A batch gives each of its units these files; %unit stands for its number.
+def unit_file(kind, folder=RUN):
+    return f"{folder}/corpus/{{corpus}}/{kind}{{source}}.%unit.parquet"
+
+
+def unit_record(stage, *wildcards):
+    return record(stage, *wildcards).removesuffix("json") + "%unit.json"
 
 
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
 def source_manifest(wildcards):
     manifest = checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
-    make_again(stale.of_other_files(**dict(wildcards.items())), "read other raw files")
+    path = batch("corpus.filter", "corpus", "source").format(**wildcards)
+    make_again(
+        stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
+    )
     return manifest
 
 
-def unit_hash(wildcards):
-    return dag.unit_hash(wildcards.source, wildcards.unit)
+def batch_hash(wildcards):
+    return dag.batch_hash(wildcards.source, wildcards.batch)
 
 
 def tokens_index(wildcards):
@@ -72,13 +91,27 @@ def tokens_hash(wildcards):
     return dag.tokens_hash(wildcards.model)
 
 
+def tokenizer_batches(wildcards):
+    corpus = run.tokenizer[wildcards.tokenizer].corpus
+    return dag.corpus_batches("corpus.decontaminate", corpus)
+
+
 def tokenizer_documents(wildcards):
-    return dag.corpus_files("final/", run.tokenizer[wildcards.tokenizer].corpus)
+    return shorten(
+        dag.corpus_files("final/", run.tokenizer[wildcards.tokenizer].corpus)
+    )
 
 
 def short(name):
     """Return the function that names a job's many inputs in few words."""
     return lambda wildcards, input: shorten(input.get(name))
+
+
+def units_of(*kinds):
+    """Return the function that names the files of all units of a corpus, of some kinds, in few words."""
+    return lambda w: shorten(
+        name for kind in kinds for name in dag.corpus_files(kind, w.corpus)
+    )
 
 
 def model_tokenizer(name):
@@ -93,7 +126,7 @@ wildcard_constraints:
     tokenizer="[a-z0-9_-]+",
     tokens="[a-z0-9_-]+",
     model="[a-z0-9_-]+",
-    unit="[0-9]+",
+    batch="[0-9]+",
     file="[0-9]+",
     shard="[0-9]+",
     step="[0-9]+",

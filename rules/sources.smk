@@ -8,7 +8,7 @@ rule sources_split:
         log_file("sources.split", "source", "file"),
     params:
         contract=contract("sources.split"),
-        bytes=dag.raw_bytes,
+        bytes=dag.large_file_bytes,
     message:
         "Cut a large file of {wildcards.source} into parts"
     shell:
@@ -33,42 +33,66 @@ rule sources_dataset:
         " --output parts {output.parts} --record {output.record} 2> {log}"
 
 
+rule sources_listing:
+    output:
+        listing=directory(f"{RUN}/sources/{{source}}/listing"),
+        record=record("sources.listing", "source"),
+    log:
+        log_file("sources.listing", "source"),
+    params:
+        contract=contract("sources.listing"),
+        raw=dag.raw_folder,
+    message:
+        "List the files of {wildcards.source}"
+    shell:
+        "python -m pipeline sources listing {params.contract:q} --raw {params.raw:q}"
+        " --output listing {output.listing} --record {output.record} 2> {log}"
+
+
 rule sources_fingerprint:
     input:
-        files=dag.unit_inputs,
+        # Not ancient: Snakemake gives no other reason a thought where a job before this one runs again.
+        listing=f"{RUN}/sources/{{source}}/listing",
+        files=dag.batch_inputs,
     output:
-        fingerprint=f"{RUN}/sources/{{source}}/fingerprints/{{unit}}.json",
-        record=record("sources.fingerprint", "source", "unit"),
+        batch=batch("sources.fingerprint", "source"),
     log:
-        log_file("sources.fingerprint", "source", "unit"),
+        log_file("sources.fingerprint", "source", "batch"),
     params:
         contract=contract("sources.fingerprint"),
-        bytes=dag.raw_bytes,
-        files=dag.unit_files,
+        of=lambda w: dag.raw_hash(w.source, w.batch),
+        raw=dag.raw_folder,
+        units=dag.batch_units,
+        fingerprint=f"{RUN}/sources/{{source}}/fingerprints/%unit.json",
+        record=unit_record("sources.fingerprint", "source"),
     message:
-        "Hash the raw files of {wildcards.source}, unit {wildcards.unit}"
+        "Hash the raw files of {wildcards.source}, batch {wildcards.batch}"
     shell:
-        "python -m pipeline sources fingerprint {params.contract:q} --input files {params.files:q}"
-        " --output fingerprint {output.fingerprint} --record {output.record} 2> {log}"
+        "python -m pipeline sources fingerprint {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --of {params.of} --raw {params.raw:q}"
+        " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
+        " --output fingerprint {params.fingerprint} --record {params.record} 2> {log}"
 
 
 checkpoint sources_manifest:
     input:
-        fingerprints=lambda w: [
-            f"{RUN}/sources/{w.source}/fingerprints/{unit}.json"
-            for unit in run.units(w.source)
-        ],
+        batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
         opt_out=dag.opt_out,
     output:
         manifest=f"{RUN}/sources/{{source}}/manifest.json",
+        units=directory(f"{RUN}/sources/{{source}}/units"),
         record=record("sources.manifest", "source"),
     log:
         log_file("sources.manifest", "source"),
     params:
         contract=contract("sources.manifest"),
-        fingerprints=short("fingerprints"),
+        fingerprints=lambda w: shorten(
+            f"{RUN}/sources/{w.source}/fingerprints/{unit}.json"
+            for unit in run.units(w.source)
+        ),
     message:
         "Write the manifest of {wildcards.source}"
     shell:
         "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
-        " --input opt_out {input.opt_out:q} --output manifest {output.manifest} --record {output.record} 2> {log}"
+        " --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
+        " --record {output.record} 2> {log}"

@@ -1,6 +1,6 @@
 rule tokenizer_train:
     input:
-        documents=tokenizer_documents,
+        batches=tokenizer_batches,
     output:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         configuration=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer_config.json",
@@ -9,7 +9,7 @@ rule tokenizer_train:
         log_file("tokenizer.train", "tokenizer"),
     params:
         contract=contract("tokenizer.train"),
-        documents=short("documents"),
+        documents=tokenizer_documents,
     message:
         "Train the tokenizer {wildcards.tokenizer}"
     shell:
@@ -21,7 +21,7 @@ rule tokenizer_train:
 rule tokenizer_fertility:
     input:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
-        documents=tokenizer_documents,
+        batches=tokenizer_batches,
     output:
         fertility=f"{RUN}/tokenizer/{{tokenizer}}/fertility.json",
         record=record("tokenizer.fertility", "tokenizer"),
@@ -29,7 +29,7 @@ rule tokenizer_fertility:
         log_file("tokenizer.fertility", "tokenizer"),
     params:
         contract=contract("tokenizer.fertility"),
-        documents=short("documents"),
+        documents=tokenizer_documents,
     message:
         "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text"
     shell:

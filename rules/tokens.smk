@@ -1,7 +1,9 @@
 rule tokens_shard:
     input:
         tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
-        documents=lambda w: dag.corpus_files("final/", run.tokens[w.tokens].corpus),
+        batches=lambda w: dag.corpus_batches(
+            "corpus.decontaminate", run.tokens[w.tokens].corpus
+        ),
     output:
         train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
         validation=f"{RUN}/tokens/{{tokens}}/validation/{{shard}}.arrow",
@@ -10,7 +12,9 @@ rule tokens_shard:
         log_file("tokens.shard", "tokens", "shard"),
     params:
         contract=contract("tokens.shard"),
-        documents=short("documents"),
+        documents=lambda w: shorten(
+            dag.corpus_files("final/", run.tokens[w.tokens].corpus)
+        ),
     message:
         "Tokenize shard {wildcards.shard} of the token set {wildcards.tokens}"
     shell:

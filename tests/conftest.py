@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.sources import fingerprint
+from pipeline.sources.settings import FingerprintSettings
+
 ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
 
@@ -102,6 +105,16 @@ def new_project(folder: Path) -> Project:
         else:
             shutil.copy2(source, folder / part)
     return Project(folder)
+
+
+def fingerprinted(folder: Path, source: str, files: dict[str, Path], unit: int = 0) -> Path:
+    """List and hash the raw files of a unit, name to path; return the file of its fingerprint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    listing, out = folder / f"{unit}.listing", folder / f"{unit}.fingerprint"
+    listing.write_text(json.dumps({"unit": unit, "files": [{"name": name, "part": None} for name in files]}))
+    settings = FingerprintSettings(source=source)
+    fingerprint.run(settings, listing=listing, files=[*files.values()], fingerprint=out)
+    return out
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import stage, versions
+from pipeline import job, stage, versions
 from pipeline.errors import InputError
 
 STEP = ("sources", "fingerprint")
@@ -16,16 +16,28 @@ STEP = ("sources", "fingerprint")
 
 def options(run: Path, raw: Path, **changes: str) -> list[str]:
     module = "pipeline.sources.fingerprint"
-    settings = json.dumps({"source": "laws", "unit": 0, "names": [raw.name]})
+    listing = run.parent / "0.json"
+    listing.parent.mkdir(parents=True, exist_ok=True)
+    listing.write_text(json.dumps({"unit": 0, "files": [{"name": raw.name, "part": None}]}))
     values = {
-        "settings": settings,
+        "settings": json.dumps({"source": "laws"}),
         "code": versions.code_version(module),
         "environment": versions.environment_version(module, "cpu"),
         "record": str(run / "provenance/records/sources.fingerprint.laws.0.json"),
         **changes,
     }
     named = [word for name, value in values.items() for word in (f"--{name}", value)]
-    files = ["--input", "files", str(raw), "--output", "fingerprint", str(run / "sources/laws/fingerprints/0.json")]
+    files = [
+        "--input",
+        "listing",
+        str(listing),
+        "--input",
+        "files",
+        str(raw),
+        "--output",
+        "fingerprint",
+        str(run / "sources/laws/fingerprints/0.json"),
+    ]
     return [*STEP, *named, "--instance", "source=laws", "unit=0", *files]
 
 
@@ -38,7 +50,7 @@ def raw(tmp_path: Path) -> Path:
 
 def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:
     run = tmp_path / "results/test"
-    assert stage.main(options(run, raw)) == 0
+    assert job.main(options(run, raw)) == 0
     record = json.loads((run / "provenance/records/sources.fingerprint.laws.0.json").read_text())
     output = run / "sources/laws/fingerprints/0.json"
     assert record["outputs"] == [
@@ -49,8 +61,8 @@ def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, ra
             "bytes": output.stat().st_size,
         }
     ]
-    assert record["inputs"][0]["sha256"] == hashlib.sha256(raw.read_bytes()).hexdigest()
-    assert record["inputs"][0]["path"] == "data:laws.jsonl"
+    assert record["inputs"][1]["sha256"] == hashlib.sha256(raw.read_bytes()).hexdigest()
+    assert record["inputs"][1]["path"] == "data:laws.jsonl"
     assert record["instance"] == {"source": "laws", "unit": "0"}
     attempt = json.loads((run / "provenance/attempts" / record["attempt"]).read_text())
     assert attempt["status"] == "finished" and attempt["ended"]
@@ -63,8 +75,8 @@ def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, ra
     [
         ({"code": "0" * 16}, ["the code of sources.fingerprint changed"]),
         ({"environment": "cpu-" + "0" * 16}, ["the environment of sources.fingerprint changed"]),
-        ({"settings": '{"source": "laws", "unit": 0, "names": [], "sead": 1}'}, ["sead"]),
-        ({"settings": '{"source": "laws", "unit": "first", "names": []}'}, ["unit"]),
+        ({"settings": '{"source": "laws", "sead": 1}'}, ["sead"]),
+        ({"settings": '{"source": 7}'}, ["source"]),
     ],
 )
 def test_a_stage_refuses_in_one_sentence_and_writes_no_output(
@@ -72,7 +84,7 @@ def test_a_stage_refuses_in_one_sentence_and_writes_no_output(
 ) -> None:
     run = tmp_path / "results/test"
     with pytest.raises(InputError) as caught:
-        stage.main(options(run, raw, **changes))
+        job.main(options(run, raw, **changes))
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
     assert [path for path in run.rglob("*") if path.is_file()] == list((run / "provenance/attempts").glob("*.json"))
@@ -84,13 +96,13 @@ def test_a_missing_input_is_named(tmp_path: Path, raw: Path) -> None:
     arguments = options(tmp_path / "results/test", raw)
     raw.unlink()
     with pytest.raises(InputError, match=r"laws\.jsonl does not exist"):
-        stage.main(arguments)
+        job.main(arguments)
 
 
 def test_an_unknown_step_is_named() -> None:
     arguments = ["sources", "nothing", "--settings", "{}", "--code", "0", "--environment", "cpu-0", "--record", "r"]
     with pytest.raises(InputError, match=r"no step sources\.nothing"):
-        stage.main(arguments)
+        job.main(arguments)
 
 
 def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +112,7 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     monkeypatch.setattr(stage.Stage, "described_outputs", full)
     folder = tmp_path / "results/test"
     with pytest.raises(OSError, match="disk full"):
-        stage.main(options(folder, raw))
+        job.main(options(folder, raw))
     (attempt,) = (folder / "provenance/attempts").glob("*.json")
     assert [path for path in folder.rglob("*") if path.is_file()] == [attempt]
     assert json.loads(attempt.read_text())["error"] == "OSError: disk full"

@@ -16,6 +16,7 @@ from tests.conftest import Project
 from tests.rules.test_reruns import TRAINING
 
 RECORDS = "results/micro/provenance/records"
+BATCHES = "results/micro/provenance/batches"
 
 
 def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> Stale:
@@ -52,14 +53,28 @@ def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkey
 
 
 @pytest.mark.slow
+def test_a_batch_of_which_a_unit_lost_a_file_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stale(project, monkeypatch)
+    (project.results / "corpus/main/final/nl_brieven.1.parquet").unlink()
+    (project.folder / RECORDS / "corpus.signatures.main.nl_gids.0.json").unlink()
+    lost = ("corpus.signatures.main.nl_gids.0", "corpus.decontaminate.main.nl_brieven.1")
+    assert found.incomplete() == [Path(f"{BATCHES}/{name}.json") for name in lost]
+
+
+@pytest.mark.slow
 def test_a_job_that_read_other_bytes_is_known_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
-    assert found.of_other_files("main", "nl_gids", "0") == [] == found.of_other_tokens("base", "4")
+    assert found.of_other_raw_files() == [] == found.of_other_tokens("base", "4")
+    batch = f"{BATCHES}/corpus.filter.main.nl_gids.0.json"
+    assert found.of_other_files(batch, found.dag.batch_hash("nl_gids", "0")) == []
     manifest = project.results / "sources/nl_gids/manifest.json"
     content = json.loads(manifest.read_text())
-    content["units"]["0"]["files"][0]["sha256"] = "0" * 64
+    content["units"]["0"]["sha256"] = "0" * 64
     manifest.write_text(json.dumps(content))
-    assert found.of_other_files("main", "nl_gids", "0") == [Path(f"{RECORDS}/corpus.filter.main.nl_gids.0.json")]
+    assert found.of_other_files(batch, found.dag.batch_hash("nl_gids", "0")) == [Path(batch)]
+    raw = project.path("config/corpus/nl_gids.jsonl")
+    raw.write_bytes(raw.read_bytes() + b"\n")
+    assert found.of_other_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
     index = project.results / "tokens/main/index.json"
     index.write_text(index.read_text() + " ")
     assert found.of_other_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]

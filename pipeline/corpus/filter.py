@@ -79,7 +79,9 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
 
 def blocks(
     settings: FilterSettings,
+    names: list[str],
     files: list[Path],
+    is_part: bool = False,
     opt_out: OptOut | None = None,
     holder: str | None = None,
     model: Path | None = None,
@@ -89,6 +91,8 @@ def blocks(
     """Return the blocks of this step, the reader first, for use in any pipeline of datatrove.
 
     Args:
+        names: of the files, in their order.
+        is_part: whether the one file is a part of that which has the name.
         opt_out: whose texts are left out, and `holder` the holder of the source's rights.
         model: the file of the language model; None for that of py3langid.
         harmful: the files of the word lists and classifiers.
@@ -100,7 +104,7 @@ def blocks(
         Reader(
             settings.source,
             settings.license,
-            settings.names,
+            names,
             files,
             removed,
             settings.text_key,
@@ -108,7 +112,7 @@ def blocks(
             settings.broken_share,
             settings.date_key,
             settings.document_bytes,
-            settings.is_part,
+            is_part,
         ),
         *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
         Normalise(settings.normalisation),
@@ -124,17 +128,16 @@ def blocks(
     ]
 
 
-def _check_files(settings: FilterSettings, files: list[Path], manifest: dict[str, Any]) -> None:
-    """Raise InputError where the files are not those that the manifest was made of."""
-    unit = manifest["units"].get(str(settings.unit), {"files": []})
-    expected = {entry["name"]: entry["bytes"] for entry in unit["files"]}
-    found = {name: path.stat().st_size for name, path in zip(settings.names, files, strict=True)}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise InputError(
-                f"source {settings.source}: {name} is not the file that the manifest describes "
-                f"({expected.get(name, 'no')} bytes there, {found.get(name, 'no')} here): start snakemake again"
-            )
+def _check_files(source: str, described: dict[str, Any], files: list[Path]) -> list[str]:
+    """Return the names of the files, or raise InputError where they are not those that the manifest was made of."""
+    expected = [entry["bytes"] for entry in described["files"]]
+    found = [path.stat().st_size for path in files]
+    if expected != found:
+        raise InputError(
+            f"source {source}, unit {described['unit']}: the files are not those that the manifest describes "
+            f"({expected} bytes there, {found} here): start snakemake again"
+        )
+    return [entry["name"] for entry in described["files"]]
 
 
 def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
@@ -156,7 +159,7 @@ def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
 def run(
     settings: FilterSettings,
     *,
-    manifest: Path,
+    unit: Path,
     files: list[Path],
     model: list[Path] = NO_FILES,
     harmful: list[Path] = NO_FILES,
@@ -169,35 +172,35 @@ def run(
     The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
     Args:
+        unit: the unit's file of the manifest: names and sizes of the files, and what of them is reserved.
         model: the file of the language model, where the settings have one.
         harmful: the files of the word lists and classifiers of `settings.harmful`, in their order.
 
     Raises:
-        InputError: the files are not those of the manifest, are damaged, broken beyond `broken_share`, or empty; the
-            model is not the one of the settings, or does not know a language.
+        InputError: the files are not those of the manifest, are damaged, or broken beyond `broken_share`; the model is
+            not the one of the settings, or does not know a language.
     """
-    described = json.loads(manifest.read_text(encoding="utf-8"))
-    _check_files(settings, files, described)
-    listed, holder = described.get("opt_out"), described["source"]["rights"]["holder"]
+    described = json.loads(unit.read_text(encoding="utf-8"))
+    names, number, listed = _check_files(settings.source, described, files), described["unit"], described["opt_out"]
     opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
+    holder = listed and listed["holder"]
     texts = removed_texts(settings.keep_removed, settings.samples, private)
     language_model = _checked_model(settings, model)
-    executed = execute([*blocks(settings, files, opt_out, holder, language_model, harmful, texts), Collect()])
+    steps = blocks(settings, names, files, described["is_part"], opt_out, holder, language_model, harmful, texts)
+    executed = execute([*steps, Collect()])
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
         raise RuntimeError(
-            f"{settings.source}.{settings.unit}: {reader.records_in} documents in, {collect.kept} kept, "
+            f"{settings.source}.{number}: {reader.records_in} documents in, {collect.kept} kept, "
             f"{len(rows)} removed: the counts do not add up"
         )
-    if reader.records_in == 0 and len(described["units"]) == 1:
-        raise InputError(f"source {settings.source} is empty: give it files with text, or remove it from the sources")
-    unit: dict[str, Any] = {"source": settings.source, "unit": settings.unit}
+    of_unit: dict[str, Any] = {"source": settings.source, "unit": number}
     metadata = collect.documents.write(
         documents,
         {
-            **unit,
+            **of_unit,
             "stage": "filter",
             "documents_in": reader.records_in,
             "bytes_in": reader.bytes_in,
@@ -209,10 +212,10 @@ def run(
     texts = reader.removed.texts
     if texts is not None:
         kept_texts = {"removed_texts": texts.close()}
-        unit["samples"] = texts.samples()
-    write_removed(removed, rows, {**unit, "stage": "filter"})
+        of_unit["samples"] = texts.samples()
+    write_removed(removed, rows, {**of_unit, "stage": "filter"})
     reasons = Counter(row["reason"] for row in rows)
-    print(f"{settings.source}.{settings.unit}: {collect.kept} of {reader.records_in} documents kept", flush=True)
+    print(f"{settings.source}.{number}: {collect.kept} of {reader.records_in} documents kept", flush=True)
     return {
         "documents_in": reader.records_in,
         "bytes_in": reader.bytes_in,

@@ -133,17 +133,14 @@ class Corpus(Settings):
 
 
 class FilterSettings(Settings):
-    """One unit of one source; `names` are the names of its files, in the order in which they are given."""
+    """How a source is read and filtered."""
 
     source: str
-    unit: int = Field(ge=0)
-    names: list[str]
     license: str
     text_key: str = "text"
     id_key: str = "id"
     date_key: str = "date"
     document_bytes: int = 20_000_000
-    is_part: bool = Field(default=False, description="whether the one file is a part of that which has the name")
     languages: dict[str, LanguageRules]
     normalisation: Normalisation = Normalisation()
     language_model_sha256: str | None = None

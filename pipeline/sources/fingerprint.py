@@ -11,26 +11,31 @@ from pipeline.errors import InputError
 from pipeline.sources.settings import FingerprintSettings
 
 
-def run(settings: FingerprintSettings, *, files: list[Path], fingerprint: Path) -> dict[str, Any]:
-    """Write name, size in bytes and sha256 of every file, sorted by name.
+def run(settings: FingerprintSettings, *, listing: Path, files: list[Path], fingerprint: Path) -> dict[str, Any]:
+    """Write name, size in bytes and sha256 of every file of the unit, sorted by name.
+
+    Args:
+        listing: the unit's file of the listing, which names the files in their order.
 
     Raises:
-        InputError: the number of files is not that of the names, or a file cannot be read.
+        InputError: a file cannot be read.
     """
-    if len(files) != len(settings.names):
-        raise InputError(
-            f"source {settings.source}, unit {settings.unit}: {len(files)} files are given for {len(settings.names)} "
-            "names: start snakemake again, so that it lists the files anew"
-        )
+    listed = json.loads(listing.read_text(encoding="utf-8"))
     entries: list[dict[str, Any]] = []
-    for name, path in sorted(zip(settings.names, files, strict=True)):
+    for entry, path in zip(listed["files"], files, strict=True):
         try:
             with path.open("rb") as stream:
                 sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
                 size = stream.tell()
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
-        entries.append({"name": name, "bytes": size, "sha256": sha256})
-    content = {"unit": settings.unit, "files": entries}
+        entries.append({"name": entry["name"], "bytes": size, "sha256": sha256})
+    is_part = any(entry["part"] is not None for entry in listed["files"])
+    content = {
+        "source": settings.source,
+        "unit": listed["unit"],
+        "is_part": is_part,
+        "files": sorted(entries, key=lambda entry: str(entry["name"])),
+    }
     fingerprint.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"files": len(entries), "bytes": sum(entry["bytes"] for entry in entries)}

@@ -1,41 +1,41 @@
-"""Finds the raw files of a source and divides them over its units."""
+"""Writes down which files each unit of a source has, for the jobs that read them."""
 
 from __future__ import annotations
 
-import glob
-import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.sources.files import list_files
+from pipeline.sources.settings import ListingSettings
+from pipeline.sources.units import dataset_units, divide, names_sha256
+
+PARTS = Path("parts")
 
 
-def list_files(pattern: str) -> dict[str, Path]:
-    """Return the files that a glob matches, by name, sorted by name.
+def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any]:
+    """Write a file UNIT.json for each unit: the names of its files and, where they are parts, where those lie.
 
-    A name is the path relative to the last folder of the pattern that holds no wildcard, with forward slashes, so that
-    it is the same on every machine.
+    Args:
+        raw: the folder that the names of raw files are relative to.
 
     Raises:
-        InputError: nothing matches, a match is a dangling link, or its name would have a meaning in a rule.
+        InputError: no file has a name of the pattern, or there are other files than when the run was planned.
     """
-    parts = Path(pattern).parts
-    literal = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-    base = Path(*parts[:literal])
-    files = {}
-    for match in glob.glob(pattern, recursive=True):
-        path = Path(match)
-        if path.is_dir():
-            continue
-        if not path.exists():
-            raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
-        if any(sign in match for sign in "{}\n"):
-            raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
-        files[path.relative_to(base).as_posix()] = path
-    if not files:
-        raise InputError(f"no file matches {pattern}: correct the path of the source, or fetch its files")
-    return dict(sorted(files.items()))
-
-
-def assign_unit(name: str, units: int) -> int:
-    """Return the unit of a file, which depends on its name alone, so that a new file moves no other."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % units
+    if settings.split is not None:
+        units = dataset_units(settings.split, settings.units, PARTS)
+    else:
+        files = list_files(str(raw / str(settings.pattern)))
+        units = divide(files, settings.units, settings.unit_bytes, PARTS)
+    if names_sha256(units) != settings.names_sha256:
+        raise InputError(f"the files of {settings.source} changed while the job waited: start snakemake again")
+    listing.mkdir()
+    for unit, members in units.items():
+        files_of_unit = [
+            {"name": name, "part": path.relative_to(PARTS).as_posix() if path.is_relative_to(PARTS) else None}
+            for name, path in members.items()
+        ]
+        content = {"unit": int(unit), "files": files_of_unit}
+        (listing / f"{unit}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return {"units": len(units), "files": len({name for members in units.values() for name in members})}

@@ -8,14 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.sources.opt_out import KINDS, read_opt_out
+from pipeline.sources.opt_out import KINDS, OptOut, read_opt_out
 from pipeline.sources.settings import ManifestSettings
 
 
-def run(settings: ManifestSettings, *, fingerprints: list[Path], opt_out: list[Path], manifest: Path) -> dict[str, Any]:
-    """Write what the source is, the files of each unit with one sha256 over their names and hashes, and the opt-outs.
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
-    The opt-out list is part of each unit's sha256: when its entries change, the units of this source are read again.
+
+def _reserved(listed: OptOut | None, holder: str) -> dict[str, Any] | None:
+    """Return what a unit has to leave out, with the holder of the source's rights where holders are listed."""
+    if listed is None:
+        return None
+    return {kind: getattr(listed, kind) for kind in KINDS} | {"holder": holder if listed.holders else None}
+
+
+def run(
+    settings: ManifestSettings, *, fingerprints: list[Path], opt_out: list[Path], manifest: Path, units: Path
+) -> dict[str, Any]:
+    """Write what the source is with the files of its units, and for each unit a file UNIT.json: all that it depends on.
+
+    The filter of a unit reads that file: when its bytes stay the same, the unit is not read again. It holds the names
+    and hashes of the unit's files, and what of the opt-out list concerns it.
 
     Args:
         opt_out: the list of those who reserved their rights; none where the source has no list.
@@ -26,26 +40,21 @@ def run(settings: ManifestSettings, *, fingerprints: list[Path], opt_out: list[P
     described = settings.model_dump(mode="json")
     described["name"] = described.pop("source")
     content: dict[str, Any] = {"source": described}
-    entries = None
+    listed = None
     for path in opt_out:
-        listed = read_opt_out(path).model_dump()
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **listed}
-        entries = [listed[kind] for kind in KINDS] + [settings.rights.holder if listed["holders"] else None]
-    units: dict[str, dict[str, Any]] = {}
+        listed = read_opt_out(path)
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **listed.model_dump()}
+    units.mkdir()
+    described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
-        members = sorted(fingerprint["files"], key=lambda entry: str(entry["name"]))
-        named = json.dumps([*([entry["name"], entry["sha256"]] for entry in members), *([entries] if entries else [])])
-        units[str(fingerprint["unit"])] = {"sha256": hashlib.sha256(named.encode()).hexdigest(), "files": members}
-    files = [entry for unit in units.values() for entry in unit["files"]]
+        text = _text({**fingerprint, "opt_out": _reserved(listed, settings.rights.holder)})
+        (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        described_units[str(fingerprint["unit"])] = {"sha256": sha256, "files": fingerprint["files"]}
+    files = [entry for unit in described_units.values() for entry in unit["files"]]
     size = sum(entry["bytes"] for entry in files)
     if size == 0:
         raise InputError(f"source {settings.source} is empty: give it files with text, or remove it from the sources")
     count = len({entry["name"] for entry in files})
-    manifest.write_text(
-        json.dumps(
-            {**content, "units": units, "bytes": size, "files": count}, indent=1, ensure_ascii=False, sort_keys=True
-        )
-        + "\n",
-        encoding="utf-8",
-    )
-    return {"files": count, "bytes": size, "units": len(units)}
+    manifest.write_text(_text({**content, "units": described_units, "bytes": size, "files": count}), encoding="utf-8")
+    return {"files": count, "bytes": size, "units": len(described_units)}

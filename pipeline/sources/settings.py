@@ -55,7 +55,10 @@ class Source(Settings):
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
     rights: Rights
     opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")
-    units: int = Field(default=1, ge=1, le=100_000, description="jobs that the files are divided over")
+    units: int = Field(default=1, ge=1, le=100_000, description="parts that the files are divided over")
+    units_per_job: int | None = Field(
+        default=None, ge=1, description="units that one job works on, one after another; none: at most 100 jobs"
+    )
     unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a larger file, on disk, is cut into parts")
     document_bytes: int = Field(default=20_000_000, ge=1, description="a larger record is removed as too_large")
     text_key: str = Field(default="text", min_length=1)
@@ -102,12 +105,21 @@ class DatasetSettings(Settings):
     date_key: str
 
 
-class FingerprintSettings(Settings):
-    """One unit of one source; `names` are the names of its files, in the order in which they are given."""
+class ListingSettings(Settings):
+    """Where the files of a source lie, below the folder that its path begins with, and how they are divided."""
 
     source: str
-    unit: int = Field(ge=0)
-    names: list[str]
+    pattern: str | None = None
+    split: str | None = Field(default=None, description="of a data set, which has no files of its own here")
+    units: int
+    unit_bytes: int
+    names_sha256: str = Field(description="of the names of each unit's files, so that a new file is a new setting")
+
+
+class FingerprintSettings(Settings):
+    """The source whose units are hashed."""
+
+    source: str
 
 
 class ManifestSettings(Settings):

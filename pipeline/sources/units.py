@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import cached_property
 from pathlib import Path
 
 from pipeline.errors import InputError
-from pipeline.sources.listing import assign_unit, list_files
+from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source
+
+MOST_JOBS = 100  # of one step and source, where the source does not say how many units a job has
+
+
+def divide(files: dict[str, Path], units: int, unit_bytes: int, parts: Path) -> dict[str, dict[str, Path]]:
+    """Return the units that have files, each with its files, name to path; a part of a large file is its own unit.
+
+    Args:
+        files: name to path of the raw files.
+        parts: the folder in which the parts of what is cut lie.
+    """
+    divided: dict[str, dict[str, Path]] = {}
+    for name, path in files.items():
+        if (count := count_parts(path.stat().st_size, unit_bytes)) == 1:
+            divided.setdefault(str(assign_unit(name, units)), {})[name] = path
+        for part in range(count) if count > 1 else ():
+            divided[part_unit(name, part)] = {name: parts / file_number(name) / part_name(part)}
+    return dict(sorted(divided.items(), key=lambda item: int(item[0])))
+
+
+def dataset_units(split: str, units: int, parts: Path) -> dict[str, dict[str, Path]]:
+    """Return the units of a data set, each with one part, name to path."""
+    return {str(unit): {split: parts / "dataset" / part_name(unit)} for unit in range(units)}
+
+
+def names_sha256(units: dict[str, dict[str, Path]]) -> str:
+    """Return one hash of the names of each unit's files."""
+    return hashlib.sha256(json.dumps([[unit, [*files]] for unit, files in units.items()]).encode()).hexdigest()
 
 
 class SourceUnits:
@@ -29,6 +59,12 @@ class SourceUnits:
         if "{data}" in path and self._data is None:
             raise InputError(f"source {self.source.name}: its path {path} needs the folder: add --config data=FOLDER")
         return path.replace("{data}", self._data or "")
+
+    def divided_path(self) -> tuple[Path, str | None]:
+        """Return the folder that the raw files lie in and the pattern of their names; none of a data set."""
+        if self.source.path is None:
+            return self._parts, None
+        return divide_pattern(self.place(self.source.path))
 
     @cached_property
     def files(self) -> dict[str, Path]:
@@ -51,29 +87,24 @@ class SourceUnits:
                 large[number] = name, parts
         return large
 
-    def parts(self, number: str) -> Path:
-        """Return the folder of the parts of a large file, or, of the number `dataset`, of a data set."""
-        return self._parts / number
-
     def parts_of(self, unit: str) -> Path | None:
         """Return the folder that a unit's file lies in where it is a part; None where it holds raw files."""
-        if self.source.dataset is not None:
-            return self.parts("dataset")
-        return next(iter(self.units[unit].values())).parent if int(unit) >= self.source.units else None
+        path = next(iter(self.units[unit].values()))
+        return path.parent if path.is_relative_to(self._parts) else None
 
     @cached_property
     def units(self) -> dict[str, dict[str, Path]]:
-        """The units that have files, each with its files, name to path; a part is a unit of its own."""
+        """The units that have files, each with its files, name to path."""
         source = self.source
         if source.dataset is not None:
-            folder = self.parts("dataset")
-            return {str(unit): {source.dataset.split: folder / part_name(unit)} for unit in range(source.units)}
-        units: dict[str, dict[str, Path]] = {}
-        for number, (name, parts) in self.large_files.items():
-            for part in range(parts):
-                units[part_unit(name, part)] = {name: self.parts(number) / part_name(part)}
-        cut = {name for name, _ in self.large_files.values()}
-        for name, path in self.files.items():
-            if name not in cut:
-                units.setdefault(str(assign_unit(name, source.units)), {})[name] = path
-        return dict(sorted(units.items(), key=lambda item: int(item[0])))
+            return dataset_units(source.dataset.split, source.units, self._parts)
+        return divide(self.files, source.units, source.unit_bytes, self._parts)
+
+    @cached_property
+    def batches(self) -> dict[str, list[str]]:
+        """The units that one job works on, by the number of the batch, which does not depend on other files."""
+        units_per_job = self.source.units_per_job or -(-max(len(self.units), self.source.units) // MOST_JOBS)
+        batches: dict[str, list[str]] = {}
+        for unit in self.units:
+            batches.setdefault(str(int(unit) // units_per_job), []).append(unit)
+        return batches

@@ -24,8 +24,9 @@ from pipeline.corpus.settings import (
     SignaturesSettings,
     StatisticsSettings,
 )
-from pipeline.sources import fingerprint, manifest
-from pipeline.sources.settings import FingerprintSettings, ManifestSettings, Rights
+from pipeline.sources import manifest
+from pipeline.sources.settings import ManifestSettings, Rights
+from tests.conftest import fingerprinted
 
 TEXTS = {
     "nl_water": (
@@ -99,9 +100,9 @@ class Chain:
         raw.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (raw / name).write_bytes(content)
-        names, paths = list(files), [raw / name for name in files]
-        unit = FingerprintSettings(source=source, unit=0, names=names)
-        fingerprint.run(unit, files=paths, fingerprint=self.folder / f"{source}.fingerprint")
+        paths = [raw / name for name in sorted(files)]
+        units = self.folder / f"{source}.units"
+        shutil.rmtree(units, ignore_errors=True)
         manifest.run(
             ManifestSettings(
                 source=source,
@@ -110,14 +111,13 @@ class Chain:
                 rights=Rights(basis="licence", holder="someone"),
                 units=1,
             ),
-            fingerprints=[self.folder / f"{source}.fingerprint"],
+            fingerprints=[fingerprinted(self.folder / "hashed" / source, source, {p.name: p for p in paths})],
             opt_out=[],
             manifest=self.folder / f"{source}.manifest",
+            units=units,
         )
         settings = FilterSettings(
             source=source,
-            unit=0,
-            names=names,
             license="CC0-1.0",
             languages=self.corpus.languages,
             normalisation=self.corpus.normalisation,
@@ -127,7 +127,7 @@ class Chain:
         )
         return filter.run(
             settings,
-            manifest=self.folder / f"{source}.manifest",
+            unit=units / "0.json",
             files=paths,
             model=[],
             harmful=self.harmful,

@@ -89,8 +89,10 @@ def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]
     documents = len(names) - names.count("blank")
     chain = new_chain(Corpus(broken_share=1.0))
     if documents == 0:
+        chain.filter("s", {"x.jsonl": b"\n".join(lines) + b"\n"})
+        chain.deduplicate(["s"])
         with pytest.raises(InputError, match="source s is empty"):
-            chain.filter("s", {"x.jsonl": b"\n".join(lines) + b"\n"})
+            chain.statistics(["s"])
         return
     counts = chain.filter("s", {"x.jsonl": b"\n".join(lines)})
     kept, removed = chain.rows("s.filtered"), chain.rows("s.filter")
@@ -133,15 +135,13 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
     rules = Corpus()
     unit = FilterSettings(
         source="s",
-        unit=0,
-        names=["x.jsonl"],
         license="CC0-1.0",
         languages=rules.languages,
         personal_data=rules.personal_data,
         broken_share=0.05,
     )
-    paths = {"manifest": chain.folder / "s.manifest", "files": [chain.folder / "raw/s/x.jsonl"]}
-    with pytest.raises(InputError, match=r"x\.jsonl is not the file that the manifest describes"):
+    paths = {"unit": chain.folder / "s.units/0.json", "files": [chain.folder / "raw/s/x.jsonl"]}
+    with pytest.raises(InputError, match=r"source s, unit 0: the files are not those that the manifest describes"):
         filter.run(unit, **paths, model=[], documents=chain.folder / "out", removed=chain.folder / "gone")
     assert not (chain.folder / "out").exists()
 
@@ -162,15 +162,15 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
         raw.write_bytes(as_json_lines(texts))
         unit = FilterSettings(
             source="s",
-            unit=0,
-            names=["x.jsonl"],
             license="CC0-1.0",
             languages={"nl": DUTCH},
             personal_data=rules.personal_data,
             broken_share=0.05,
         )
         writer = JsonlWriter(f"{folder}/out", compression=None)
-        LocalPipelineExecutor([*blocks(unit, [raw]), writer], logging_dir=f"{folder}/logs", workers=1).run()
+        LocalPipelineExecutor(
+            [*blocks(unit, ["x.jsonl"], [raw]), writer], logging_dir=f"{folder}/logs", workers=1
+        ).run()
         lines = Path(folder, "out/00000.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [
         f"s/x.jsonl/nl_{name}" for name in ("water", "bakker", "fiets")

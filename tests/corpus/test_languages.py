@@ -111,8 +111,6 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     unit = FilterSettings(
         source="s",
-        unit=0,
-        names=[],
         license="CC0-1.0",
         languages=corpus.languages,
         personal_data=corpus.personal_data,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from datatrove.data import Document
 from pipeline.corpus import filter
 from pipeline.corpus.opt_out import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.sources import fingerprint, manifest
+from pipeline.sources import manifest
 from pipeline.sources.opt_out import OptOut
-from pipeline.sources.settings import FingerprintSettings, ManifestSettings, Rights
+from pipeline.sources.settings import ManifestSettings, Rights
+from tests.conftest import fingerprinted
 
 LISTED = OptOut(domains=["voorbeeld.nl", "xn--caf-dma.nl"], ids=["7", "s/x.jsonl/8"], holders=["De Krant"])
 
@@ -69,20 +71,21 @@ class Source:
         ]
         self.file = folder / "x.jsonl"
         self.file.write_text("\n".join(map(json.dumps, rows)))
-        unit = FingerprintSettings(source="s", unit=0, names=["x.jsonl"])
-        fingerprint.run(unit, files=[self.file], fingerprint=folder / "fingerprint")
+        self.fingerprint = fingerprinted(folder / "hashed", "s", {"x.jsonl": self.file})
 
     def manifest(self, listed: str | None) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
         rights = Rights(basis="licence", holder="De Krant")
         paths = [] if listed is None else [self.folder / "list.txt"]
+        shutil.rmtree(self.folder / "units", ignore_errors=True)
         for path in paths:
             path.write_text(listed or "")
         manifest.run(
             ManifestSettings(source="s", language="nl", license="MIT", rights=rights, units=1),
-            fingerprints=[self.folder / "fingerprint"],
+            fingerprints=[self.fingerprint],
             opt_out=paths,
             manifest=self.folder / "manifest",
+            units=self.folder / "units",
         )
         content: dict[str, Any] = json.loads((self.folder / "manifest").read_text())
         return content
@@ -91,15 +94,13 @@ class Source:
         """Return the kept and the removed documents."""
         settings = FilterSettings(
             source="s",
-            unit=0,
-            names=["x.jsonl"],
             license="MIT",
             languages=Corpus().languages,
             personal_data=Corpus().personal_data,
             broken_share=0.0,
         )
         kept, removed = self.folder / "kept", self.folder / "removed"
-        filter.run(settings, manifest=self.folder / "manifest", files=[self.file], documents=kept, removed=removed)
+        filter.run(settings, unit=self.folder / "units/0.json", files=[self.file], documents=kept, removed=removed)
         return pq.read_table(kept).to_pylist(), pq.read_table(removed).to_pylist()
 
 

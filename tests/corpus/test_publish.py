@@ -61,8 +61,6 @@ class Published:
         corpus = Corpus()
         settings = FilterSettings(
             source=source,
-            unit=0,
-            names=["x.jsonl"],
             license="CC0-1.0",
             languages=corpus.languages,
             personal_data=corpus.personal_data,
@@ -72,7 +70,7 @@ class Published:
         )
         return filter_step.run(
             settings,
-            manifest=self.chain.folder / f"{source}.manifest",
+            unit=self.chain.folder / f"{source}.units/0.json",
             files=[self.chain.folder / "raw" / source / "x.jsonl"],
             documents=self.chain.folder / f"{source}.filtered",
             removed=self.chain.folder / f"{source}.filter",

@@ -15,6 +15,7 @@ from tests.conftest import Project, new_project
 from tests.rules.test_determinism import hashes
 
 STAGES = {
+    "sources.listing",
     "sources.fingerprint",
     "sources.manifest",
     "corpus.filter",

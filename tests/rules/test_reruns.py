@@ -20,8 +20,18 @@ EVALUATION = {"evaluate_suites": 1, **REPORT}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-AFTER_DEDUPLICATION = {"corpus_decontaminate": 4, "corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
-AFTER_FILTER = {"corpus_deduplicate": 1, "corpus_drop_duplicates": 4, **AFTER_DEDUPLICATION}
+AFTER_DECONTAMINATION = {"corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
+# Where one unit has other documents, and no copies in other units.
+ONE_UNIT = {
+    "sources_manifest": 1,
+    "corpus_filter": 1,
+    "corpus_signatures": 1,
+    "corpus_deduplicate": 1,
+    "corpus_drop_duplicates": 1,
+    "corpus_decontaminate": 1,
+    **AFTER_DECONTAMINATION,
+    **TRAINING,
+}
 MICRO = "config/micro.yaml"
 
 
@@ -135,32 +145,27 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
             p.path("config/tasks/english/polder_en_grammar.jsonl"),
             json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
         ),
-        {"corpus_ngrams": 1, **AFTER_DEDUPLICATION, **EVALUATION},
+        {"corpus_ngrams": 1, "corpus_decontaminate": 4, **AFTER_DECONTAMINATION, **EVALUATION},
     ),
     "a filter rewritten to the same effect": (
         lambda p: _append(p.path("pipeline/corpus/filter.py"), "\nSEEN = True\n"),
-        {"corpus_filter": 4, "corpus_signatures": 4, **AFTER_FILTER, **REPORT},
+        {"corpus_filter": 4, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "one raw file added": (
         _new_letter,
-        {
-            "sources_fingerprint": 1,
-            "sources_manifest": 1,
-            "corpus_filter": 1,
-            "corpus_signatures": 1,
-            **AFTER_FILTER,
-            **TRAINING,
-        },
+        {"sources_listing": 1, "sources_fingerprint": 1, **ONE_UNIT},
     ),
     "an opt-out list that names one document": (
         _opt_out,
-        {
-            "sources_manifest": 1,
-            "corpus_filter": 1,
-            "corpus_signatures": 1,
-            **AFTER_FILTER,
-            **TRAINING,
-        },
+        ONE_UNIT,
+    ),
+    "how many units a job has": (
+        lambda p: p.edit(
+            MICRO,
+            "language: nl, license: CC0-1.0, units: 2",
+            "units_per_job: 2, language: nl, license: CC0-1.0, units: 2",
+        ),
+        {"sources_manifest": 1, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "the tokenizer's code": (
         lambda p: _append(p.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n"),
@@ -183,10 +188,10 @@ def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) 
 
 
 @pytest.mark.slow
-def test_a_large_raw_file_touched_is_hashed_again_and_nothing_more(project: Project) -> None:
+def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(project: Project) -> None:
     _touch(project.path("config/corpus/nl_gids.jsonl"))
     everything_is_large = ("--max-checksum-file-size", "1")
-    assert dict(project.ran(*everything_is_large)) == {"sources_fingerprint": 1, "sources_manifest": 1, **REPORT}
+    assert dict(project.ran(*everything_is_large)) == {"sources_manifest": 1, **REPORT}
 
 
 @pytest.mark.slow

@@ -1,0 +1,121 @@
+"""One job from its command line: one stage, or the same stage for each unit of a batch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipeline import versions
+from pipeline.errors import InputError
+from pipeline.stage import Stage, as_written, files_below, given_paths, sha256_of, write_json
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def fits(stage: Stage) -> bool:
+    """Return whether a job's record is there and nothing has changed that it depends on or wrote.
+
+    A file that is older than the record and as large as it says is not read again.
+    """
+    try:
+        record = json.loads(stage.record_path.read_text(encoding="utf-8"))
+        written_nanoseconds = stage.record_path.stat().st_mtime_ns
+        if (record["settings"], record["code_version"], record["environment_version"]) != (
+            json.loads(stage.arguments.settings),
+            stage.arguments.code,
+            stage.arguments.environment,
+        ):
+            return False
+        read = {(entry["name"], entry["path"]): entry for entry in record["inputs"]}
+        files = [(name, file) for name, paths in stage.inputs.items() for path in paths for file in files_below(path)]
+        if read.keys() != {(name, stage.shown(file)) for name, file in files}:
+            return False
+        for name, file in files:
+            entry, found = read[name, stage.shown(file)], file.stat()
+            if found.st_size != entry["bytes"] or (
+                found.st_mtime_ns > written_nanoseconds and sha256_of(file) != entry["sha256"]
+            ):
+                return False
+        return as_written(stage.run_directory, record["outputs"])
+    except (OSError, ValueError, KeyError, TypeError):  # no record, or a file of it is gone
+        return False
+
+
+def run_batch(name: str, options: argparse.Namespace) -> None:
+    """Run one step for each unit of a batch, one after another, except where the unit's record still fits.
+
+    In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
+    `--batch`, which says for Snakemake that all are done; the records are the units' own.
+
+    Raises:
+        InputError: a problem of a unit; the units before it are done and are not done again.
+    """
+    outputs: list[dict[str, Any]] = []
+    for listing in given_paths(options.units):
+        unit = listing.stem
+        filled = argparse.Namespace(**vars(options))
+        filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
+        for key in ("input", "output"):
+            given = [[word.replace("%unit", unit) for word in words] for words in getattr(options, key)]
+            setattr(filled, key, given)
+        for key in ("record", "private"):
+            path = getattr(options, key)
+            setattr(filled, key, path and path.replace("%unit", unit))
+        stage = Stage(name, filled)
+        if not fits(stage):
+            stage.execute()
+        written = json.loads(stage.record_path.read_text(encoding="utf-8"))["outputs"]
+        outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
+        outputs.append({"path": stage.shown(stage.record_path), "bytes": stage.record_path.stat().st_size})
+    content = {
+        "stage": name,
+        "instance": dict(pair.split("=", 1) for pair in options.instance),
+        "settings": json.loads(options.settings),
+        "code_version": options.code,
+        "environment_version": options.environment,
+        "of": options.of,
+        "outputs": outputs,
+    }
+    write_json(Path(options.batch), content)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one step from its command line and return the exit code.
+
+    Raises:
+        InputError: a mistake of the user, told in one sentence.
+    """
+    parser = argparse.ArgumentParser(prog="python -m pipeline")
+    parser.add_argument("chapter")
+    parser.add_argument("step")
+    parser.add_argument("--settings", required=True, help="the step's settings, JSON")
+    parser.add_argument("--code", required=True, help="the code version that the job was planned with")
+    parser.add_argument("--environment", required=True, help="the environment version that the job was planned with")
+    parser.add_argument("--instance", nargs="*", default=[], help="NAME=VALUE: which corpus, source, model, …")
+    parser.add_argument("--input", nargs="+", action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--record", required=True, help="where the record of this job goes")
+    parser.add_argument("--launch", help="how to start one process per device")
+    parser.add_argument("--scratch", help="a directory that survives failed attempts")
+    parser.add_argument("--private", help="a file outside the results, which no record lists as an output")
+    parser.add_argument("--raw", help="the folder of a source's raw files")
+    parser.add_argument("--units", nargs="+", default=[], help="the units, files of the listing, of a batch")
+    parser.add_argument("--batch", help="where a batch writes what its units wrote")
+    parser.add_argument("--of", help="the hash of what the batch was planned to read")
+    options = parser.parse_args(arguments)
+    name = f"{options.chapter}.{options.step}"
+    if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
+        raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
+    signal.signal(signal.SIGTERM, _terminate)
+    if options.batch:
+        run_batch(name, options)
+    else:
+        Stage(name, options).execute()
+    return 0
