@@ -1,4 +1,4 @@
-"""Which domains, ids and holders stand in a unit, so that an opt-out list concerns those units alone which it names.
+"""Finds which domains, ids and holders stand in a unit, so that an opt-out list concerns those units alone it names.
 
 They are kept as hashes of 64 bits: a unit of a million documents takes some megabytes, and names nobody. Where two
 values have one hash, a unit is given an entry that hits nothing in it.
@@ -6,10 +6,11 @@ values have one hash, a unit is given an entry that hits nothing in it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from pipeline.errors import InputError
 from pipeline.sources.formats import Keys, read_records, split_name
 from pipeline.sources.opt_out import OptOut, host_of, suffixes_of
 from pipeline.sources.reading import as_string
+from pipeline.sources.settings import EntriesSettings
 from pipeline.sources.streams import pieces
 
 Index = npt.NDArray[np.uint64]
@@ -182,3 +184,20 @@ def contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:
         return np.zeros(len(wanted), dtype=bool)
     places = np.searchsorted(entries, wanted)
     return np.asarray(entries[np.minimum(places, len(entries) - 1)] == wanted)
+
+
+def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries: Path) -> dict[str, Any]:
+    """Write the hashes of all that an opt-out list can name in the files of a unit.
+
+    Args:
+        listing: the unit's file of the listing, which names the files in their order.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    listed = json.loads(listing.read_text(encoding="utf-8"))["files"]
+    is_part = any(entry["part"] is not None for entry in listed)
+    named = zip((entry["name"] for entry in listed), files, strict=True)
+    found = entries_of(settings.source, named, settings.id_key, settings.document_bytes, is_part=is_part)
+    write_entries(entries, found)
+    return {"files": len(files), "entries": len(found)}
