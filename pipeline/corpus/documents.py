@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +55,8 @@ REMOVED_SCHEMA = pa.schema(
     ]
 )
 ROWS_PER_GROUP = 1000
+RANGES = 64
+BYTES_HELD = 1 << 26
 LAST_HASH = 2**64 - 1
 
 
@@ -134,38 +137,56 @@ class DocumentWriter:
 
 
 class DocumentCollector:
-    """Holds the documents of one unit as Arrow batches until they are written in order."""
+    """Holds the documents of one unit until they are written in order.
+
+    What does not fit into BYTES_HELD goes to temporary files, each for a range of `id_hash`, so that a unit takes no
+    more memory than that and one range.
+    """
 
     def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[list[dict[str, Any]]] = [[] for _ in range(RANGES)]
+        self._bytes = 0
+        self._files: dict[int, tuple[IO[bytes], pa.RecordBatchStreamWriter]] = {}
 
     def add(self, row: dict[str, Any]) -> None:
         """Add one document, a mapping of the columns of DOCUMENT_SCHEMA without `id_hash` and, if empty, `flags`."""
-        self._rows.append({"flags": [], **row, "id_hash": id_hash(row["id"])})
-        if len(self._rows) == ROWS_PER_GROUP:
-            self._flush()
+        hash_value = id_hash(row["id"])
+        self._rows[hash_value * RANGES >> 64].append({"flags": [], **row, "id_hash": hash_value})
+        self._bytes += len(row["text"])
+        if self._bytes >= BYTES_HELD:
+            for number, rows in enumerate(self._rows):
+                self._writer(number).write_batch(pa.RecordBatch.from_pylist(rows, schema=DOCUMENT_SCHEMA))
+                rows.clear()
+            self._bytes = 0
 
-    def _flush(self) -> None:
-        self.batches.append(pa.RecordBatch.from_pylist(self._rows, schema=DOCUMENT_SCHEMA))
-        self._rows = []
+    def _writer(self, number: int) -> pa.RecordBatchStreamWriter:
+        if number not in self._files:
+            file = tempfile.TemporaryFile()  # noqa: SIM115  it lives until it is read
+            self._files[number] = file, pa.ipc.new_stream(file, DOCUMENT_SCHEMA)
+        return self._files[number][1]
+
+    def _range(self, number: int) -> pa.Table:
+        """Return the documents of one range in order, and forget them."""
+        table = pa.Table.from_pylist(self._rows[number], schema=DOCUMENT_SCHEMA)
+        self._rows[number] = []
+        if number in self._files:
+            file, writer = self._files.pop(number)
+            writer.close()
+            file.seek(0)
+            with file, pa.ipc.open_stream(file) as held:
+                table = pa.concat_tables([held.read_all(), table])
+        return table.sort_by([("id_hash", "ascending"), ("id", "ascending")])
 
     def write(self, path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         """Write what was added, sorted by `id_hash` and `id`; return the metadata of the file."""
-        self._flush()
-        keys = [
-            (hash_value, document_id, number, row)
-            for number, batch in enumerate(self.batches)
-            for row, (hash_value, document_id) in enumerate(
-                zip(batch.column("id_hash").to_pylist(), batch.column("id").to_pylist(), strict=True)
-            )
-        ]
-        keys.sort()
         with DocumentWriter(path) as writer:
             writer.metadata |= metadata
-            for start in range(0, len(keys), ROWS_PER_GROUP):
-                rows = [self.batches[number].slice(row, 1) for *_, number, row in keys[start : start + ROWS_PER_GROUP]]
-                writer.write(pa.Table.from_batches(rows).combine_chunks())
+            rest = DOCUMENT_SCHEMA.empty_table()
+            for number in range(RANGES):
+                rest = pa.concat_tables([rest, self._range(number)])
+                while rest.num_rows >= ROWS_PER_GROUP or (number == RANGES - 1 and rest.num_rows):
+                    writer.write(rest.slice(0, ROWS_PER_GROUP).combine_chunks())
+                    rest = rest.slice(ROWS_PER_GROUP)
         return writer.metadata
 
 

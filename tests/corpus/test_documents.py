@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,14 @@ def test_rows_are_sorted_and_the_file_is_the_same_for_any_order(tmp_path: Path) 
     rows = list(read_documents([one]))
     assert [(row["id_hash"], row["id"]) for row in rows] == sorted((id_hash(i), i) for i in ids)
     assert pq.read_schema(one).equals(DOCUMENT_SCHEMA)
+
+
+def test_a_unit_that_does_not_fit_into_memory_makes_the_same_file(tmp_path: Path) -> None:
+    ids = [f"s/f/{number}" for number in range(2500)]
+    one = collected(ids, tmp_path / "one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "BYTES_HELD", 3000)
+        assert collected(ids[::-1], tmp_path / "other").read_bytes() == one.read_bytes()
 
 
 def test_ranges_divide_the_documents_and_skip_row_groups(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
