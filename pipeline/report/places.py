@@ -101,9 +101,9 @@ class RunSearch:
         return Place(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
 
     def _each(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
-        """Return what is found in each file; one that cannot be read is a place of its own."""
+        """Return what is found in each finished file; one that cannot be read is a place of its own."""
         found = []
-        for path in sorted(paths):
+        for path in sorted(path for path in paths if not path.name.startswith(".")):
             try:
                 found.append(read(path))
             except (pa.ArrowException, OSError, KeyError, ValueError):

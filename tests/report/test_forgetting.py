@@ -51,3 +51,12 @@ def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None
     run_folder.write("corpus/main/forgotten.json", PROOF)
     run_folder.write("report/remains.json", {**SEARCH, "places": []})
     assert "Nothing below the results folder still holds it." in outline(made(run_folder)["page"]).text
+
+
+def test_the_proof_must_fit_what_the_stages_removed(run_folder: Run) -> None:
+    run_folder.write("corpus/main/forgotten.json", PROOF)
+    text = outline(made(run_folder)["page"]).text
+    assert "removed as opt_out by filter = what the lists name 0 = 17 ✗" in text
+    assert "removed as opt_out by deduplicate = what the lists name 0 = 3 ✗" in text
+    assert "documents searched for what is forgotten = documents out 1,581 = 1,581 ✓" in text
+    assert "corpus main: nothing that is forgotten is found 0 = 0 ✓" in text
