@@ -222,11 +222,13 @@ class RunSearch:
     def _identity(self, record: dict[str, Any] | None) -> str:
         """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
         try:
-            given = {entry["name"]: self.folder / entry["path"] for entry in (record or {})["inputs"]}
-            if not _is(given["index"], next(e["sha256"] for e in (record or {})["inputs"] if e["name"] == "index")):
+            entries = {entry["name"]: entry for entry in (record or {})["inputs"]}
+            index, previous = entries["index"], entries.get("previous")
+            if not _is(self.folder / index["path"], index["sha256"]):
                 return ""
-            previous = given["previous"].parent if "previous" in given else None
-            return identity(SegmentSettings.model_validate((record or {})["settings"]), given["index"], previous)
+            start = previous and self.folder.joinpath(*Path(previous["path"]).parts[:4])  # models/MODEL/milestones/STEP
+            settings = SegmentSettings.model_validate((record or {})["settings"])
+            return identity(settings, self.folder / index["path"], start)
         except (OSError, KeyError, ValueError):
             return ""
 

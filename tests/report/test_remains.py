@@ -19,11 +19,22 @@ from pipeline.corpus.documents import write_removed
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.corpus.signed import SignatureWriter
 from pipeline.errors import InputError
+from pipeline.model.settings import Architecture
+from pipeline.pretrain.recovery import identity
+from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.report import others, remains
 from pipeline.report.remains_settings import RemainsSettings
 
 SIGNED = SignaturesSettings(buckets=2, hashes_per_bucket=1)
 KEYS = {"characters": 9, "content_1": 1, "bucket_001": 0}
+SEGMENT = SegmentSettings(
+    model="base",
+    architecture=Architecture(layers=1, width=8, heads=1),
+    training=Training(sequence_length=8, batch_size=1, micro_batch_size=1, steps=8, learning_rate=0.1),
+    seed=1,
+    first_step=4,
+    last_step=8,
+)
 GONE, COPY, OTHER = "s/x.jsonl/1", "t/y.jsonl/1", "t/y.jsonl/2"
 
 
@@ -84,15 +95,19 @@ class Runs:
         self.trained(folder, "base", 8)
         return folder
 
-    def trained(self, folder: Path, model: str, step: int) -> Path:
-        """Write a milestone that the tokens of its run were trained on."""
+    def trained(self, folder: Path, model: str, step: int, previous: Path | None = None) -> Path:
+        """Write a milestone that was trained on the tokens of its run, from the milestone before."""
         index = folder / "tokens/main/index.json"
         write_json(index, {"documents": folder.name})
         (folder / f"models/{model}/milestones/{step}").mkdir(parents=True)
         (folder / f"models/{model}/final").mkdir(exist_ok=True)
         sha256 = hashlib.sha256(index.read_bytes()).hexdigest()
         inputs = [{"name": "index", "path": "tokens/main/index.json", "sha256": sha256}]
-        content = {"instance": {"model": model, "step": str(step)}, "inputs": inputs, "settings": {}}
+        for name in ("huggingface/config.json", "state.json") if previous else ():
+            write_json(previous / name, {})
+            inputs.append({"name": "previous", "path": str((previous / name).relative_to(folder)), "sha256": ""})
+        settings = SEGMENT.model_dump(mode="json")
+        content = {"instance": {"model": model, "step": str(step)}, "inputs": inputs, "settings": settings}
         write_json(folder / f"provenance/records/pretrain.segment.{model}.{step}.json", content)
         return folder / f"models/{model}/milestones/{step}"
 
@@ -189,6 +204,27 @@ def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
         "new/scratch/base/4/code/recovery/3": ("recovery checkpoint", False, None),
         "../private/new/corpus/main/removed": ("private texts", True, 1),
     }
+
+
+def test_a_milestone_of_other_tokens_is_suspected(made: Runs) -> None:
+    made.trained(made.new, "base", 4)
+    write_json(made.new / "tokens/main/index.json", {"documents": "others"})
+    assert made.found() == OWN | {
+        "new/models/base/milestones/4": ("milestone", False, None),
+        "new/models/base/final": ("model", False, None),
+    }
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_recovery_checkpoint_is_what_its_training_is(made: Runs, is_old: bool) -> None:
+    folder = made.run("old", [GONE]) if is_old else made.new
+    first = made.trained(folder, "base", 4)
+    made.trained(folder, "base", 8, first) if not is_old else None
+    expected = identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
+    write_json(folder / "scratch/base/8/code/recovery/6/state.json", {"identity": expected})
+    found = made.found()
+    assert found.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)
+    assert is_old or found == OWN
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.zst", "zip"])
