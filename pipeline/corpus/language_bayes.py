@@ -2,7 +2,7 @@
 
 The model is an automaton over bytes that reports an n-gram of up to six of them at each step, and a table of what each
 n-gram says for each language (Lui and Baldwin 2012). As nothing further back than six bytes decides a state, a text is
-read in many short lanes at once, each begun six bytes early: the same n-grams as one byte at a time, ten times faster.
+read in several lanes at once, which do not wait for each other's memory: each but the first begins six bytes early.
 """
 
 from __future__ import annotations
@@ -15,50 +15,72 @@ import numpy as np
 import numpy.typing as npt
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from pipeline.corpus.compiled import compiled
 from pipeline.corpus.language import cut
 from pipeline.errors import InputError
 
 # What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
 NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})
-_MEMORY = 6  # bytes that decide a state
-_LANE_BYTES = 32
-_BLOCK_BYTES = 2**20
+_MEMORY, _LANES = 6, 16  # bytes that decide a state, and places at which a text is read at once
+_LOGARITHMS = np.log1p(np.arange(1024))
+Bytes = npt.NDArray[np.uint8]
 NGrams = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
 
 
 @cache
-def _automaton() -> tuple[LanguageIdentifier, NGrams, Numbers, NGrams]:
+def _automaton() -> tuple[LanguageIdentifier, NGrams, NGrams, NGrams]:
     """Return the model, the next state of each row and byte, the first place of each state's row, and its n-gram."""
     model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     following = np.asarray(model.tk_nextmove).astype(np.int32)
-    rows: Numbers = np.asarray(model.tk_row, dtype=np.int64) << 8
+    rows = np.asarray(model.tk_row, dtype=np.int32) << 8
     return model, following, rows, np.asarray(model.tk_output, dtype=np.int32)
 
 
-def _read(data: bytes) -> NGrams:
+@compiled
+def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
     """Return the n-gram that each byte of a text completes, -1 for none."""
-    _, following, rows, found = _automaton()
-    parts = [np.zeros(0, dtype=np.int32)]
-    for start in range(0, len(data), _BLOCK_BYTES):
-        block = data[max(0, start - _MEMORY) : start + _BLOCK_BYTES]
-        early = min(start, _MEMORY)
-        size = len(block) - early
-        lanes = -(-size // _LANE_BYTES)
-        padded = np.zeros(_MEMORY + lanes * _LANE_BYTES, dtype=np.uint8)
-        padded[_MEMORY - early : _MEMORY + size] = np.frombuffer(block, dtype=np.uint8)
-        # Row i holds byte i of all lanes.
-        bytes_TL = np.lib.stride_tricks.sliding_window_view(padded, _MEMORY + _LANE_BYTES)[::_LANE_BYTES].T
-        states_TL = np.empty((_LANE_BYTES, lanes), dtype=np.int32)
-        state_L = np.zeros(lanes, dtype=np.int32)
-        for step, byte_L in enumerate(bytes_TL.astype(np.int64)):
-            state_L = following.take(rows.take(state_L) + byte_L)
-            if step >= _MEMORY:
-                states_TL[step - _MEMORY] = state_L
-            elif early == 0:
-                state_L[0] = 0  # there is nothing before the beginning of the text
-        parts.append(found.take(states_TL.T.reshape(-1)[:size]))
-    return np.concatenate(parts)
+    size = len(data)
+    grams = np.empty(size, dtype=np.int32)
+    width = size // _LANES if size >= _LANES * _MEMORY else 0
+    states = np.zeros(_LANES, dtype=np.int32)
+    for early in range(_MEMORY if width else 0, 0, -1):
+        for lane in range(1, _LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width - early]]
+    for place in range(width):
+        for lane in range(_LANES):
+            states[lane] = following[rows[states[lane]] + data[lane * width + place]]
+            grams[lane * width + place] = found[states[lane]]
+    state = states[_LANES - 1]
+    for place in range(_LANES * width, size):
+        state = following[rows[state] + data[place]]
+        grams[place] = found[state]
+    return grams
+
+
+@compiled
+def _sums(grams: NGrams, counts: NGrams, table: Table, logarithms: Scores) -> tuple[int, Scores]:
+    """Return how many different n-grams there are and, of each language, the sum of what they say for it.
+
+    Each counts with the logarithm of 1 + its number, of which `logarithms` has the first; `counts` stays 0.
+    """
+    present = np.empty(len(grams), dtype=np.int32)
+    number = 0
+    for gram in grams:
+        if gram >= 0:
+            if counts[gram] == 0:
+                present[number] = gram
+                number += 1
+            counts[gram] += 1
+    sums = np.zeros(table.shape[1])
+    for gram in present[:number]:
+        count = counts[gram]
+        weight = logarithms[count] if count < len(logarithms) else np.log1p(count)
+        for language in range(table.shape[1]):
+            sums[language] += weight * table[gram, language]
+        counts[gram] = 0
+    return number, sums
 
 
 class BayesIdentifier:
@@ -75,7 +97,8 @@ class BayesIdentifier:
         model.set_languages(sorted(languages | NEIGHBOURS))
         self.labels: list[str] = model.nb_classes
         self._table = np.ascontiguousarray(model.nb_ptc, dtype=np.float32)
-        self._prior = np.asarray(model.nb_pc, dtype=np.float32)
+        self._counts = np.zeros(len(self._table), dtype=np.int32)
+        self._prior = np.asarray(model.nb_pc, dtype=np.float64)
 
     @staticmethod
     @cache
@@ -88,21 +111,16 @@ class BayesIdentifier:
         text = text.lower() if text.isupper() else text
         return unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
 
-    def _scores(self, grams: NGrams) -> npt.NDArray[np.float32]:
+    def _scores(self, grams: NGrams) -> Scores:
         """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
-        present = np.sort(grams[grams >= 0])
-        if not present.size:
-            return np.zeros(len(self.labels), dtype=np.float32)
-        begins = np.flatnonzero(np.concatenate([[True], present[1:] != present[:-1]]))
-        counts = np.diff(np.append(begins, present.size)).astype(np.float32)
-        scores: npt.NDArray[np.float32] = np.log1p(counts) @ self._table[present[begins]] + self._prior
-        return scores
+        number, sums = _sums(grams, self._counts, self._table, _LOGARITHMS)
+        return sums + self._prior if number else sums
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, as py3langid does, and those of its stretches."""
         data = self._encoded(text)
-        grams = _read(data)
-        scores = self._scores(grams) / np.float32(math.sqrt(len(data) or 1))
+        grams = _read(np.frombuffer(data, dtype=np.uint8), *_automaton()[1:])
+        scores = self._scores(grams) / math.sqrt(len(data) or 1)
         shares = np.exp(scores - scores.max())
         best = int(shares.argmax())
         parts = [(start, end) for start, end in cut(data)] if stretches else []

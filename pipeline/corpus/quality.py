@@ -32,11 +32,16 @@ class GopherQuality(MeasureBlock[Quality]):
         yield "short_words", mean_length, rules.minimum_mean_word_length, None
         yield "long_words", mean_length, None, rules.maximum_mean_word_length
         yield "hash_signs", text.count("#") / size, None, rules.symbol_ratio
-        yield "ellipses", (text.count("...") + text.count("…")) / size, None, rules.symbol_ratio
+        ellipses = text.count("...") + text.count("…")
+        yield "ellipses", ellipses / size, None, rules.symbol_ratio
+        # A share of lines is counted where there are enough marks for it to be too large.
         lines = words.lines or [""]
-        bullets = sum(line.lstrip().startswith(("•", "-")) for line in lines)
-        yield "bullet_lines", bullets / len(lines), None, rules.bullet_lines
-        ellipses = sum(line.rstrip().endswith(("...", "…")) for line in lines)
-        yield "ellipsis_lines", ellipses / len(lines), None, rules.ellipsis_lines
+        bullets, most = text.count("•") + text.count("-"), rules.bullet_lines
+        if most is not None and bullets / len(lines) > most:
+            bullets = sum(line.lstrip().startswith(("•", "-")) for line in lines)
+            yield "bullet_lines", bullets / len(lines), None, most
+        if rules.ellipsis_lines is not None and ellipses / len(lines) > rules.ellipsis_lines:
+            ellipses = sum(line.rstrip().endswith(("...", "…")) for line in lines)
+            yield "ellipsis_lines", ellipses / len(lines), None, rules.ellipsis_lines
         yield "few_alphabetic_words", int((kinds_W & LETTER != 0).sum()) / size, rules.alphabetic_words, None
         yield "few_stop_words", words.different(set(rules.stop_words)), rules.minimum_stop_words, None

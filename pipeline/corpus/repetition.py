@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from datatrove.data import Document
 
+from pipeline.corpus.chunks import Integers, Numbers
+from pipeline.corpus.compiled import compiled
 from pipeline.corpus.rule_block import Check, MeasureBlock
 from pipeline.corpus.rules import Repetition
-from pipeline.corpus.words import Numbers, Words
 
-_PARAGRAPHS = re.compile(r"\n{2,}")
-_LINES = re.compile(r"\n+")
+
+def split_at(text: str, breaks: str) -> list[str]:
+    """Return the parts of a text between stretches of at least so many line feeds, as a regular expression would."""
+    if f"{breaks}\n" in text:
+        return re.split(rf"{breaks}\n*", text)
+    return text.split(breaks)
 
 
 def duplicates(parts: list[str]) -> tuple[int, int]:
@@ -32,94 +36,79 @@ def duplicates(parts: list[str]) -> tuple[int, int]:
     return number, characters
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """The R places at which an n-gram stands that the text has more than once, in order, and the group of each.
+@compiled
+def _first_places(numbers_W: Integers, places: Integers, first_W: Integers, counts_W: Integers) -> int:
+    """Find the places, of those given in order, at which the same pair of numbers stands that stood before.
 
-    Equal n-grams are one group; `counts_G` and `first_G` are the number and the first place of its members.
+    Sets for each place the first one with its pair, and for each such first place how many have that pair; returns how
+    many places have a pair that stands at another one as well, and moves these to the front of `places`.
     """
-
-    places_R: Numbers
-    groups_R: Numbers
-    counts_G: Numbers
-    first_G: Numbers
-
-
-def _repeated(keys: Numbers, places: Numbers, key_bound: int) -> Repeated:
-    """Group places, which are in order, by keys, which are less than `key_bound`."""
-    size = len(places)
-    bits = size.bit_length()
-    if key_bound << bits < 2**63:  # key and place in one number: sorting numbers is faster than sorting an index
-        packed = np.sort(keys << bits | np.arange(size))
-        keys, order = packed >> bits, packed & (1 << bits) - 1
-    else:
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-    begins = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if size else np.zeros(0, dtype=np.int64)
-    counts = np.diff(np.append(begins, size))
-    again = counts > 1
-    chosen = order[np.repeat(again, counts)]
-    group_of = np.repeat(np.arange(int(again.sum())), counts[again])
-    back = np.argsort(chosen)
-    return Repeated(places[chosen[back]], group_of[back], counts[again], places[order[begins[again]]])
+    size = 1
+    while size < 2 * len(places):
+        size *= 2
+    slots = np.full(size, -1, dtype=np.int32)
+    for place in places:
+        one, other = numbers_W[place], numbers_W[place + 1]
+        mixed = (np.uint64(one) << np.uint64(32) | np.uint64(other)) * np.uint64(0x9E3779B97F4A7C15)
+        slot = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(size - 1))
+        while slots[slot] >= 0 and (numbers_W[slots[slot]] != one or numbers_W[slots[slot] + 1] != other):
+            slot = (slot + 1) & (size - 1)
+        if slots[slot] < 0:
+            slots[slot] = place
+            counts_W[place] = 0
+        first_W[place] = slots[slot]
+        counts_W[slots[slot]] += 1
+    kept = 0
+    for place in places:
+        if counts_W[first_W[place]] > 1:
+            places[kept] = place
+            kept += 1
+    return kept
 
 
-class NGrams:
-    """The n-grams of a text of W words that occur more than once, for growing n.
+@compiled
+def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int) -> tuple[Numbers, Numbers]:
+    """Return the characters of the commonest n-gram and of the n-grams that occurred before, for n up to `largest`.
 
-    An n-gram that occurs twice has within it two shorter ones that do, so that ever fewer places are looked at.
+    The first counts all occurrences of the commonest, the first among equals, spaces included. The second counts the
+    n-grams that occurred before, read from left to right without overlap. Both have n = 2 at index 2; for n above the
+    number of words they are 0. An n-gram that occurs twice has within it two shorter ones that do, so that ever fewer
+    places are looked at.
     """
-
-    def __init__(self, words: Words) -> None:
-        self.size = len(words.numbers_W)
-        self.lengths_W = words.lengths_W
-        self._ends = np.concatenate([[0], np.cumsum(self.lengths_W)])
-        numbers_W = words.numbers_W
-        pairs = numbers_W[:-1] * words.bound + numbers_W[1:]
-        self._by_length = {2: _repeated(pairs, np.arange(len(pairs)), words.bound**2)}
-
-    def repeated(self, n: int) -> Repeated:
-        """Return where the n-grams stand that occur more than once; n is at least 2."""
-        if n not in self._by_length:
-            shorter = self.repeated(n - 1)
-            follows = np.flatnonzero(np.diff(shorter.places_R) == 1)
-            bound = len(shorter.counts_G)
-            keys = shorter.groups_R[follows] * bound + shorter.groups_R[follows + 1]
-            self._by_length[n] = _repeated(keys, shorter.places_R[follows], bound**2)
-        return self._by_length[n]
-
-    def top_characters(self, n: int) -> int:
-        """Return the characters of all occurrences of the commonest n-gram, spaces included, the first among equals."""
-        found = self.repeated(n)
-        count = int(found.counts_G.max(initial=1))
-        place = int(found.first_G[found.counts_G == count].min()) if count > 1 else 0
-        return (int(self._ends[place + n] - self._ends[place]) + n - 1) * count
-
-    def repeated_bound(self, n: int) -> int:
-        """Return the characters of the words in n-grams that occurred before: no less than `repeated_characters`."""
-        found = self.repeated(n)
-        change = np.zeros(self.size + 1, dtype=np.int64)
-        again = np.ones(len(found.places_R), dtype=bool)
-        again[np.searchsorted(found.places_R, found.first_G)] = False
-        places = found.places_R[again]
-        np.add.at(change, places, 1)
-        np.add.at(change, places + n, -1)
-        return int(self.lengths_W[np.cumsum(change[:-1]) > 0].sum())
-
-    def repeated_characters(self, n: int) -> int:
-        """Return the characters of the n-grams that occurred before, read from left to right without overlap."""
-        found = self.repeated(n)
-        seen: set[int] = set()
-        characters = free = 0
-        for place, group in zip(found.places_R.tolist(), found.groups_R.tolist(), strict=True):
+    size = len(numbers_W)
+    top, repeated = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1, dtype=np.int64)
+    ends = np.zeros(size + 1, dtype=np.int64)
+    for word in range(size):
+        ends[word + 1] = ends[word] + lengths_W[word]
+    shorter = numbers_W.astype(np.int32)  # the first place of the n-gram one shorter at each place
+    first_W, counts_W = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
+    places = np.arange(max(0, size - 1)).astype(np.int32)
+    visited_W = np.zeros(size, dtype=np.int32)  # the n for which the n-gram that stands here first was read
+    for n in range(2, min(largest, size) + 1):
+        kept = _first_places(shorter, places, first_W, counts_W)
+        places = places[:kept]
+        count, commonest = 1, 0
+        for place in places:
+            if first_W[place] == place and counts_W[place] > count:
+                count, commonest = int(counts_W[place]), int(place)
+        top[n] = (ends[commonest + n] - ends[commonest] + n - 1) * count
+        free = 0
+        for place in places:
             if place < free:
                 continue
-            if group in seen:
-                free = place + n
-                characters += int(self._ends[free] - self._ends[place])
+            if visited_W[first_W[place]] == n:
+                free = int(place) + n
+                repeated[n] += ends[free] - ends[place]
             else:
-                seen.add(group)
-        return characters
+                visited_W[first_W[place]] = n
+        follows = 0
+        for index in range(kept - 1):
+            if places[index + 1] == places[index] + 1:
+                places[follows] = places[index]
+                follows += 1
+        shorter, first_W = first_W, shorter
+        places = places[:follows]
+    return top, repeated
 
 
 class GopherRepetition(MeasureBlock[Repetition]):
@@ -138,21 +127,20 @@ class GopherRepetition(MeasureBlock[Repetition]):
     def checks(self, doc: Document, rules: Repetition) -> Iterator[Check]:
         """Yield the checks of a document, the cheap ones first."""
         text = doc.text
-        paragraphs = _PARAGRAPHS.split(text.strip())
+        paragraphs = split_at(text.strip(), "\n\n")
         number, characters = duplicates(paragraphs)
         yield "duplicate_paragraphs", number / len(paragraphs), None, rules.duplicate_paragraphs
         yield "duplicate_paragraph_characters", characters / len(text), None, rules.duplicate_paragraph_characters
-        lines = _LINES.split(text)
+        lines = split_at(text, "\n")
         number, characters = duplicates(lines)
         yield "duplicate_lines", number / len(lines), None, rules.duplicate_lines
         yield "duplicate_line_characters", characters / len(text), None, rules.duplicate_line_characters
-        n_grams = NGrams(self.words(doc))
+        words = self.words(doc)
+        size, longest = len(words.numbers_W), max([1, *rules.top_n_grams, *rules.duplicate_n_grams])
+        top, repeated = repeated_n_grams(words.numbers_W, words.lengths_W, longest)
         for n, largest in rules.top_n_grams.items():
-            if n <= n_grams.size:
-                yield f"top_{n}_gram", n_grams.top_characters(n) / len(text), None, largest
-        lengths = [n for n in rules.duplicate_n_grams if n <= n_grams.size]
-        bound = n_grams.repeated_bound(lengths[0]) / len(text) if lengths else 0
-        for n in lengths:
-            largest = rules.duplicate_n_grams[n]
-            if bound > largest:
-                yield f"duplicate_{n}_grams", n_grams.repeated_characters(n) / len(text), None, largest
+            if n <= size:
+                yield f"top_{n}_gram", int(top[n]) / len(text), None, largest
+        for n, largest in rules.duplicate_n_grams.items():
+            if n <= size:
+                yield f"duplicate_{n}_grams", int(repeated[n]) / len(text), None, largest

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.corpus.chunks import join_chunks
 from pipeline.corpus.settings import Signatures
 from pipeline.errors import InputError
 
@@ -44,8 +45,8 @@ def signature_schema(settings: Signatures) -> pa.Schema:
 
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return characters and sha256 of a text in which case and white space make no difference."""
-    plain = " ".join(text.casefold().split())
-    return len(plain), hashlib.sha256(plain.encode()).digest()
+    plain, characters = join_chunks(text.casefold())
+    return characters, hashlib.sha256(plain.data).digest()
 
 
 class SignatureWriter:

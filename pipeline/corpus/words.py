@@ -18,14 +18,19 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
+from pipeline.corpus.chunks import ChunkNumbers, Column, Integers, Numbers
+from pipeline.corpus.compiled import compiled
 from pipeline.errors import InputError
 
 Splitter = Literal["plain", "spacy"]
-Numbers = npt.NDArray[np.int64]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
+# What spaCy always splits alike, in Dutch and English: a word with a mark before it, and one or two behind it.
+_SPACY_PLAIN = re.compile(
+    r"([(\[\"'“‘„«]?)([A-Za-zÀ-ÖØ-öø-ÿ]+[a-zß-öø-ÿ])([.,!?](?=[)\"”]?\Z)|[;:)\]\"”’'…](?=\Z)|)([)\"”]?)"
+)
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _CHUNKS_KEPT = 2**18
 
@@ -43,7 +48,7 @@ def word_tokenize(text: str) -> list[str]:
 
 @cache
 def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """Return what splits a chunk as spaCy's tokenizer for the language does, which also begins with white space."""
+    """Return what splits each chunk as spaCy's tokenizer for the language does, which also begins with white space."""
     import spacy
 
     try:
@@ -52,65 +57,77 @@ def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
         raise InputError(
             f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
         ) from None
-    exceptions = tokenizer.rules
+    exceptions, known = tokenizer.rules, language in ("nl", "en")
 
-    def tokenize(chunk: str) -> list[str]:
-        if chunk.isalpha() and chunk not in exceptions:
-            return [chunk]
+    def words(chunk: str) -> list[str]:
+        if chunk.isalpha():
+            plain = [chunk]
+        elif found := known and _SPACY_PLAIN.fullmatch(chunk):
+            before, word, stop, behind = found.groups("")
+            if exceptions.keys() & {word, before + word, word + stop, before + word + stop}:
+                plain = []
+            else:
+                plain = [part for part in (before, word, stop, behind) if part]
+        else:
+            plain = []
+        if plain and chunk not in exceptions:
+            return plain
         return [token.text for token in tokenizer(chunk)]
 
-    return tokenize
+    return lambda chunks: list(chain.from_iterable(map(words, chunks.split())))
 
 
-class _Column:
-    """Whole numbers of which more come all the time, read as an array."""
+@compiled
+def _expand(numbers_C: Integers, chunks_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the words of the chunks, of which chunk i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
+    size = 0
+    for chunk in numbers_C:
+        size += ends[chunk + 1] - ends[chunk]
+    numbers_W, words_L = np.empty(size, dtype=np.int64), np.zeros_like(chunks_L)
+    place = at = 0
+    for line in range(len(chunks_L)):
+        before = at
+        for chunk in numbers_C[place : place + chunks_L[line]]:
+            for word in range(ends[chunk], ends[chunk + 1]):
+                numbers_W[at] = flat[word]
+                at += 1
+        place += chunks_L[line]
+        words_L[line] = at - before
+    return numbers_W, words_L
 
-    def __init__(self) -> None:
-        self.new: list[int] = []
-        self._size = 0
-        self._values = np.zeros(1024, dtype=np.int64)
 
-    def array(self) -> Numbers:
-        """Return the numbers; the array may be longer."""
-        if self.new:
-            size = self._size + len(self.new)
-            if size > len(self._values):
-                self._values = np.concatenate([self._values, np.zeros(size, dtype=np.int64)])
-            self._values[self._size : size] = self.new
-            self._size, self.new = size, []
-        return self._values
-
-
-class Vocabulary(dict[str, int]):
+class Vocabulary:
     """The number of each chunk, and for each number the words of the chunk, their lengths and what they are."""
 
     def __init__(self, tokenize: Callable[[str], list[str]], stops: Callable[[str], bool]) -> None:
-        super().__init__()
         self.words: dict[str, int] = {}
         self._tokenize = tokenize
         self._stops = stops
-        self._places = 0  # the words of all chunks
-        self._first, self._count, self._flat = _Column(), _Column(), _Column()
-        self._lengths, self._kinds = _Column(), _Column()
+        self._chunks, self._words = ChunkNumbers(), ChunkNumbers()
+        self._ends, self._flat = Column([0]), Column()
+        self._lengths, self._kinds = Column(), Column()
 
-    def __missing__(self, chunk: str) -> int:
-        words, known = self._tokenize(chunk), self.words
-        self._first.new.append(self._places)
-        self._count.new.append(len(words))
-        self._places += len(words)
-        for word in words:
-            number = known.get(word)
-            if number is None:
-                number = known[word] = len(known)
-                self._lengths.new.append(len(word))
-                self._kinds.new.append(self._kind(word))
-            self._flat.new.append(number)
-        number = self[chunk] = len(self)
-        return number
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def _learn(self, chunks: str) -> None:
+        """Split new chunks, each with a line feed behind it, into words, of which a chunk is made without a gap."""
+        words = self._tokenize(chunks)
+        numbers_W, _, new = self._words.read("\n".join(words), len(words))
+        ends_W = np.cumsum(self._words.sizes(numbers_W))
+        ends_C = np.cumsum(self._chunks.sizes(np.arange(len(self._ends) - 1, len(self._chunks))))
+        self._ends.add(np.searchsorted(ends_W, ends_C) + 1 + len(self._flat))
+        self._flat.add(numbers_W)
+        different = new.split("\n")[:-1]
+        self.words.update(zip(different, range(len(self.words), len(self._words)), strict=True))
+        self._lengths.add(np.fromiter(map(len, different), dtype=np.int64, count=len(different)))
+        self._kinds.add(
+            np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64)
+        )
 
     def _kind(self, word: str) -> int:
-        if word.isalpha():
-            return LETTER
+        if word[:-1].isalpha():
+            return LETTER | STOP if self._stops(word) else LETTER
         kind = LETTER if any(map(str.isalpha, word)) else 0
         if self._stops(word):
             kind |= STOP
@@ -120,13 +137,13 @@ class Vocabulary(dict[str, int]):
             CLOSING if not kind & LETTER and all(unicodedata.category(mark)[0] == "P" for mark in word) else 0
         )
 
-    def numbers(self, chunks: Iterable[str], size: int) -> tuple[Numbers, Numbers]:
-        """Return the numbers of the words of `size` chunks, and how many words each chunk has."""
-        chunks_C = np.fromiter(map(self.__getitem__, chunks), dtype=np.int64, count=size)
-        first_C, count_C = self._first.array()[chunks_C], self._count.array()[chunks_C]
-        before_C = np.cumsum(count_C) - count_C
-        places_W = np.repeat(first_C - before_C, count_C) + np.arange(int(count_C.sum()))
-        return self._flat.array()[places_W], count_C
+    def read(self, text: str, lines: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the numbers of the words of a text of that many lines, and how many chunks and words each line has."""
+        numbers_C, chunks_L, new = self._chunks.read(text, lines)
+        if new:
+            self._learn(new)
+        numbers_W, words_L = _expand(numbers_C, chunks_L, self._ends.array(), self._flat.array())
+        return numbers_W, chunks_L, words_L
 
     def lengths(self, numbers_W: Numbers) -> Numbers:
         """Return the characters of the words of these numbers."""
@@ -194,7 +211,7 @@ class _Splitting:
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter == "plain":
             # Through the module, so that every call can be counted.
-            tokenize: Callable[[str], list[str]] = lambda chunk: word_tokenize(chunk)  # noqa: E731
+            tokenize: Callable[[str], list[str]] = lambda chunks: word_tokenize(chunks)  # noqa: E731
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
             tokenize, stops = _spacy_tokenizer(language), TERMINAL_PUNCTUATION.__contains__
@@ -208,12 +225,7 @@ class _Splitting:
             if len(self._vocabulary) > _CHUNKS_KEPT:
                 self._vocabulary = self._new()
             lines = text.splitlines()
-            chunks = [line.split() for line in lines]
-            chunks_L = np.fromiter(map(len, chunks), dtype=np.int64, count=len(lines))
-            size = int(chunks_L.sum())
-            numbers_W, count_C = self._vocabulary.numbers(chain.from_iterable(chunks), size)
-            ends_C = np.concatenate([[0], np.cumsum(count_C)])
-            words_L = np.diff(ends_C[np.concatenate([[0], np.cumsum(chunks_L)])])
+            numbers_W, chunks_L, words_L = self._vocabulary.read(text, len(lines))
             self.remember(text, Words(lines, chunks_L, words_L, numbers_W, self._vocabulary))
         assert self._words is not None
         return self._words

@@ -100,10 +100,7 @@ def test_each_kind_can_be_switched_off(
     assert sorted({row["reason"] for row in chain.rows("duplicates") if row["reason"]}) == reasons
 
 
-def test_signatures_are_those_of_datatrove(
-    texts: dict[str, str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.corpus.minhash.SHINGLES_AT_ONCE", 7)
+def test_signatures_are_those_of_datatrove(texts: dict[str, str], tmp_path: Any) -> None:
     ours = MinhashSignature(tmp_path / "ours", Deduplication())
     theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(Deduplication()))
     theirs.word_tokenizer = PlainWords()

@@ -72,6 +72,39 @@ def test_normalise(text: str, repaired: str) -> None:
     assert Normalise().format(text) == repaired
 
 
+PIECES = [
+    *(
+        "cafÃ©",
+        "â€™",
+        "&amp;",
+        "&",
+        "&#39;",
+        "&amp",
+        "<b>",
+        "é",
+        "“",
+        "\x92",
+        "ﬁ",
+        "\u200b",
+        "Ŀ",
+        " ",
+        "a",
+        "\n",
+        "\t",
+        "Â ",
+    ),
+    *("ÃƒÂ©", "œ", "…", "é̈", "\ufeff", "\x1b[1m", "ｘ", "\xad", "Ã", "‚Äô", "3°"),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_normalise_repairs_each_line(text: str) -> None:
+    config = ftfy.TextFixerConfig(uncurl_quotes=False, unescape_html="<" not in text)
+    lines = [ftfy.fix_text(line, config) for line in text.split("\n")]
+    assert Normalise(Normalisation(white_space="keep")).format(text) == "\n".join(lines)
+
+
 @given(st.text(st.characters(codec="ascii", exclude_characters="&<"), max_size=60))
 def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
     assert Normalise(Normalisation(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -13,18 +14,22 @@ import pytest
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets, MinhashDedupSignature
 from datatrove.utils.text import simplify_text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 from pipeline.corpus import deduplicate
 from pipeline.corpus.execute import execute
-from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration, simplify
+from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.settings import DeduplicateSettings, Deduplication, SignaturesSettings
+from pipeline.corpus.shingles import simplify
 from pipeline.corpus.signatures import SignDocuments
-from pipeline.corpus.signed import bucket_columns
+from pipeline.corpus.signed import bucket_columns, content_hash
 
 WORDS, PAIRS = 120, 2500
+OURS = MinhashSignature(Path("nothing"), Deduplication())
+THEIRS = MinhashDedupSignature("nothing", configuration(Deduplication()))
+THEIRS.word_tokenizer = PlainWords()
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +69,11 @@ def jaccard(texts: list[str]) -> sparse.coo_matrix:
 
 
 def test_precision_and_recall_are_those_of_the_analytic_curve(graded: list[str], signed: Path) -> None:
-    settings, pairs = Deduplication(), jaccard(graded)
+    section, pairs = Deduplication(), jaccard(graded)
     table = pq.read_table(signed)
-    buckets = [table[name].to_numpy() for name in bucket_columns(settings)]
+    buckets = [table[name].to_numpy() for name in bucket_columns(section)]
     found = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in buckets])
-    expected = 1 - (1 - pairs.data**settings.hashes_per_bucket) ** settings.buckets
+    expected = 1 - (1 - pairs.data**section.hashes_per_bucket) ** section.buckets
     for threshold in (0.5, 0.6, 0.7, 0.8):
         similar = pairs.data >= threshold
         assert similar.sum() > 500
@@ -109,8 +114,8 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
     SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
-    settings = DeduplicateSettings(deduplication=Deduplication())
-    deduplicate.run(settings, signatures=[path], reserved=[], duplicates=tmp_path / "duplicates")
+    section = DeduplicateSettings(deduplication=Deduplication())
+    deduplicate.run(section, signatures=[path], reserved=[], duplicates=tmp_path / "duplicates")
     kept = {int(row["id"]): row["value"] for row in pq.read_table(tmp_path / "duplicates").to_pylist()}
     assert 100 < len(kept) < 400
     for one, other in pairwise(sorted(range(len(documents)), key=lambda number: (cluster[number], number))):
@@ -123,11 +128,44 @@ def test_texts_are_simplified_as_datatrove_does_it(text: str) -> None:
     assert simplify(f"é{text}") == simplify_text(f"é{text}")
 
 
+PIECES = [
+    "Zee-",
+    "3.14",
+    " ",
+    "\n",
+    "’s",
+    "ΟΔΟΣ",
+    "\u0301",
+    "é",
+    "€5",
+    "\x00",
+    "a_b",
+    "İ",
+    ",",
+    "\x85",
+    "x" * 40,
+    "١٢",
+    "ß.",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
+def test_shingles_are_those_of_datatrove(text: str) -> None:
+    assert np.array_equal(OURS.get_shingles(text), THEIRS.get_shingles(text))
+
+
+@given(st.text())
+def test_content_is_compared_without_case_and_white_space(text: str) -> None:
+    plain = " ".join(text.casefold().split())
+    assert content_hash(text) == (len(plain), hashlib.sha256(plain.encode()).digest())
+
+
 @pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
 def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
-    settings = Deduplication(buckets=3, hashes_per_bucket=7, seed=5)
-    ours = MinhashSignature(tmp_path / "ours", settings)
-    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(settings))
+    section = Deduplication(buckets=3, hashes_per_bucket=7, seed=5)
+    ours = MinhashSignature(tmp_path / "ours", section)
+    theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(section))
     theirs.word_tokenizer = PlainWords()
     text = " ".join(f"woord{number * number % 97}" for number in range(words))
     shingles = theirs.get_shingles(text)

@@ -18,6 +18,7 @@ from pipeline.corpus.personal_data.network import emails, ip_addresses
 from pipeline.corpus.personal_data.number_plate import number_plates
 from pipeline.corpus.personal_data.public import PublicBodies
 from pipeline.corpus.personal_data.registers import bsns, kvk_numbers, passports
+from pipeline.corpus.personal_data.sieve import BITS, possible
 from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
@@ -62,8 +63,9 @@ def find(text: str, kinds: PersonalData) -> list[Found]:
             if free_before and (place == len(taken) or found.end <= taken[place].start):
                 taken.insert(place, found)
 
+    bits = possible(text)
     for kind, search in _SEARCHES.items():
-        if getattr(kinds, kind):
+        if bits & BITS[kind] and getattr(kinds, kind):
             take(search(text, kinds))
     model = _model(kinds)
     if model is not None:

@@ -30,7 +30,7 @@ _NAMED = re.compile(
     r"(?:nummer|bewijs|s)?(?: number| plate)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
     r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
-_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
+WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
@@ -59,7 +59,7 @@ def number_plates(text: str) -> Iterator[Found]:
         named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
-    if not any(word in text for word in _WORDS):
+    if not any(word in text for word in WORDS):
         return
     for match in _NAMED.finditer(text):
         value = re.sub("[ -]", "", match["plate"]).upper()
