@@ -87,6 +87,7 @@ def find_copies(folder: Path, settings: Deduplication) -> None:
     counts = deduplicate.run(
         DeduplicateSettings(deduplication=settings),
         signatures=sorted(folder.glob("web.*.parquet")),
+        reserved=[],
         duplicates=folder / "duplicates",
     )
     seconds, found = time.monotonic() - start, counts["exact_duplicate"] + counts["near_duplicate"]

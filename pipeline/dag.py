@@ -141,6 +141,23 @@ class Dag:
         listed = self.config.source_units(wildcards.source)
         return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
 
+    def reserving(self) -> list[str]:
+        """Return the sources that have an opt-out list, sorted."""
+        return sorted(source.name for source in self.config.sources if source.opt_out)
+
+    def reserved_files(self, kind: str, corpus: str) -> list[str]:
+        """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
+        units = self.units(self.reserving())
+        return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in units]
+
+    def forgotten(self) -> list[str]:
+        """Return the proofs that what is on opt-out lists is in no corpus; none where no source has a list."""
+        return [f"{self.run}/corpus/{corpus}/forgotten.json" for corpus in self.config.corpus if self.reserving()]
+
+    def remains(self) -> list[str]:
+        """Return the file that says where else that still is; none where no source has a list."""
+        return [f"{self.run}/report/remains.json"] if self.reserving() else []
+
     def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
         """Return (source, unit) of the sources, in the order in which every stage reads them."""
         return [(source, unit) for source in sources for unit in self.config.units(source)]
@@ -207,17 +224,22 @@ class Dag:
         config = self.config
         sources = sorted(source.name for source in config.sources)
         jobs: list[tuple[str, ...]] = [(stage, *unit) for stage in SOURCE_BATCHES for unit in self.units(sources)]
+        reserved = self.units(self.reserving())
+        jobs += [("sources.entries", *unit) for unit in reserved]
         for corpus in config.corpus:
             units = self.units(config.corpus_sources(corpus))
             jobs += [(stage, corpus, *unit) for stage in CORPUS_BATCHES for unit in units]
+            jobs += [("corpus.reserved", corpus, *unit) for unit in reserved]
         return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
 
     def all_batches(self) -> list[str]:
         """Return what all batches wrote, in the order of the chapters."""
         sources = sorted(source.name for source in self.config.sources)
         found = [path for stage in SOURCE_BATCHES for path in self.batches(stage, sources)]
+        found += self.batches("sources.entries", self.reserving())
         for corpus in self.config.corpus:
             found += [path for stage in CORPUS_BATCHES for path in self.corpus_batches(stage, corpus)]
+            found += self.batches("corpus.reserved", self.reserving(), corpus)
         return found
 
     def records(self) -> list[str]:
@@ -231,6 +253,7 @@ class Dag:
             jobs += [("sources.listing", source), ("sources.manifest", source)]
         for corpus in config.corpus:
             jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics", "publish")]
+            jobs += [("corpus.forgotten", corpus)] if self.reserving() else []
         jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
         for name, section in config.tokens.items():
             jobs += [("tokens.shard", name, str(shard)) for shard in range(section.shards)]

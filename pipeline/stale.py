@@ -48,7 +48,7 @@ class Stale:
     def unfit(self) -> list[Path]:
         """Return the forgotten records that do not fit the configuration, code and environment."""
         stale = []
-        last = [self.dag.record("report.page"), self.dag.record("provenance.crate")]
+        last = [self.dag.record(stage) for stage in ("report.remains", "report.page", "provenance.crate")]
         for name in [*self.dag.records(), *self.dag.all_batches(), *last]:
             path = Path(name)
             if path.is_file() and not remembered(self.memory, name):
@@ -90,8 +90,9 @@ class Stale:
             path
             for source in self.dag.config.sources
             for batch in self.dag.config.batches(source.name)
+            for stage in ("sources.fingerprint", "sources.entries")
             for path in self.of_other_files(
-                self.dag.batch("sources.fingerprint", "source").format(source=source.name, batch=batch),
+                self.dag.batch(stage, "source").format(source=source.name, batch=batch),
                 self.dag.raw_hash(source.name, batch),
             )
         ]

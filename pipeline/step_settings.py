@@ -19,6 +19,7 @@ from pipeline.corpus.contamination_settings import DecontaminateSettings, Ngrams
 from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.publish_settings import PublishedSource, PublishSettings
+from pipeline.corpus.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -32,11 +33,14 @@ from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
+from pipeline.report.others import others
+from pipeline.report.remains_settings import RemainsSettings
 from pipeline.report.settings import PageSettings
 from pipeline.settings import Settings
 from pipeline.sources.licenses import is_allowed
 from pipeline.sources.settings import (
     DatasetSettings,
+    EntriesSettings,
     FingerprintSettings,
     ListingSettings,
     ManifestSettings,
@@ -92,6 +96,22 @@ def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
         harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
         samples=_may_sample(source, section),
         **shared | {"harmful": section.harmful.named()},
+    )
+
+
+def _signatures(config: Config, corpus: str) -> SignaturesSettings:
+    return SignaturesSettings(**_shared(SignaturesSettings, config.corpus[corpus].deduplication))
+
+
+def _reserved(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
+    shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
+    return ReservedSettings(
+        source=source.name,
+        line_rules=line_rules(for_source(section.languages, filters) for filters in copied),
+        signatures=_signatures(config, i["corpus"]),
+        **shared,
     )
 
 
@@ -214,6 +234,15 @@ def _suites(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
+def _remains(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return RemainsSettings(
+        run=config.run.name,
+        corpora={name: _signatures(config, name) for name in config.corpus},
+        tokens={name: section.corpus for name, section in config.tokens.items()},
+        others=others(Path(config.run.results), config.run.name),
+    )
+
+
 def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
     return PageSettings(
         run=config.run.name,
@@ -231,11 +260,13 @@ _STEPS: dict[str, StepSettings] = {
     "sources.dataset": _dataset,
     "sources.listing": _listing,
     "sources.fingerprint": lambda c, i: FingerprintSettings(source=i["source"]),
+    "sources.entries": lambda c, i: EntriesSettings(
+        source=i["source"], **_shared(EntriesSettings, c.source(i["source"]))
+    ),
     "sources.manifest": _manifest,
     "corpus.filter": _filter,
-    "corpus.signatures": lambda c, i: SignaturesSettings(
-        **_shared(SignaturesSettings, c.corpus[i["corpus"]].deduplication)
-    ),
+    "corpus.signatures": lambda c, i: _signatures(c, i["corpus"]),
+    "corpus.reserved": _reserved,
     "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
     "corpus.drop_duplicates": _drop_duplicates,
     "corpus.ngrams": _ngrams,
@@ -243,6 +274,7 @@ _STEPS: dict[str, StepSettings] = {
         minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap
     ),
     "corpus.statistics": _statistics,
+    "corpus.forgotten": lambda c, i: ForgottenSettings(corpus=i["corpus"], signatures=_signatures(c, i["corpus"])),
     "corpus.publish": _publish,
     "tokenizer.train": _tokenizer(TrainSettings),
     "tokenizer.fertility": _tokenizer(FertilitySettings),
@@ -252,6 +284,7 @@ _STEPS: dict[str, StepSettings] = {
     "pretrain.segment": _segment,
     "pretrain.export": lambda c, i: ExportSettings(model=i["model"]),
     "evaluate.suites": _suites,
+    "report.remains": _remains,
     "report.page": _page,
     "provenance.crate": lambda c, i: CrateSettings(run=c.run.name),
 }

@@ -1,6 +1,6 @@
 rule corpus_filter:
     input:
-        manifest=ancient(source_manifest),
+        manifest=ancient(source_manifest("corpus.filter")),
         units=ancient(f"{RUN}/sources/{{source}}/units"),
         listing=ancient(f"{RUN}/sources/{{source}}/listing"),
         files=ancient(dag.batch_inputs),
@@ -51,9 +51,36 @@ rule corpus_signatures:
         " --record {params.record} 2> {log}"
 
 
+rule corpus_reserved:
+    input:
+        manifest=ancient(source_manifest("corpus.reserved")),
+        units=ancient(f"{RUN}/sources/{{source}}/units"),
+        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
+        files=ancient(dag.batch_inputs),
+    output:
+        batch=batch("corpus.reserved", "corpus", "source"),
+    log:
+        log_file("corpus.reserved", "corpus", "source", "batch"),
+    params:
+        contract=contract("corpus.reserved"),
+        of=batch_hash,
+        raw=dag.raw_folder,
+        units=dag.batch_units,
+        reserved=unit_file("reserved/"),
+        record=unit_record("corpus.reserved", "corpus", "source"),
+    message:
+        "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
+    shell:
+        "python -m pipeline corpus reserved {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --of {params.of} --raw {params.raw:q}"
+        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --output reserved {params.reserved} --record {params.record} 2> {log}"
+
+
 rule corpus_deduplicate:
     input:
         batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
+        reserved=reserved_batches,
     output:
         duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
         record=record("corpus.deduplicate", "corpus"),
@@ -62,11 +89,13 @@ rule corpus_deduplicate:
     params:
         contract=contract("corpus.deduplicate"),
         signatures=units_of("signatures/"),
+        reserved=reserved_units,
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus deduplicate {params.contract:q}"
-        " --input signatures {params.signatures:q} --output duplicates {output.duplicates}"
+        " --input signatures {params.signatures:q} --input reserved {params.reserved:q}"
+        " --output duplicates {output.duplicates}"
         " --record {output.record} 2> {log}"
 
 
@@ -190,3 +219,29 @@ rule corpus_publish:
         " --input removed {params.removed:q} --input final {params.final:q} --output card {output.card}"
         " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
         " --record {output.record} 2> {log}"
+
+
+rule corpus_forgotten:
+    input:
+        manifests=reserving_manifests,
+        reserved=reserved_batches,
+        deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),
+        final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
+    output:
+        forgotten=f"{RUN}/corpus/{{corpus}}/forgotten.json",
+        record=record("corpus.forgotten", "corpus"),
+    log:
+        log_file("corpus.forgotten", "corpus"),
+    params:
+        contract=contract("corpus.forgotten"),
+        reserved=reserved_units,
+        removed=units_of("removed/filter.", "removed/deduplicate."),
+        signatures=units_of("signatures/"),
+        final=units_of("final/"),
+    message:
+        "Search the corpus {wildcards.corpus} for what is to be forgotten"
+    shell:
+        "python -m pipeline corpus forgotten {params.contract:q} --input manifests {input.manifests:q}"
+        " --input reserved {params.reserved:q} --input removed {params.removed:q}"
+        " --input signatures {params.signatures:q} --input final {params.final:q}"
+        " --output forgotten {output.forgotten} --record {output.record} 2> {log}"

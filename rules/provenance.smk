@@ -2,7 +2,8 @@ rule provenance_crate:
     input:
         page=f"{RUN}/report/index.html",
         records=all_records,
-        page_record=record("report.page"),
+        page_record=[record("report.remains")] * bool(dag.remains())
+        + [record("report.page")],
         batches=all_batches,
     output:
         crate=f"{RUN}/ro-crate-metadata.json",

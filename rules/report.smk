@@ -1,3 +1,39 @@
+rule report_remains:
+    input:
+        manifests=reserving_manifests,
+        records=all_records,
+        batches=all_batches,
+    output:
+        remains=f"{RUN}/report/remains.json",
+        record=record("report.remains"),
+    log:
+        log_file("report.remains"),
+    params:
+        contract=contract("report.remains"),
+        reserved=lambda w: shorten(
+            name
+            for corpus in run.corpus
+            for name in dag.reserved_files("reserved/", corpus)
+        ),
+        removed=lambda w: shorten(
+            name
+            for corpus in run.corpus
+            for name in dag.corpus_files("removed/deduplicate.", corpus)
+        ),
+        shards=lambda w: shorten(
+            f"{RUN}/tokens/{tokens}/{split}/{shard}.arrow"
+            for tokens, section in run.tokens.items()
+            for split in ("train", "validation")
+            for shard in range(section.shards)
+        ),
+    message:
+        "Search what lies below the results folder for what is to be forgotten"
+    shell:
+        "python -m pipeline report remains {params.contract:q} --input manifests {input.manifests:q}"
+        " --input reserved {params.reserved:q} --input removed {params.removed:q} --input shards {params.shards:q}"
+        " --output remains {output.remains} --record {output.record} 2> {log}"
+
+
 rule report_page:
     input:
         records=all_records,
@@ -17,6 +53,8 @@ rule report_page:
             f"{RUN}/sources/{{source}}/manifest.json",
             source=[source.name for source in run.sources],
         ),
+        forgotten=dag.forgotten(),
+        remains=dag.remains(),
     output:
         page=f"{RUN}/report/index.html",
         model_card=f"{RUN}/report/model-card.md",
@@ -33,5 +71,6 @@ rule report_page:
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"
-        " --input manifests {input.manifests} --output page {output.page} --output model_card {output.model_card}"
+        " --input manifests {input.manifests} --input forgotten {input.forgotten:q}"
+        " --input remains {input.remains:q} --output page {output.page} --output model_card {output.model_card}"
         " --output training_content_summary {output.training_content_summary} --record {output.record} 2> {log}"

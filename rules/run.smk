@@ -66,12 +66,19 @@ def unit_record(stage, *wildcards):
 
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
-def source_manifest(wildcards):
-    manifest = checkpoints.sources_manifest.get(source=wildcards.source).output.manifest
-    path = batch("corpus.filter", "corpus", "source").format(**wildcards)
-    make_again(
-        stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
-    )
+def source_manifest(stage):
+    """Return the function that gives a batch of a stage its manifest."""
+
+    def manifest(wildcards):
+        found = checkpoints.sources_manifest.get(
+            source=wildcards.source
+        ).output.manifest
+        path = batch(stage, "corpus", "source").format(**wildcards)
+        make_again(
+            stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
+        )
+        return found
+
     return manifest
 
 
@@ -112,6 +119,19 @@ def units_of(*kinds):
     return lambda w: shorten(
         name for kind in kinds for name in dag.corpus_files(kind, w.corpus)
     )
+
+
+reserving_manifests = [
+    f"{RUN}/sources/{source}/manifest.json" for source in dag.reserving()
+]
+
+
+def reserved_batches(wildcards):
+    return dag.batches("corpus.reserved", dag.reserving(), wildcards.corpus)
+
+
+def reserved_units(wildcards):
+    return shorten(dag.reserved_files("reserved/", wildcards.corpus))
 
 
 def model_tokenizer(name):

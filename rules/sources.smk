@@ -74,9 +74,36 @@ rule sources_fingerprint:
         " --output fingerprint {params.fingerprint} --record {params.record} 2> {log}"
 
 
+rule sources_entries:
+    input:
+        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
+        files=dag.batch_inputs,
+    output:
+        batch=batch("sources.entries", "source"),
+    log:
+        log_file("sources.entries", "source", "batch"),
+    params:
+        contract=contract("sources.entries"),
+        of=lambda w: dag.raw_hash(w.source, w.batch),
+        raw=dag.raw_folder,
+        units=dag.batch_units,
+        entries=f"{RUN}/sources/{{source}}/entries/%unit.npy",
+        record=unit_record("sources.entries", "source"),
+    message:
+        "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}"
+    shell:
+        "python -m pipeline sources entries {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --of {params.of} --raw {params.raw:q}"
+        " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
+        " --output entries {params.entries} --record {params.record} 2> {log}"
+
+
 checkpoint sources_manifest:
     input:
         batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
+        entries=lambda w: (
+            dag.batches("sources.entries", [w.source]) if dag.opt_out(w) else []
+        ),
         opt_out=dag.opt_out,
     output:
         manifest=f"{RUN}/sources/{{source}}/manifest.json",
@@ -90,9 +117,13 @@ checkpoint sources_manifest:
             f"{RUN}/sources/{w.source}/fingerprints/{unit}.json"
             for unit in run.units(w.source)
         ),
+        entries=lambda w: shorten(
+            f"{RUN}/sources/{w.source}/entries/{unit}.npy"
+            for unit in (run.units(w.source) if dag.opt_out(w) else [])
+        ),
     message:
         "Write the manifest of {wildcards.source}"
     shell:
         "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
-        " --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
+        " --input entries {params.entries:q} --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
         " --record {output.record} 2> {log}"

@@ -4,7 +4,8 @@ counting repeated white space, then the first id.
 Documents are joined where their texts have the same hash, or where all hashes of one MinHash bucket agree, and what is
 joined to the same document is one cluster. For each document that has a copy the result says which document of its
 cluster is kept and how large the cluster is; where paragraphs are asked for, also which of its paragraphs occurred
-before: in the order of the preferred sources, then of source, unit and place in the unit.
+before: in the order of the preferred sources, then of source, unit and place in the unit. Where a holder reserved a
+document, the whole cluster that it would be in goes.
 """
 
 from __future__ import annotations
@@ -90,69 +91,118 @@ def _afford(settings: Deduplication, documents: int, needed_bytes: int) -> int:
     return settings.memory_bytes - needed_bytes
 
 
-def _roots(units: list[SignedUnit], settings: Deduplication, memory_bytes: int) -> Numbers:
-    """Return for each document the number that stands for its cluster."""
-    total = sum(unit.rows for unit in units)
+def _roots(units: list[SignedUnit], reserved: list[SignedUnit], settings: Deduplication, memory_bytes: int) -> Numbers:
+    """Return for each document, the reserved ones last, the number that stands for its cluster.
+
+    What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
+    """
+    documents = sum(unit.rows for unit in units)
+    total = documents + sum(unit.rows for unit in reserved)
     groups = Groups(total)
-    for columns in [CONTENT] * settings.exact + [[name] for name in bucket_columns(settings)]:
-        for ones, others in equal_pairs(units, partial(_document_keys, columns=columns), total, memory_bytes):
-            groups.join(ones, others)
+    for columns in [CONTENT] * (settings.exact or bool(reserved)) + [[name] for name in bucket_columns(settings)]:
+        keys = partial(_document_keys, columns=columns)
+        # Of equal keys the first is paired with each of the others, so the reserved ones come first.
+        for ones, others in equal_pairs([*reserved, *units], keys, total, memory_bytes):
+            wanted = slice(None) if settings.exact or columns != CONTENT else ones >= documents
+            groups.join(ones[wanted], others[wanted])
     return groups.roots()
 
 
-def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits) -> pa.Table:
-    """Return the documents of a unit that have copies or lose paragraphs, in the order of its documents."""
+class Taken:
+    """The documents that are removed because a reserved one is in their cluster, and which: by its id the first.
+
+    Args:
+        documents: how many are not reserved.
+        roots: the number that stands for the cluster of each document, the reserved ones last.
+    """
+
+    def __init__(self, documents: int, reserved: list[SignedUnit], roots: Numbers) -> None:
+        read = [unit.read(["id"])["id"].cast(pa.large_string()).combine_chunks() for unit in reserved]
+        ids_R = pa.concat_arrays([*read, pa.array([], pa.large_string())])
+        order_R = pc.array_sort_indices(ids_R).to_numpy()
+        clusters, first = np.unique(roots[documents:][order_R], return_index=True)
+        holds = np.zeros(len(roots), dtype=bool)
+        holds[clusters] = True
+        self.numbers_T = np.flatnonzero(holds[roots[:documents]])
+        self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
+
+    def of(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
+        """Return the rows of those documents that are in a unit, and the ids of the reserved ones."""
+        inside = slice(*np.searchsorted(self.numbers_T, [unit.numbers.start, unit.numbers.stop]))
+        return self.numbers_T[inside] - unit.first, self._ids_T[inside]
+
+
+def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) -> pa.Table:
+    """Return the documents of a unit that have copies, lose paragraphs or copy a reserved one, in their order."""
     members = clusters.of(unit)
     known = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = cuts(unit, repeated)
-    rows = np.union1d(members - unit.first, cut_rows)
-    at = np.searchsorted(rows, members - unit.first)
+    taken_rows, taken_ids = taken.of(unit)
+    rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows]))
+    at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
     own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
     source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
     source[at] = np.arange(len(at)) + len(rows)
+    source[taken_at] = np.arange(len(taken_at)) + len(rows) + len(at)
+    reasons[taken_at] = "opt_out"
     names = np.where(clusters.same_text_M[known], "exact_duplicate", "near_duplicate")
     removed = clusters.removed_M[known]
     reasons[at[removed]] = names[removed]
     sizes[at] = clusters.sizes_M[known]
-    kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known])]).take(source)
+    kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
     columns = [own, pa.array(reasons, pa.string()), kept, sizes, cut]
     return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
 
 
-def run(settings: DeduplicateSettings, *, signatures: list[Path], duplicates: Path) -> dict[str, Any]:
+def run(
+    settings: DeduplicateSettings, *, signatures: list[Path], reserved: list[Path], duplicates: Path
+) -> dict[str, Any]:
     """Write id, reason, kept id and cluster size of every document that has copies, and which paragraphs are cut.
 
-    The reason is null for a document that is kept. Each unit has its file, also where it has no row: the bytes depend
-    on the clusters of its own documents alone, so that what follows can tell which units have changed.
+    The reason is null for a document that is kept. A document in a cluster with a reserved one goes as `opt_out`, with
+    the id of the reserved one; those clusters are gone, and the others are what they are without reserved documents.
+    Each unit has its file, also where it has no row: the bytes depend on the clusters of its own documents alone, so
+    that what follows can tell which units have changed.
+
+    Args:
+        reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
 
     Raises:
         InputError: the signatures were made with other settings, or there is too little memory.
     """
     section = settings.deduplication
     units = open_units(signatures, section, section.prefer)
-    total = sum(unit.rows for unit in units)
+    documents = sum(unit.rows for unit in units)
+    reserved_units = open_units(reserved, section, section.prefer, documents)
+    total = documents + sum(unit.rows for unit in reserved_units)
     left_bytes = _afford(section, total, total * DOCUMENT_BYTES)
-    roots = _roots(units, section, left_bytes)
+    roots = _roots(units, reserved_units, section, left_bytes)
+    taken = Taken(documents, reserved_units, roots)
+    roots = roots[:documents]
+    roots[taken.numbers_T] = taken.numbers_T
     _, sizes = np.unique_counts(roots)
-    id_bytes = sum(unit.id_bytes for unit in units)
-    members = int(sizes[sizes > 1].sum())
+    id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
+    members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
     left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
     clusters = Clusters(units, roots)
     del roots
-    repeated = repeated_paragraphs(units, clusters.numbers_M[clusters.removed_M], left_bytes)
+    removed = np.concatenate([clusters.numbers_M[clusters.removed_M], taken.numbers_T])
+    repeated = repeated_paragraphs(units, removed, left_bytes)
     duplicates.mkdir()
     for unit in units:
         known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
-        rows = _rows(unit, clusters, repeated).replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
+        rows = _rows(unit, clusters, repeated, taken)
+        rows = rows.replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
         pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
-    near = int(clusters.removed_M.sum()) - exact
-    print(f"{total} documents: {exact} exact and {near} near duplicates", flush=True)
-    return {
-        "documents": total,
+    counts = {
+        "documents": documents,
         "exact_duplicate": exact,
-        "near_duplicate": near,
+        "near_duplicate": int(clusters.removed_M.sum()) - exact,
+        "opt_out": len(taken.numbers_T),
         "paragraphs_cut": int(repeated.sum()),
     }
+    print(", ".join(f"{key}: {number}" for key, number in counts.items()), flush=True)
+    return counts

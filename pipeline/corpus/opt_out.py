@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from collections.abc import Iterator
 
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.sources.opt_out import OptOut
+from pipeline.sources.opt_out import OptOut, host_of, suffixes_of
 
 
-def host_of(url: str | None) -> str:
-    """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
-    if not url:
-        return ""
-    try:
-        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
-    except ValueError:
-        return ""
-    host = host.rstrip(".")
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return host
+def _two(one: str | None, other: str | None, listed: set[str]) -> Iterator[str]:
+    """Yield which of two values are on a list, a value once."""
+    yield from (value for value in dict.fromkeys((one, other)) if value in listed)
 
 
 class OptOutFilter(BaseFilter):  # type: ignore[misc]
@@ -44,23 +34,19 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         self.ids = set(opt_out.ids)
         self.holders = set(opt_out.holders)
 
-    def entry(self, document: Document) -> str | None:
-        """Return the entry that a document falls under, or None."""
-        for candidate in (document.id, document.metadata.get("original_id")):
-            if candidate in self.ids:
-                return f"id {candidate}"
-        for holder in (document.metadata.get("holder"), self.holder):
-            if holder in self.holders:
-                return f"holder {holder}"
-        if not self.domains:
-            return None
-        labels = host_of(document.metadata.get("url")).split(".")
-        suffixes = (".".join(labels[start:]) for start in range(len(labels)))
-        return next((f"domain {suffix}" for suffix in suffixes if suffix in self.domains), None)
+    def entries(self, document: Document) -> Iterator[str]:
+        """Yield the entries that a document falls under, the one that decides first."""
+        yield from (
+            f"id {candidate}" for candidate in _two(document.id, document.metadata.get("original_id"), self.ids)
+        )
+        yield from (f"holder {name}" for name in _two(document.metadata.get("holder"), self.holder, self.holders))
+        if self.domains:
+            suffixes = suffixes_of(host_of(document.metadata.get("url")))
+            yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         """Return whether the document stays, and the reason where it does not."""
-        entry = self.entry(document)
+        entry = next(self.entries(document), None)
         if entry is None:
             return True
         document.metadata["filter_value"] = entry

@@ -122,8 +122,8 @@ class SignedUnit:
         return np.stack([table[name].to_numpy() for name in columns])
 
 
-def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str]) -> list[SignedUnit]:
-    """Return the units in the order of the preferred sources, then of source and unit.
+def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], first: int = 0) -> list[SignedUnit]:
+    """Return the units in the order of the preferred sources, then of source and unit; `first` is their first number.
 
     Raises:
         InputError: a file has other columns, or two files are the same unit.
@@ -140,7 +140,7 @@ def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str]) -
             described = (known["paragraphs"], id_bytes, file.metadata.num_rows)
             found.append(((rank, known["source"], known["unit"]), path, *described))
     units: list[SignedUnit] = []
-    first = first_paragraph = 0
+    first_paragraph = 0
     for (rank, source, unit), path, paragraphs, id_bytes, rows in sorted(found):
         if units and (units[-1].source, units[-1].unit) == (source, unit):
             raise InputError(f"{path} and {units[-1].path} are the same unit: leave out one of them")

@@ -190,13 +190,31 @@ class _Story:
         limits = record and threshold(row["reason"], row["value"], row.get("language"), record.settings)
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {stage}: removed, {row['reason']}, {value}{f' (settings: {limits})' if limits else ''}")
-        if stage == "deduplicate":
+        if row["reason"] == "opt_out":
+            self._reserved(corpus, self.id if stage == "filter" else str(row["value"]))
+        elif stage == "deduplicate":
             self.lines.append(f"    the copy that was kept: {row['value']}")
             self._copies(corpus, str(row["value"]))
         for path in self._files(corpus, "contaminated/") if stage == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
+
+    def _reserved(self, corpus: str, reserved: str) -> None:
+        """Tell which entry of which list named a document, of which the story's one may be a copy."""
+        source = reserved.partition("/")[0]
+        if reserved != self.id:
+            folder = self.run_directory / "corpus" / corpus / "removed"
+            rows = [
+                row for path in sorted(folder.glob(f"filter.{source}.*.parquet")) for row in _rows(path, [reserved])
+            ]
+            entry = f", {rows[0]['value']}" if rows else ""
+            self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
+        manifest = self.run_directory / "sources" / source / "manifest.json"
+        listed = json.loads(manifest.read_text(encoding="utf-8")).get("opt_out") if manifest.is_file() else None
+        if listed:
+            dated = f"of {listed['date']}, " if listed.get("date") else ""
+            self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
 
     def _copies(self, corpus: str, kept: str) -> None:
         path = self.run_directory / "corpus" / corpus / "duplicates"

@@ -102,6 +102,26 @@ def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
             yield Check(what, f"{documents:,} = {out:,}", documents == out, index.link)
 
 
+def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
+    """What the proof counts as there before must be what the stages removed, and nothing may be found after."""
+    corpus, before, after = proof.content["corpus"], proof.content["before"], proof.content["after"]
+    for statistics in material.statistics:
+        if statistics.content["corpus"] != corpus:
+            continue
+        read = {name: part for name, part in proof.content["sources"].items() if name in statistics.content["sources"]}
+        counted = {"filter": sum(part["documents"] for part in read.values()), "deduplicate": before["copies"]}
+        for stage in statistics.content["totals"]["stages"]:
+            if stage["stage"] in counted:
+                removed, known = stage["removed"].get("opt_out", 0), counted[stage["stage"]]
+                what = f"corpus {corpus}: removed as opt_out by {stage['stage']} = what the lists name"
+                yield Check(what, f"{removed:,} = {known:,}", removed == known, proof.link)
+        searched, out = proof.content["searched"]["documents"], statistics.content["totals"]["documents_out"]
+        what = f"corpus {corpus}: documents searched for what is forgotten = documents out"
+        yield Check(what, f"{searched:,} = {out:,}", searched == out, proof.link)
+    found = after["documents"] + after["copies"]
+    yield Check(f"corpus {corpus}: nothing that is forgotten is found", f"{found:,} = 0", found == 0, proof.link)
+
+
 def conservation_checks(material: Material) -> list[Check]:
     """Return every check of the run, those of the chain first."""
     checks = [_chain_check(material)]
@@ -111,4 +131,6 @@ def conservation_checks(material: Material) -> list[Check]:
         checks += _corpus_checks(statistics)
     for index in material.indexes:
         checks += _token_checks(material, index)
+    for proof in material.forgotten:
+        checks += _forgetting_checks(material, proof)
     return checks

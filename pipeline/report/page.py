@@ -34,8 +34,12 @@ SECTIONS = (
     ("attempts", "Attempts whose result was lost"),
     ("verify", "How to verify all of it"),
 )
+FORGETTING = ("forgetting", "Forgetting")  # of runs with an opt-out list
 PAGE = "page.html.jinja"
-PAGE_PARTS = ("macros.html.jinja", "page_data.html.jinja", "page_training.html.jinja", "page_records.html.jinja")
+PAGE_PARTS = (
+    *("macros.html.jinja", "page_data.html.jinja", "page_training.html.jinja", "page_records.html.jinja"),
+    "page_forgetting.html.jinja",
+)
 STYLE = "page.css"
 MODEL_CARD = "model_card.md.jinja"
 TRAINING_CONTENT_SUMMARY = "training_content_summary.md.jinja"
@@ -106,12 +110,15 @@ def run(
     plan: Path,
     manifests: list[Path],
     indexes: list[Path],
+    forgotten: list[Path],
+    remains: list[Path],
     page: Path,
     model_card: Path,
     training_content_summary: Path,
 ) -> Json:
     """Write the page and both documents; return how much they are computed from and how many checks hold.
 
+    Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
     The attempts are read from the folder `attempts` beside that of the records.
 
     Raises:
@@ -127,10 +134,12 @@ def run(
         plan=plan,
         manifests=manifests,
         indexes=indexes,
+        forgotten=forgotten,
+        remains=remains,
     )
     content = context(material, settings)
     content |= {
-        "sections": SECTIONS,
+        "sections": (*SECTIONS, FORGETTING) if material.forgotten else SECTIONS,
         "results": f"results/{settings.run}",
         "css": markup.style(Path(__file__).parent / STYLE),
         "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),

@@ -37,6 +37,8 @@ class Material:
     evaluation: list[Artefact]
     manifests: list[Artefact]
     indexes: list[Artefact]
+    forgotten: list[Artefact]
+    remains: list[Artefact]
     plan: Artefact
 
     def records_of(self, stage: str, **instance: str) -> list[Artefact]:
@@ -92,6 +94,8 @@ def read_material(
     plan: Path,
     manifests: list[Path],
     indexes: list[Path],
+    forgotten: list[Path],
+    remains: list[Path],
 ) -> Material:
     """Return everything that the page is computed from, sorted by name, with links relative to the page.
 
@@ -126,5 +130,7 @@ def read_material(
         evaluation=sorted(results, key=lambda artefact: (artefact.content["model"], int(artefact.content["step"]))),
         manifests=objects(manifests, "source", "files", "bytes"),
         indexes=objects(indexes, "train", "validation"),
+        forgotten=objects(forgotten, "corpus", "before", "after", "searched"),
+        remains=objects(remains, "tokens", "places"),
         plan=objects([plan])[0],
     )

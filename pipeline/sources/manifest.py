@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.sources.opt_out import KINDS, OptOut, read_opt_out
+from pipeline.sources.entries import ListedEntries, read_entries
+from pipeline.sources.opt_out import KINDS, read_opt_out
 from pipeline.sources.settings import ManifestSettings
 
 
@@ -16,15 +17,30 @@ def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _reserved(listed: OptOut | None, holder: str) -> dict[str, Any] | None:
-    """Return what a unit has to leave out, with the holder of the source's rights where holders are listed."""
+def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
+    """Return what a unit has to leave out, with the holder of the source's rights where holders are; None if nothing.
+
+    Raises:
+        InputError: what stands in the unit is not known.
+    """
     if listed is None:
         return None
-    return {kind: getattr(listed, kind) for kind in KINDS} | {"holder": holder if listed.holders else None}
+    if entries is None:
+        raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
+    opt_out = listed.relevant(read_entries(entries))
+    if not any(getattr(opt_out, kind) for kind in KINDS):
+        return None
+    return {kind: getattr(opt_out, kind) for kind in KINDS} | {"holder": listed.holder if opt_out.holders else None}
 
 
 def run(
-    settings: ManifestSettings, *, fingerprints: list[Path], opt_out: list[Path], manifest: Path, units: Path
+    settings: ManifestSettings,
+    *,
+    fingerprints: list[Path],
+    entries: list[Path],
+    opt_out: list[Path],
+    manifest: Path,
+    units: Path,
 ) -> dict[str, Any]:
     """Write what the source is with the files of its units, and for each unit a file UNIT.json: all that it depends on.
 
@@ -32,6 +48,7 @@ def run(
     and hashes of the unit's files, and what of the opt-out list concerns it.
 
     Args:
+        entries: what stands in each unit, UNIT.npy, where the source has a list.
         opt_out: the list of those who reserved their rights; none where the source has no list.
 
     Raises:
@@ -42,12 +59,14 @@ def run(
     content: dict[str, Any] = {"source": described}
     listed = None
     for path in opt_out:
-        listed = read_opt_out(path)
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **listed.model_dump()}
+        read = read_opt_out(path)
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **read.model_dump()}
+        listed = ListedEntries(read, settings.rights.holder)
+    known = {path.stem: path for path in entries}
     units.mkdir()
     described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
-        text = _text({**fingerprint, "opt_out": _reserved(listed, settings.rights.holder)})
+        text = _text({**fingerprint, "opt_out": _reserved(listed, known.get(str(fingerprint["unit"])))})
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         described_units[str(fingerprint["unit"])] = {"sha256": sha256, "files": fingerprint["files"]}

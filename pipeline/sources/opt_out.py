@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
@@ -54,6 +56,28 @@ def bare_domain(domain: str) -> str:
         return bare.encode("idna").decode()
     except UnicodeError:
         return bare
+
+
+def host_of(url: str | None) -> str:
+    """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
+    if not url:
+        return ""
+    try:
+        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
+    except ValueError:
+        return ""
+    host = host.rstrip(".")
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+def suffixes_of(host: str) -> Iterator[str]:
+    """Yield a host name and the domains that it is in, the longest first."""
+    while host:
+        yield host
+        host = host.partition(".")[2]
 
 
 def read_opt_out(path: Path) -> OptOut:

@@ -56,17 +56,17 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
             name = _unique(str(record.number), seen)
             yield RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value), record
             continue
-        original = _string(fields.get(keys.id))
+        original = as_string(fields.get(keys.id))
         name = _unique(str(record.number - 1) if original is None else original, seen)
         document = RawDocument(
             id=f"{place}/{name}",
             number=record.number,
             size=size,
             text=text,
-            url=_string(fields.get("url")),
-            title=_string(fields.get("title")),
+            url=as_string(fields.get("url")),
+            title=as_string(fields.get("title")),
             date=iso_date(fields.get(keys.date)),
-            holder=_string(fields.get("holder")),
+            holder=as_string(fields.get("holder")),
             original_id=original,
         )
         yield document, record
@@ -92,7 +92,7 @@ def iso_date(value: Any) -> str | None:
     return found[0]
 
 
-def _string(value: object) -> str | None:
+def as_string(value: object) -> str | None:
     """Return a string or a number as a valid string, anything else as None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return None

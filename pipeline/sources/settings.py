@@ -122,6 +122,14 @@ class FingerprintSettings(Settings):
     source: str
 
 
+class EntriesSettings(Settings):
+    """How the ids in the units of a source are read."""
+
+    source: str
+    document_bytes: int
+    id_key: str
+
+
 class ManifestSettings(Settings):
     """What the manifest of a source says about it besides its files."""
 

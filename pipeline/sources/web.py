@@ -63,6 +63,24 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
         raise InputError(f"{path} is truncated or damaged ({error}): fetch the file again") from None
 
 
+def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield id, empty where it has none, and address of what `read_archive` yields, in its order; no page is read.
+
+    Raises:
+        InputError: the archive is no WARC file.
+    """
+    try:
+        for entry in ArchiveIterator(PieceReader(source)):
+            if entry.rec_type in ("response", "resource", "conversion"):
+                yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
+    except ArchiveLoadFailed as error:
+        raise InputError(f"{path} is truncated or damaged ({error}): fetch the file again") from None
+
+
+def _archived_id(entry: Any) -> str:
+    return (entry.rec_headers.get_header("WARC-Record-ID") or "").strip("<>")
+
+
 def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) -> Record:
     """Return one record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
@@ -89,7 +107,7 @@ def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) ->
         "url": entry.rec_headers.get_header("WARC-Target-URI"),
         "title": title,
         keys.date: entry.rec_headers.get_header("WARC-Date"),
-        keys.id: (entry.rec_headers.get_header("WARC-Record-ID") or "").strip("<>"),
+        keys.id: _archived_id(entry),
         keys.text: text,
     }
     return Record(number, len(content), fields, position=position)

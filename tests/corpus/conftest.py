@@ -112,6 +112,7 @@ class Chain:
                 units=1,
             ),
             fingerprints=[fingerprinted(self.folder / "hashed" / source, source, {p.name: p for p in paths})],
+            entries=[],
             opt_out=[],
             manifest=self.folder / f"{source}.manifest",
             units=units,
@@ -148,6 +149,7 @@ class Chain:
         counts = deduplicate.run(
             DeduplicateSettings(deduplication=self.corpus.deduplication),
             signatures=signed,
+            reserved=[],
             duplicates=duplicates,
         )
         for source, documents in zip(sources, filtered, strict=True):

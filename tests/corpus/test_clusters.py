@@ -43,7 +43,7 @@ def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], sect
         writer.close()
     step = DeduplicateSettings(deduplication=section)
     shutil.rmtree(folder / "duplicates", ignore_errors=True)
-    deduplicate.run(step, signatures=paths, duplicates=folder / "duplicates")
+    deduplicate.run(step, signatures=paths, reserved=[], duplicates=folder / "duplicates")
     rows = pq.read_table(folder / "duplicates").to_pylist()
     return sorted((row["id"], row["reason"], row["value"], row["cluster_size"]) for row in rows)
 
@@ -138,7 +138,13 @@ def test_the_corpus_of_a_corpus_is_itself(chain: Any, texts: dict[str, str], as_
     for source in "st":
         chain.refilter(source)
     again = chain.deduplicate(["s", "t"])
-    assert again == {"documents": len(final), "exact_duplicate": 0, "near_duplicate": 0, "paragraphs_cut": 0}
+    assert again == {
+        "documents": len(final),
+        "exact_duplicate": 0,
+        "near_duplicate": 0,
+        "opt_out": 0,
+        "paragraphs_cut": 0,
+    }
 
 
 def test_final_documents_are_skipped_by_their_hash_as_others_are(
@@ -190,7 +196,9 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
 
     def run(section: Deduplication, *names: str) -> None:
         step = DeduplicateSettings(deduplication=section)
-        deduplicate.run(step, signatures=[tmp_path / name for name in names], duplicates=tmp_path / "duplicates")
+        deduplicate.run(
+            step, signatures=[tmp_path / name for name in names], reserved=[], duplicates=tmp_path / "duplicates"
+        )
 
     with pytest.raises(InputError, match=r"memory_bytes is 20, and 1 documents need 48: raise it to 96"):
         run(section.model_copy(update={"memory_bytes": 20}), "one")

@@ -46,7 +46,7 @@ def test_one_is_kept_and_it_is_the_longest_then_the_first(
     assert found["c/x.jsonl/shorter"] == ("near_duplicate", "a/x.jsonl/baker")
     kept = {row["id"] for source in made for row in chain.rows(f"{source}.final")}
     assert kept == {longest, "a/x.jsonl/garden", "a/x.jsonl/baker", "c/x.jsonl/fiets"}
-    assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3, "paragraphs_cut": 0}
+    assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3, "opt_out": 0, "paragraphs_cut": 0}
     stage = chain.statistics(list(made))["totals"]["stages"][1]
     assert stage == {
         "stage": "deduplicate",

@@ -14,9 +14,9 @@ from datatrove.data import Document
 from pipeline.corpus import filter
 from pipeline.corpus.opt_out import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.sources import manifest
+from pipeline.sources import entries, manifest
 from pipeline.sources.opt_out import OptOut
-from pipeline.sources.settings import ManifestSettings, Rights
+from pipeline.sources.settings import EntriesSettings, ManifestSettings, Rights
 from tests.conftest import fingerprinted
 
 LISTED = OptOut(domains=["voorbeeld.nl", "xn--caf-dma.nl"], ids=["7", "s/x.jsonl/8"], holders=["De Krant"])
@@ -48,9 +48,16 @@ def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str
 
 
 def test_the_full_id_and_the_holder_of_the_source_count_too() -> None:
-    assert OptOutFilter(LISTED).entry(Document(text="t", id="s/x.jsonl/8")) == "id s/x.jsonl/8"
-    assert OptOutFilter(LISTED, "De Krant").entry(Document(text="t", id="1")) == "holder De Krant"
-    assert OptOutFilter(OptOut(), "De Krant").entry(Document(text="t", id="1")) is None
+    assert list(OptOutFilter(LISTED).entries(Document(text="t", id="s/x.jsonl/8"))) == ["id s/x.jsonl/8"]
+    assert list(OptOutFilter(LISTED, "De Krant").entries(Document(text="t", id="1"))) == ["holder De Krant"]
+    assert list(OptOutFilter(OptOut(), "De Krant").entries(Document(text="t", id="1"))) == []
+
+
+def test_all_entries_that_name_a_document_are_told() -> None:
+    metadata = {"original_id": "7", "holder": "De Krant", "url": "https://www.voorbeeld.nl"}
+    document = Document(text="t", id="s/x.jsonl/8", metadata=metadata)
+    entries = ["id s/x.jsonl/8", "id 7", "holder De Krant", "domain voorbeeld.nl"]
+    assert list(OptOutFilter(LISTED, "De Krant").entries(document)) == entries
 
 
 class Source:
@@ -65,6 +72,12 @@ class Source:
         self.file = folder / "x.jsonl"
         self.file.write_text("\n".join(map(json.dumps, rows)))
         self.fingerprint = fingerprinted(folder / "hashed", "s", {"x.jsonl": self.file})
+        entries.run(
+            EntriesSettings(source="s", document_bytes=10_000, id_key="id"),
+            listing=folder / "hashed" / "0.listing",
+            files=[self.file],
+            entries=folder / "0.npy",
+        )
 
     def manifest(self, listed: str | None) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
@@ -76,6 +89,7 @@ class Source:
         manifest.run(
             ManifestSettings(source="s", language="nl", license="MIT", rights=rights, units=1),
             fingerprints=[self.fingerprint],
+            entries=[self.folder / "0.npy"],
             opt_out=paths,
             manifest=self.folder / "manifest",
             units=self.folder / "units",
@@ -111,11 +125,17 @@ def test_a_listed_domain_is_gone_and_can_be_found_among_the_removed(tmp_path: Pa
     assert source.filter()[0] == []
 
 
-def test_the_entries_decide_what_is_read_again_and_their_date_does_not(tmp_path: Path) -> None:
+def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Path) -> None:
     source = Source(tmp_path, {"nl": "tekst"})
-    without, first = source.manifest(None), source.manifest("date: 2026-01-01\na.nl\nb.nl\n")
-    later, other = source.manifest("date: 2026-02-01\nb.nl\na.nl\n"), source.manifest("date: 2026-02-01\na.nl\n")
+    without, first = source.manifest(None), source.manifest("date: 2026-01-01\nnl.nl\n")
+    later, other = (
+        source.manifest("date: 2026-02-01\nb.nl\nnl.nl\n"),
+        source.manifest("a.nl\nid: en\nholder: Niemand\n"),
+    )
     hashes = [content["units"]["0"]["sha256"] for content in (without, first, later, other)]
-    assert hashes[1] == hashes[2] and len(set(hashes)) == 3
+    assert hashes[1] == hashes[2] and hashes[0] == hashes[3] and len(set(hashes)) == 2
     assert "opt_out" not in without and first["opt_out"]["sha256"] != later["opt_out"]["sha256"]
-    assert later["opt_out"]["date"] == "2026-02-01" and later["opt_out"]["domains"] == ["a.nl", "b.nl"]
+    assert later["opt_out"]["date"] == "2026-02-01" and later["opt_out"]["domains"] == ["b.nl", "nl.nl"]
+    source.manifest("b.nl\nid: nl\nholder: De Krant\n")
+    unit = json.loads((tmp_path / "units/0.json").read_text())
+    assert unit["opt_out"] == {"domains": [], "ids": ["nl"], "holders": ["De Krant"], "holder": "De Krant"}

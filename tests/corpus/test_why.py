@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.documents import id_hash, is_validation, write_removed
 from pipeline.corpus.settings import Corpus, DeduplicateSettings
 from pipeline.corpus.why import threshold, why
 from pipeline.errors import InputError
@@ -140,3 +142,36 @@ def test_every_reason_of_the_quality_rules_has_its_threshold() -> None:
     shown = [threshold(reason, "1", "nl", settings) for reason in reasons]
     assert all(text.startswith("languages.nl.") and "en." not in text for text in shown), shown
     assert "languages.en.minimum_score" in threshold("language", "de 1.00", "de", settings)
+
+
+def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    made = {
+        "filter.s": [{"id": "s/x/1", "reason": "opt_out", "value": "domain weg.nl"}],
+        "filter.t": [],
+        "deduplicate.t": [{"id": "t/y/1", "reason": "opt_out", "value": "s/x/1"}],
+    }
+    (run / "corpus/main/removed").mkdir(parents=True)
+    for name, rows in made.items():
+        stage, source = name.split(".")
+        common = {"source": source, "stage": stage, "bytes": 1}
+        write_removed(run / f"corpus/main/removed/{name}.0.parquet", [common | row for row in rows], {})
+    (run / "corpus/main/filtered").mkdir()
+    kept = {"id": ["t/y/1"], "language": ["nl"], "language_score": [1.0]}
+    pq.write_table(pa.table(kept), run / "corpus/main/filtered/t.0.parquet")
+    for source, opt_out in (("s", {"date": "2026-01-01", "sha256": "abc"}), ("t", None)):
+        described = {"source": {"license": "MIT"}, "units": {}, "opt_out": opt_out}
+        (run / f"sources/{source}").mkdir(parents=True)
+        (run / f"sources/{source}/manifest.json").write_text(json.dumps(described))
+    (run / "provenance/records").mkdir(parents=True)
+    content = record("corpus.deduplicate", {"corpus": "main"}, {}, [])
+    (run / "provenance/records/corpus.deduplicate.main.json").write_text(json.dumps(content))
+    listed = "    on the opt-out list of s (of 2026-01-01, sha256 abc)"
+    assert why(run, "t/y/1")[2:] == [
+        "corpus main",
+        "  filter: kept (nl 1.0000)",
+        "  deduplicate: removed, opt_out, value s/x/1",
+        "    a copy of s/x/1, which is reserved, domain weg.nl",
+        listed,
+    ]
+    assert why(run, "s/x/1")[3:] == ["  filter: removed, opt_out, value domain weg.nl", listed]

@@ -125,6 +125,8 @@ class Run:
             "plan": self.root / "plan/plan.json",
             "manifests": found("sources/*/manifest.json"),
             "indexes": found("tokens/*/index.json"),
+            "forgotten": found("corpus/*/forgotten.json"),
+            "remains": found("report/remains.json"),
             "page": folder / "index.html",
             "model_card": folder / "model-card.md",
             "training_content_summary": folder / "training-content-summary.md",

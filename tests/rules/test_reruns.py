@@ -157,7 +157,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "an opt-out list that names one document": (
         _opt_out,
-        ONE_UNIT,
+        {"sources_entries": 1, "corpus_reserved": 1, "corpus_forgotten": 1, "report_remains": 1, **ONE_UNIT},
     ),
     "how many units a job has": (
         lambda p: p.edit(

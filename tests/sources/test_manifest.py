@@ -28,7 +28,7 @@ def joined(folder: Path, fingerprints: list[Path], units: int = 1) -> dict[str, 
     settings = ManifestSettings(source="s", language="nl", license="CC0-1.0", rights=rights, units=units)
     paths = {"manifest": folder / "manifest.json", "units": folder / "units"}
     shutil.rmtree(paths["units"], ignore_errors=True)
-    manifest.run(settings, fingerprints=fingerprints, opt_out=[], **paths)
+    manifest.run(settings, fingerprints=fingerprints, entries=[], opt_out=[], **paths)
     content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     return content
 

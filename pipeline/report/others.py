@@ -1,0 +1,55 @@
+"""What lies beside a run below its results folder, as far as it decides whether it has to be searched again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+RECORDS = "provenance/records"
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+# What people and other stages put there or take away without a record.
+FOLDERS = ("corpus/*/*", "tokens/*/*", "models/*/milestones/*", "models/*/final", "scratch/*/*/*", "sources/*/parts/*")
+
+
+def runs(results: Path) -> list[Path]:
+    """Return the folders of the runs, sorted by name."""
+    return sorted(folder.parents[1] for folder in results.glob(f"*/{RECORDS}") if folder.is_dir())
+
+
+def private(results: Path, run: str) -> Path:
+    """Return the folder of the private texts of a run."""
+    return results.parent / "private" / run
+
+
+def archives(results: Path) -> Iterator[Path]:
+    """Yield the archives below the results folder, in the order of their paths."""
+    for folder, subfolders, names in os.walk(results):
+        subfolders.sort()
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(ARCHIVES))
+
+
+def _stated(path: Path) -> str:
+    state = path.stat()
+    return f"{path.name} {state.st_size} {state.st_mtime_ns}"
+
+
+@cache
+def others(results: Path, run: str) -> dict[str, str]:
+    """Return a hash of the state of each other run, and of each archive by its path; it reads no file.
+
+    It is looked at once in a process, so that all jobs see the same.
+    """
+    found = {}
+    for folder in runs(results):
+        if folder.name == run:
+            continue
+        lines = [_stated(Path(entry.path)) for entry in os.scandir(folder / RECORDS) if entry.name.endswith(".json")]
+        lines += [path.relative_to(folder).as_posix() for pattern in FOLDERS for path in folder.glob(pattern)]
+        lines += [_stated(path) for path in private(results, folder.name).rglob("*.parquet")]
+        found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+    for path in archives(results):
+        found[path.relative_to(results).as_posix()] = hashlib.sha256(_stated(path).encode()).hexdigest()[:16]
+    return found

@@ -1,0 +1,62 @@
+"""The report shows the proof, and every place that still holds what is forgotten; without a list it says nothing."""
+
+from __future__ import annotations
+
+from tests.report.example import HOSTILE, Run
+from tests.report.test_page import made, outline
+
+PROOF = {
+    "corpus": "main",
+    "sources": {
+        "tales": {
+            "date": "2026-01-01",
+            "sha256": "a" * 64,
+            "entries": {"domains": 2, "ids": 1, "holders": 1},
+            "entries_without_documents": {"domains": [HOSTILE], "ids": [], "holders": ["x"]},
+            "documents": 17,
+            "bytes": 4321,
+            "copies": {"laws": 3},
+        }
+    },
+    "before": {"documents": 17, "copies": 3},
+    "after": {"documents": 0, "copies": 0},
+    "searched": {"documents": 1581, "bytes": 7_588_800, "units": 2},
+}
+PLACE = {"run": "old", "kind": "milestone", "path": HOSTILE, "certain": True, "documents": 20, "why": HOSTILE}
+SEARCH = {
+    "tokens": {"main": {"documents": 1581, "found": 0}},
+    "runs": ["old", "tiny"],
+    "archives": 1,
+    "places": [PLACE, {**PLACE, "kind": "archive", "certain": False, "documents": None}],
+}
+
+
+def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> None:
+    run_folder.write("corpus/main/forgotten.json", PROOF)
+    run_folder.write("report/remains.json", SEARCH)
+    written = made(run_folder)
+    page = outline(written["page"])
+    assert "Before: 17 reserved documents and 3 copies of them. After: 0 found in 1,581 documents" in page.text
+    assert "tales 2026-01-01 aaaaaaaaaaaaaaaa… 2 1 1 2 17 4,321 laws 3 0" in page.text
+    assert "Token set main: 0 found in 1,581 documents. Searched besides: 2 run(s)" in page.text
+    assert f"old milestone {HOSTILE} yes 20 {HOSTILE}" in page.text
+    assert f"old archive {HOSTILE} suspected – {HOSTILE}" in page.text
+    assert page.all("script") == [] and "#forgetting" in [link.get("href") for link in page.all("a")]
+    summary = written["training_content_summary"].read_text()
+    assert "17 reserved documents and 3 copies of them in any source were left out; 0 were found" in summary
+
+
+def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:
+    assert "Forgetting" not in outline(made(run_folder)["page"]).text
+    run_folder.write("corpus/main/forgotten.json", PROOF)
+    run_folder.write("report/remains.json", {**SEARCH, "places": []})
+    assert "Nothing below the results folder still holds it." in outline(made(run_folder)["page"]).text
+
+
+def test_the_proof_must_fit_what_the_stages_removed(run_folder: Run) -> None:
+    run_folder.write("corpus/main/forgotten.json", PROOF)
+    text = outline(made(run_folder)["page"]).text
+    assert "removed as opt_out by filter = what the lists name 0 = 17 ✗" in text
+    assert "removed as opt_out by deduplicate = what the lists name 0 = 3 ✗" in text
+    assert "documents searched for what is forgotten = documents out 1,581 = 1,581 ✓" in text
+    assert "corpus main: nothing that is forgotten is found 0 = 0 ✓" in text

@@ -1,0 +1,74 @@
+"""A document that is put on the opt-out list goes with its copy in another source, and the report proves it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.corpus.why import why
+from tests.conftest import Project
+from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING
+
+
+def done(project: Project, before: set[str]) -> dict[str, list[str]]:
+    """Return by stage of the corpus which units were done again."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(project.attempts() - before):
+        attempt = json.loads((project.results / "provenance/attempts" / name).read_text())
+        if "unit" in attempt["instance"]:
+            unit = f"{attempt['instance']['source']}.{attempt['instance']['unit']}"
+            found.setdefault(attempt["stage"].split(".")[1], []).append(unit)
+    return found
+
+
+def final_ids(results: Path) -> set[str]:
+    files = (results / "corpus/main/final").glob("*.parquet")
+    return {name for file in files for name in pq.read_table(file, columns=["id"])["id"].to_pylist()}
+
+
+@pytest.mark.slow
+def test_forgetting_a_document(project: Project) -> None:
+    results = project.results
+    rows: list[dict[str, Any]] = pq.read_table(results / "corpus/main/final/nl_gids.0.parquet").to_pylist()
+    document = max(rows, key=lambda row: len(row["text"]))
+    shutil.copytree(results, results.parent / "earlier")
+    project.path("config/corpus/nl_brieven/zz-kopie.txt").write_text(document["text"][:-20])
+    project.path("config/opt-out.txt").write_text("nergens.nl\n")
+    project.edit(MICRO, "{name: nl_gids, ", "{name: nl_gids, opt_out: config/opt-out.txt, ")
+    project.run("corpus")
+    assert document["id"] in final_ids(results)
+    assert json.loads((results / "corpus/main/forgotten.json").read_text())["before"] == {"documents": 0, "copies": 0}
+
+    before = project.attempts()
+    original = document["id"].rsplit("/", 1)[1]
+    project.path("config/opt-out.txt").write_text(f"date: 2026-02-01\nnergens.nl\nid: {original}\n")
+    ran = project.ran()
+    gids, copy = ["nl_gids.0"], "nl_brieven.1"
+    again = {"filter": gids, "reserved": gids, "signatures": gids, "drop_duplicates": [copy, *gids]}
+    assert done(project, before) == {**again, "decontaminate": gids}
+    assert {**TOKENIZER, **TRAINING, "sources_manifest": 1, "report_remains": 1}.items() <= ran.items()
+
+    copy_id = "nl_brieven/zz-kopie.txt/0"
+    assert not {document["id"], copy_id} & final_ids(results)
+    assert "which is reserved, id" in "\n".join(why(results, copy_id))
+    proof = json.loads((results / "corpus/main/forgotten.json").read_text())
+    assert proof["before"] == {"documents": 1, "copies": 1} and proof["after"] == {"documents": 0, "copies": 0}
+    assert proof["sources"]["nl_gids"]["entries_without_documents"]["domains"] == ["nergens.nl"]
+    assert proof["searched"]["documents"] == len(final_ids(results))
+    remains = json.loads((results / "report/remains.json").read_text())
+    assert remains["tokens"]["main"] == {"documents": len(final_ids(results)), "found": 0}
+    named = {place["path"] for place in remains["places"] if place["certain"]}
+    assert {f"earlier/{name}" for name in ("corpus/main/final", "tokens/main", "models/base/final")} <= named
+    assert {path for path in named if path.startswith("micro/")} == {"micro/corpus/main/filtered"}
+    page = (results / "report/index.html").read_text()
+    assert "1 reserved documents and 1 copies" in page and "earlier/models/base/milestones/8" in page
+    assert main(["verify", str(results)]) == 0
+
+    shutil.rmtree(results.parent / "earlier")
+    assert dict(project.planned()) == {"report_remains": 1, "report_page": 1, "provenance_crate": 1}
