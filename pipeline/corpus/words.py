@@ -52,11 +52,13 @@ def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
     import spacy
 
     try:
-        tokenizer: Any = spacy.blank(language).tokenizer
+        blank: Any = spacy.blank(language)
     except ImportError:
         raise InputError(
             f"corpus.languages.{language}.words: spaCy has no words for {language!r}: write words: plain"
         ) from None
+    tokenizer = blank.tokenizer
+    blank.vocab.lex_attr_getters = {}  # what else there is to know of a word takes longer than splitting it
     exceptions, known = tokenizer.rules, language in ("nl", "en")
 
     def words(chunk: str) -> list[str]:
