@@ -103,7 +103,7 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
 
 
 def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["Menu", texts["nl_water"], "Home > Contact", "Lees onze privacy policy.", "zet javascript aan."]
+    lines = ["Menu", texts["nl_water"], "Home > Contact", "Lees onze privacy[2] policy.", "zet javascript aan."]
     text = "\n".join([*lines, texts["nl_bakker"]])
     rules = {"nl": C4(minimum_sentences=3)}
     document = Document(text=text, id="", metadata={"language": "nl"})
