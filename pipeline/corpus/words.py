@@ -61,22 +61,23 @@ def _spacy_tokenizer(language: str) -> Callable[[str], list[str]]:
     blank.vocab.lex_attr_getters = {}  # what else there is to know of a word takes longer than splitting it
     exceptions, known = tokenizer.rules, language in ("nl", "en")
 
-    def words(chunk: str) -> list[str]:
+    def plain(chunk: str) -> list[str]:
+        """Return the words of a chunk that holds no exception; none where spaCy has to be asked."""
         if chunk.isalpha():
-            plain = [chunk]
-        elif found := known and _SPACY_PLAIN.fullmatch(chunk):
-            before, word, stop, behind = found.groups("")
-            if exceptions.keys() & {word, before + word, word + stop, before + word + stop}:
-                plain = []
-            else:
-                plain = [part for part in (before, word, stop, behind) if part]
-        else:
-            plain = []
-        if plain and chunk not in exceptions:
-            return plain
-        return [token.text for token in tokenizer(chunk)]
+            return [] if chunk in exceptions else [chunk]
+        found = _SPACY_PLAIN.fullmatch(chunk) if known else None
+        if found is None:
+            return []
+        before, word, stop, behind = found.groups("")
+        whole = {chunk, word, before + word, word + stop, before + word + stop}
+        return [] if exceptions.keys() & whole else [part for part in (before, word, stop, behind) if part]
 
-    return lambda chunks: list(chain.from_iterable(map(words, chunks.split())))
+    def tokenize(chunks: str) -> list[str]:
+        with blank.memory_zone():  # spaCy forgets the words again
+            parts = [plain(chunk) or [token.text for token in tokenizer(chunk)] for chunk in chunks.split()]
+        return list(chain.from_iterable(parts))
+
+    return tokenize
 
 
 @compiled
