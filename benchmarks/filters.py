@@ -5,17 +5,14 @@
 
 DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file, use the
 same language model and thresholds and run in a process of their own on one core; datatrove splits words with spaCy,
-which is its default, and writes JSON lines, ours masks four kinds of personal data and writes Parquet.
+which is its default, and writes JSON lines, ours masks ten kinds of personal data and writes Parquet.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gzip
 import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +36,7 @@ from datatrove.pipeline.formatters import FTFYFormatter, PIIFormatter  # noqa: E
 from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
+from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus.execute import execute  # noqa: E402
 from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
 from pipeline.corpus.presets import PRESETS  # noqa: E402
@@ -210,65 +208,58 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
         return bool(score >= self.minimum_scores.get(language, 2.0))
 
 
-def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
-    """Run one side in this process, then print seconds, documents kept and peak memory as JSON."""
+def our_filter(preset: str, file: Path, documents: Path) -> int:
+    """Filter the texts of a file with this package's blocks, write the documents, and return their number."""
+    corpus = Corpus.model_validate({"preset": preset})
+    unit = FilterSettings(
+        source="s",
+        license="CC0-1.0",
+        languages=corpus.languages,
+        personal_data=corpus.personal_data,
+        broken_share=1.0,
+    )
+    reader, *_, collect = execute([*blocks(unit, [file.name], [file]), Collect()])
+    counts = {"documents_in": reader.records_in, "bytes_in": reader.bytes_in}
+    collect.documents.write(documents, {"source": "s", "unit": 0, "stage": "filter", **counts})
+    return int(collect.kept)
+
+
+def stock_filter(preset: str, file: Path, folder: Path) -> int:
+    """Filter the texts of a file with datatrove's blocks, write JSON lines, and return the number of documents."""
     rules = PRESETS[preset]
-    minimum = {code: rules[code].minimum_score for code in rules}
-    if side == "ours":
-        corpus = Corpus.model_validate({"preset": preset})
-        unit = FilterSettings(
-            source="s",
-            license="CC0-1.0",
-            languages=corpus.languages,
-            personal_data=corpus.personal_data,
-            broken_share=1.0,
-        )
-        steps: list[Any] = [*blocks(unit, [file.name], [file]), Collect()]
-    else:
-        theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
-        keys = [key for key in ("c4", "repetition", "quality", "fineweb") if any(key in b for b in theirs.values())]
-        steps = [
+    theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
+    keys = [key for key in ("c4", "repetition", "quality", "fineweb") if any(key in b for b in theirs.values())]
+    ran: Any = execute(
+        [
             JsonlReader(str(file.parent), glob_pattern=file.name),
             FTFYFormatter(),
-            StockLanguage(minimum),
+            StockLanguage({code: rules[code].minimum_score for code in rules}),
             *(PerLanguage({code: b.get(key, PerLanguage({})) for code, b in theirs.items()}) for key in keys),
             PIIFormatter(),
-            JsonlWriter(str(folder / "out")),
+            JsonlWriter(str(folder)),
         ]
+    )
+    return int(ran[-1].stats["total"].total)
+
+
+def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
+    """Run one side in this process, then print seconds, documents kept and peak memory as JSON."""
     start = time.process_time()
-    ran = execute(steps)
-    if side == "ours":
-        ran[-1].documents.write(folder / "out.parquet", {})
-    seconds = time.process_time() - start
-    kept = ran[-1].stats["total"].total if side == "stock" else ran[-1].kept
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "kept": kept, "peak_bytes": peak}))
-
-
-def texts(data: Path, every: int, names: str = "*.jsonl.gz") -> list[str]:
-    """Return every N-th text of the files of these names in the folder."""
-    files = (gzip.decompress(path.read_bytes()) for path in sorted(data.glob(names)))
-    lines = (line for content in files for line in content.splitlines())
-    return [json.loads(line)["text"] for number, line in enumerate(lines) if number % every == 0]
+    kept = (our_filter if side == "ours" else stock_filter)(preset, file, folder / "out")
+    print(json.dumps({"seconds": time.process_time() - start, "kept": kept, "peak_bytes": peak_bytes()}))
 
 
 def speed(found: list[str], preset: str) -> None:
     """Print megabytes per second and core, and peak memory, of both sides."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "texts.jsonl")
-        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in found))
-        megabytes = sum(len(text.encode()) for text in found) / 1e6
-        rates = {}
-        for side in ("ours", "stock"):
-            command = [sys.executable, __file__, "--side", side, "--preset", preset, str(file)]
-            ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-            result = json.loads(ran.stdout.splitlines()[-1])
-            rates[side] = megabytes / result["seconds"]
-            print(
-                f"{side:6} {rates[side]:6.2f} MB/s/core  {result['kept']:6} of {len(found)} documents kept  "
-                f"peak {result['peak_bytes'] / 1e6:5.0f} MB"
-            )
-        print(f"{preset}: {megabytes:.1f} MB, {rates['ours'] / rates['stock']:.1f} times stock datatrove")
+    megabytes = sum(len(text.encode()) for text in found) / 1e6
+    rates = {}
+    for side, result in measured(__file__, preset, found):
+        rates[side] = megabytes / result["seconds"]
+        print(
+            f"{side:6} {rates[side]:6.2f} MB/s/core  {result['kept']:6} of {len(found)} documents kept  "
+            f"peak {result['peak_bytes'] / 1e6:5.0f} MB"
+        )
+    print(f"{preset}: {megabytes:.1f} MB, {rates['ours'] / rates['stock']:.1f} times stock datatrove")
 
 
 def main() -> None:

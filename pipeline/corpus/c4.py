@@ -16,26 +16,35 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
 
 
-def _failure(line: str, words: int, rules: C4) -> str | None:
+def _phrases(text: str, rules: C4) -> dict[str, list[str]]:
+    """Return the phrases for which lines fail, by reason, of those that the text has at all."""
+    lower = (_CITATION.sub("", text) if rules.citations else text).lower()
+    listed = {
+        "lorem_ipsum": ["lorem ipsum"] * rules.lorem_ipsum,
+        "javascript": ["javascript"] * rules.javascript,
+        "curly_bracket": ["{"] * rules.curly_bracket,
+        "policy": rules.policy_phrases * rules.policy,
+    }
+    found = {reason: [phrase for phrase in phrases if phrase in lower] for reason, phrases in listed.items()}
+    return {reason: phrases for reason, phrases in found.items() if phrases}
+
+
+def _failure(line: str, words: int, rules: C4, phrases: dict[str, list[str]]) -> str | None:
     """Return why a line fails, the first reason that datatrove would give; None where it does not."""
     longest = rules.maximum_word_length
     if longest is not None and len(line) > longest and any(len(word) > longest for word in line.split()):
         return "long_word"
-    if rules.citations:
+    if rules.citations and "[" in line:
         line = _CITATION.sub("", line)
     if rules.terminal_punctuation and (not line.endswith(_TERMINAL) or line.endswith("...")):
         return "no_terminal_punctuation"
     if rules.minimum_words_per_line is not None and words < rules.minimum_words_per_line:
         return "too_few_words"
-    lower = line.lower()
-    if rules.lorem_ipsum and "lorem ipsum" in lower:
-        return "lorem_ipsum"
-    if rules.javascript and "javascript" in lower:
-        return "javascript"
-    if rules.curly_bracket and "{" in line:
-        return "curly_bracket"
-    if rules.policy and any(phrase in lower for phrase in rules.policy_phrases):
-        return "policy"
+    if phrases:
+        lower = line.lower()
+        for reason, listed in phrases.items():
+            if any(phrase in lower for phrase in listed):
+                return reason
     return None
 
 
@@ -57,9 +66,10 @@ class C4Quality(RuleBlock[C4]):
         words = self.words(doc)
         lines = [line.strip() for line in words.lines]
         kept_L = np.zeros(len(lines), dtype=bool)
+        phrases = _phrases(doc.text, rules)
         dropped: Counter[str] = Counter()
         for place, (line, number) in enumerate(zip(lines, words.chunks_L.tolist(), strict=True)):
-            failure = _failure(line, number, rules)
+            failure = _failure(line, number, rules, phrases)
             if failure in ("lorem_ipsum", "curly_bracket"):
                 return removed(doc, str(failure), f"line {place + 1}")
             if failure is None:

@@ -29,15 +29,6 @@ Table = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float64]
 
 
-@cache
-def _automaton() -> tuple[LanguageIdentifier, NGrams, NGrams, NGrams]:
-    """Return the model, the next state of each row and byte, the first place of each state's row, and its n-gram."""
-    model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    following = np.asarray(model.tk_nextmove).astype(np.int32)
-    rows = np.asarray(model.tk_row, dtype=np.int32) << 8
-    return model, following, rows, np.asarray(model.tk_output, dtype=np.int32)
-
-
 @compiled
 def _read(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
     """Return the n-gram that each byte of a text completes, -1 for none."""
@@ -87,7 +78,7 @@ class BayesIdentifier:
     """Chooses among the languages of a corpus and their neighbours."""
 
     def __init__(self, languages: frozenset[str]) -> None:
-        model = _automaton()[0]
+        model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         unknown = languages - set(model.labels)
         if unknown:
             raise InputError(
@@ -96,9 +87,13 @@ class BayesIdentifier:
             )
         model.set_languages(sorted(languages | NEIGHBOURS))
         self.labels: list[str] = model.nb_classes
-        self._table = np.ascontiguousarray(model.nb_ptc, dtype=np.float32)
+        self._table = np.array(model.nb_ptc, dtype=np.float32, order="C")
         self._counts = np.zeros(len(self._table), dtype=np.int32)
-        self._prior = np.asarray(model.nb_pc, dtype=np.float64)
+        self._prior = np.array(model.nb_pc, dtype=np.float64)
+        # The next state of each row and byte, the first place of each state's row, and its n-gram.
+        self._following = np.array(model.tk_nextmove, dtype=np.int32)
+        self._rows = np.asarray(model.tk_row, dtype=np.int32) << 8
+        self._found = np.array(model.tk_output, dtype=np.int32)
 
     @staticmethod
     @cache
@@ -111,6 +106,10 @@ class BayesIdentifier:
         text = text.lower() if text.isupper() else text
         return unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
 
+    def n_grams(self, data: bytes) -> NGrams:
+        """Return the n-gram that each byte of a text completes, -1 for none."""
+        return _read(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
+
     def _scores(self, grams: NGrams) -> Scores:
         """Return the logarithm of each language's probability, but for what all languages share; 0 without n-grams."""
         number, sums = _sums(grams, self._counts, self._table, _LOGARITHMS)
@@ -119,7 +118,7 @@ class BayesIdentifier:
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, as py3langid does, and those of its stretches."""
         data = self._encoded(text)
-        grams = _read(np.frombuffer(data, dtype=np.uint8), *_automaton()[1:])
+        grams = self.n_grams(data)
         scores = self._scores(grams) / math.sqrt(len(data) or 1)
         shares = np.exp(scores - scores.max())
         best = int(shares.argmax())

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.chunks import join_chunks
 from pipeline.corpus.settings import Signatures
 from pipeline.errors import InputError
 
@@ -45,6 +44,8 @@ def signature_schema(settings: Signatures) -> pa.Schema:
 
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return characters and sha256 of a text in which case and white space make no difference."""
+    from pipeline.corpus.chunks import join_chunks  # what compares hashes makes none, and does not load a compiler
+
     plain, characters = join_chunks(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()
 

@@ -54,7 +54,7 @@ def _plain_words(chunks: str) -> tuple[list[str], Numbers]:
 
 def _words_of_each(tokenize: Tokenize) -> TokenizeChunks:
     def words(chunks: str) -> tuple[list[str], Numbers]:
-        found = list(map(tokenize, chunks.split("\n")[:-1]))
+        found = tokenize(chunks.split("\n")[:-1])
         return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
 
     return words

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from datatrove.data import Document
 from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_filter
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.filters import stock
 from pipeline.corpus.presets import DUTCH, ENGLISH
 from pipeline.corpus.quality import GopherQuality
-from pipeline.corpus.repetition import GopherRepetition
+from pipeline.corpus.repetition import GopherRepetition, repeated_n_grams
 from pipeline.corpus.rules import LanguageRules
 from pipeline.corpus.words import forget, word_tokenize
 
@@ -116,6 +118,27 @@ def test_same_decisions_on_any_words(text: str) -> None:
     assert repetition == their_repetition
     if any(word.strip("#.…- ") for word in word_tokenize(text)):
         assert quality == their_quality
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([3, 5, 7, 11]), max_size=40), st.integers(1, 9))
+def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int) -> None:
+    lengths = [1 + number % 4 for number in numbers]
+    top, repeated = repeated_n_grams(np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64), largest)
+    for n in range(2, largest + 1):
+        n_grams = [tuple(numbers[place : place + n]) for place in range(len(numbers) - n + 1)]
+        characters = {n_gram: sum(1 + number % 4 for number in n_gram) for n_gram in n_grams}
+        counts = Counter(n_grams)
+        commonest = max(counts, key=lambda n_gram: counts[n_gram], default=())
+        assert top[n] == ((characters[commonest] + n - 1) * counts[commonest] if n_grams else 0)
+        seen: set[tuple[int, ...]] = set()
+        place = total = 0
+        while place < len(n_grams):
+            again = n_grams[place] in seen
+            total += characters[n_grams[place]] * again
+            seen.add(n_grams[place])
+            place += n if again else 1
+        assert repeated[n] == total
 
 
 def test_a_rule_that_is_switched_off_removes_nothing() -> None:

@@ -7,14 +7,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from datatrove.data import Document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from pipeline.corpus import language_bayes
 from pipeline.corpus.filter import _checked_model
 from pipeline.corpus.language import IdentifyLanguage, cut
 from pipeline.corpus.language_bayes import NEIGHBOURS, BayesIdentifier
@@ -50,6 +48,7 @@ def theirs() -> LanguageIdentifier:
 
 
 OURS = BayesIdentifier.of(frozenset({"nl", "en"}))
+MODEL = LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
 def test_the_same_as_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]) -> None:
@@ -62,14 +61,11 @@ def test_the_same_as_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(["de ", "the ", "é", "z", "\n", "ß", "huis", "日", "12 "]), max_size=90).map("".join))
 def test_the_same_ngrams_as_one_byte_at_a_time(text: str) -> None:
-    identifier, following, rows, found = language_bayes._automaton()
     state, expected = 0, []
     for byte in text.encode():
-        state = int(following[rows[state] + byte])
-        expected.append(int(found[state]))
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-    assert language_bayes._read(data, following, rows, found).tolist() == expected
-    assert identifier.nb_classes == OURS.labels
+        state = int(MODEL.tk_nextmove[(int(MODEL.tk_row[state]) << 8) + byte])
+        expected.append(int(MODEL.tk_output[state]))
+    assert OURS.n_grams(text.encode()).tolist() == expected
 
 
 def test_a_model_of_fasttext(model: Path, texts: dict[str, str]) -> None:

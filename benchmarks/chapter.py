@@ -1,0 +1,134 @@
+"""The whole corpus chapter against datatrove composed of the same filters: speed and memory of each step.
+
+    python benchmarks/chapter.py DATA [--preset fineweb2] [--every 1]
+
+DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file on one
+core, each in a process of its own, use the same language model and thresholds, and end in written documents without
+near duplicates. Ours: filter, signatures, deduplicate, drop_duplicates. Datatrove's: its reader, ftfy, py3langid as
+anybody would call it, its C4, Gopher and FineWeb filters, PII and writer, then its four steps of MinHash and a writer,
+with its default words, spaCy's. What only ours does is in its time: ten kinds of personal data instead of two, exact
+duplicates, the reasons of what was removed, sorted Parquet. Left out of both: decontamination, of which datatrove's
+block asks for lm-eval's tasks from the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from datatrove.pipeline.dedup.minhash import (  # noqa: E402
+    MinhashDedupBuckets,
+    MinhashDedupCluster,
+    MinhashDedupFilter,
+    MinhashDedupSignature,
+)
+from datatrove.pipeline.readers import JsonlReader  # noqa: E402
+from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
+
+from benchmarks.filters import our_filter, stock_filter  # noqa: E402
+from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
+from pipeline.corpus import deduplicate, drop_duplicates, signatures  # noqa: E402
+from pipeline.corpus.execute import execute  # noqa: E402
+from pipeline.corpus.minhash import configuration  # noqa: E402
+from pipeline.corpus.presets import PRESETS  # noqa: E402
+from pipeline.corpus.settings import (  # noqa: E402
+    DeduplicateSettings,
+    Deduplication,
+    DropDuplicatesSettings,
+    SignaturesSettings,
+)
+
+
+class Clock:
+    """CPU seconds of each step of this process, in order."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.process_time()
+
+    def lap(self, step: str) -> None:
+        """Give the time since the last step to this one."""
+        now = time.process_time()
+        self.seconds[step], self._start = now - self._start, now
+
+
+def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
+    """Run the steps of the chapter and return how many documents are left."""
+    filtered, signed, duplicates = (folder / name for name in ("filtered", "signatures", "duplicates"))
+    our_filter(preset, file, filtered)
+    clock.lap("filter")
+    signatures.run(SignaturesSettings(), documents=filtered, signatures=signed)
+    clock.lap("signatures")
+    settings = DeduplicateSettings(deduplication=Deduplication())
+    deduplicate.run(settings, signatures=[signed], reserved=[], duplicates=duplicates)
+    clock.lap("deduplicate")
+    counts = drop_duplicates.run(
+        DropDuplicatesSettings(),
+        documents=filtered,
+        duplicates=duplicates / "s.0.parquet",
+        deduplicated=folder / "deduplicated",
+        removed=folder / "removed",
+    )
+    clock.lap("drop_duplicates")
+    return int(counts["documents_out"])
+
+
+def stock(preset: str, file: Path, folder: Path, clock: Clock) -> int:
+    """Run datatrove's blocks and return how many documents are left."""
+    filtered, signed, pairs, copies, out = (
+        str(folder / name) for name in ("filtered", "signed", "pairs", "copies", "out")
+    )
+    config = configuration(Deduplication())
+    stock_filter(preset, file, Path(filtered))
+    clock.lap("filter")
+    execute([JsonlReader(filtered), MinhashDedupSignature(signed, config, language="nld")])
+    clock.lap("signatures")
+    execute([MinhashDedupBuckets(signed, pairs, config=config)], tasks=config.num_buckets)
+    execute([MinhashDedupCluster(pairs, copies, config=config)])
+    clock.lap("deduplicate")
+    ran: Any = execute([JsonlReader(filtered), MinhashDedupFilter(copies), JsonlWriter(out)])
+    clock.lap("drop_duplicates")
+    return int(ran[-1].stats["total"].total)
+
+
+def compare(found: list[str], preset: str) -> None:
+    """Print for each step megabytes of the raw text per CPU second of both sides, and what they come to."""
+    megabytes = sum(len(text.encode()) for text in found) / 1e6
+    results = dict(measured(__file__, preset, found))
+    totals = {side: sum(result["seconds"].values()) for side, result in results.items()}
+    print(f"{preset}: {len(found)} documents, {megabytes:.1f} MB; MB of raw text per second and core")
+    print(f"{'':16} {'ours':>8} {'stock':>8} {'ratio':>7}")
+    for step, mine in [*results["ours"]["seconds"].items(), ("the chapter", totals["ours"])]:
+        other = results["stock"]["seconds"].get(step, totals["stock"])
+        print(f"{step:16} {megabytes / mine:8.2f} {megabytes / other:8.2f} {other / mine:7.1f}")
+    for key, name, unit in (("kept", "documents left", 1), ("peak_bytes", "peak memory, MB", 1e6)):
+        print(f"{name:16}", *(f"{results[side][key] / unit:8.0f}" for side in ("ours", "stock")))
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--preset", default="fineweb2", choices=PRESETS)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--side", choices=["ours", "stock"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side is None:
+        compare(texts(options.data, options.every), options.preset)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        kept = (ours if options.side == "ours" else stock)(options.preset, options.data, Path(folder), clock)
+        print(json.dumps({"seconds": clock.seconds, "kept": kept, "peak_bytes": peak_bytes()}))
+
+
+if __name__ == "__main__":
+    main()
