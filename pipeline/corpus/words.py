@@ -119,6 +119,7 @@ class Vocabulary:
         numbers_W, _, new = self._words.read("\n".join(words), len(words))
         ends_W = np.cumsum(self._words.sizes(numbers_W))
         ends_C = np.cumsum(self._chunks.sizes(np.arange(len(self._ends) - 1, len(self._chunks))))
+        assert ends_W[-1] == ends_C[-1], "the words of a chunk, one behind the other, are the chunk"
         self._ends.add(np.searchsorted(ends_W, ends_C) + 1 + len(self._flat))
         self._flat.add(numbers_W)
         different = new.split("\n")[:-1]
