@@ -8,7 +8,7 @@ near duplicates. Ours: filter, signatures, deduplicate, drop_duplicates. Datatro
 anybody would call it, its C4, Gopher and FineWeb filters, PII and writer, then its four steps of MinHash and a writer,
 with its default words, spaCy's. What only ours does is in its time: ten kinds of personal data instead of two, exact
 duplicates, the reasons of what was removed, sorted Parquet. Left out of both: decontamination, of which datatrove's
-block asks for lm-eval's tasks from the network.
+block needs lighteval.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 from pipeline.corpus import deduplicate, signatures
 from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.settings import DeduplicateSettings, Deduplication, SignaturesSettings
-from pipeline.corpus.signed import CONTENT, SignatureWriter
+from pipeline.corpus.signed import CONTENT, SignatureWriter, content_hash
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
@@ -124,7 +124,10 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
         block = MinhashDedupSignature(str(folder), configuration(settings), language="nld")
         if way == "datatrove, same words":
             block.word_tokenizer = PlainWords()
-        block.get_shingles(texts[0].text)  # what is loaded once is not measured
+        block.get_shingles(texts[0].text)
+    # What is loaded once is not measured.
+    MinhashSignature(folder, settings).keys(texts[0].text)
+    content_hash(texts[0].text)
     start = time.process_time()
     block.run(iter(texts))
     seconds = time.process_time() - start

@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Pa
     folder = tmp_path_factory.mktemp("model")
     words = {"bread": ["brood", "deeg", "bakker"], "other": ["molen", "water", "rivier"]}
     lines = [f"__label__{label} het {word} en de {word}" for label, told in words.items() for word in told]
-    return classifier(folder / "bread.bin", lines * 50, dim=8, epoch=60, lr=1.0)
+    return classifier(folder / "bread.bin", lines * 50, dim=8, epoch=60, lr=0.3)
 
 
 def flag(settings: dict[str, Any], files: list[Path], text: str, language: str = "nl") -> tuple[Any, Document, Any]:
