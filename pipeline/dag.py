@@ -16,6 +16,7 @@ from pipeline.step_settings import step_settings
 
 # The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
 SOURCE_BATCHES = ("sources.fingerprint",)
+OPT_OUT_BATCHES = ("sources.entries", "corpus.reserved")  # of sources with an opt-out list
 CORPUS_BATCHES = ("corpus.filter", "corpus.signatures", "corpus.drop_duplicates", "corpus.decontaminate")
 
 

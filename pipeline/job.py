@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,25 +23,25 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def fits(stage: Stage) -> bool:
     """Return whether a job's record is there and nothing has changed that it depends on or wrote.
 
-    A file that is older than the record and as large as it says is not read again.
+    A file that is older than the job and as large as its record says is not read again.
     """
     try:
         record = json.loads(stage.record_path.read_text(encoding="utf-8"))
-        written_nanoseconds = stage.record_path.stat().st_mtime_ns
+        began_nanoseconds = datetime.fromisoformat(record["started"]).timestamp() * 1e9
         if (record["settings"], record["code_version"], record["environment_version"]) != (
             json.loads(stage.arguments.settings),
             stage.arguments.code,
             stage.arguments.environment,
         ):
             return False
-        read = {(entry["name"], entry["path"]): entry for entry in record["inputs"]}
         files = [(name, file) for name, paths in stage.inputs.items() for path in paths for file in files_below(path)]
-        if read.keys() != {(name, stage.shown(file)) for name, file in files}:
+        named = [(entry["name"], entry["path"]) for entry in record["inputs"]]
+        if named != [(name, stage.shown(file)) for name, file in files]:
             return False
-        for name, file in files:
-            entry, found = read[name, stage.shown(file)], file.stat()
+        for entry, (_, file) in zip(record["inputs"], files, strict=True):
+            found = file.stat()
             if found.st_size != entry["bytes"] or (
-                found.st_mtime_ns > written_nanoseconds and sha256_of(file) != entry["sha256"]
+                found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry["sha256"]
             ):
                 return False
         return as_written(stage.run_directory, record["outputs"])

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
-from pipeline.dag import Dag
+from pipeline.dag import CORPUS_BATCHES, OPT_OUT_BATCHES, SOURCE_BATCHES, Dag
 from pipeline.stage import as_written, sha256_of
 
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
@@ -20,6 +20,8 @@ WITH_FOLDERS = (
     *("sources.split", "sources.dataset", "sources.listing", "sources.manifest", "corpus.deduplicate"),
     *("pretrain.segment", "pretrain.export"),
 )
+PRIVATE = {"filter": "filter", "drop_duplicates": "deduplicate"}  # steps that may keep texts, and their stage
+UNIT_STAGES = (*SOURCE_BATCHES, *CORPUS_BATCHES, *OPT_OUT_BATCHES)
 
 
 def remembered(memory: Path, name: str) -> bool:
@@ -76,6 +78,31 @@ class Stale:
             if not as_written(self.dag.run, (_read(path) or {}).get("outputs", [])):
                 stale.append(path)
         return stale
+
+    def of_units_no_more(self) -> list[Path]:
+        """Return everything of units that a source or corpus of this run no longer has, and of their batches.
+
+        Records, what they list, and private texts: a corpus is what lies in its folder. What is of no source or corpus
+        of the configuration is another matter, and stays.
+        """
+        known = {Path(name).name for name in self.dag.unit_records()}
+        batches = set(self.dag.all_batches())
+        sources = {source.name for source in self.dag.config.sources}
+        gone = [
+            path for path in Path(self.dag.run, "provenance/batches").glob("*.json") if path.as_posix() not in batches
+        ]
+        for path in sorted(Path(self.dag.run, "provenance/records").glob("*.*.*.json")):
+            chapter, step, name, *rest = path.name.removesuffix(".json").split(".")
+            is_unit = f"{chapter}.{step}" in UNIT_STAGES
+            is_ours = name in (sources if chapter == "sources" else self.dag.config.corpus)
+            if is_unit and is_ours and path.name not in known:
+                outputs = [Path(entry["path"]) for entry in (_read(path) or {}).get("outputs", [])]
+                inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
+                gone += [path, *(Path(self.dag.run, output) for output in inside)]
+                if step in PRIVATE:
+                    private = f"corpus/{name}/removed/{PRIVATE[step]}.{'.'.join(rest)}.parquet"
+                    gone.append(Path(self.dag.private, private))
+        return [path for path in gone if path.exists()]
 
     def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
         """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""

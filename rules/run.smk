@@ -36,6 +36,14 @@ def make_again(records, because):
                 path.unlink()
 
 
+no_more = stale.of_units_no_more() if workflow.is_main_process else []
+if no_more:
+    logger.warning(
+        f"{len(no_more)} files are of units that the sources no longer have, such as {no_more[0]}: they are deleted"
+    )
+    for path in no_more if not workflow.output_settings.dryrun else []:
+        path.unlink()
+
 make_again(
     stale.unfit(), "was made with other settings, code or environment, or is no record"
 )

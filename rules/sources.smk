@@ -76,7 +76,8 @@ rule sources_fingerprint:
 
 rule sources_entries:
     input:
-        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
+        # Not ancient, as above.
+        listing=f"{RUN}/sources/{{source}}/listing",
         files=dag.batch_inputs,
     output:
         batch=batch("sources.entries", "source"),

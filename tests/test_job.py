@@ -115,6 +115,16 @@ def test_a_unit_of_other_code_is_done_again(batch: Batch) -> None:
     assert batch.start('{"source": "wetten"}') == [*UNITS]
 
 
+def test_files_of_one_name_in_two_folders_are_two_inputs(batch: Batch) -> None:
+    for folder in ("x", "y"):
+        (batch.raw / folder).mkdir()
+        (batch.raw / folder / "f.txt").write_text(folder)
+    entries = [{"name": f"{folder}/f.txt", "part": None} for folder in ("x", "y")]
+    batch.listing("1").write_text(json.dumps({"unit": 1, "files": entries}))
+    assert batch.start() == [*UNITS]
+    assert batch.start() == []
+
+
 def test_after_a_failing_unit_those_before_it_are_kept(batch: Batch) -> None:
     (batch.raw / "1.txt").rename(batch.raw / "away")
     with pytest.raises(InputError, match=r"1\.txt does not exist"):

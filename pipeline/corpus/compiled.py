@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from pickle import UnpicklingError
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.core.caching import FunctionCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_DAMAGED = (OSError, EOFError, UnpicklingError, ValueError)
+
+
+_FunctionCache: Any = FunctionCache  # numba has no types
+
+
+class _Cache(_FunctionCache):  # type: ignore[misc]
+    """A cache whose damaged or unwritable files are as good as none: the function is compiled again."""
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return the compiled function; None where it cannot be had."""
+        try:
+            return super().load_overload(signature, target_context)
+        except _DAMAGED:
+            with contextlib.suppress(*_DAMAGED):
+                self.flush()
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep the compiled function where that is possible."""
+        with contextlib.suppress(*_DAMAGED):
+            super().save_overload(signature, data)
 
 
 def compiled(function: Function) -> Function:
@@ -15,7 +40,7 @@ def compiled(function: Function) -> Function:
 
     What it calls that is compiled as well has to be of the same module: only that module's changes are noticed.
     """
-    try:
-        return cast(Function, njit(cache=True)(function))
-    except RuntimeError:  # neither can be written to
-        return cast(Function, njit(function))
+    dispatcher = njit(function)
+    with contextlib.suppress(RuntimeError):  # neither can be written to
+        dispatcher._cache = _Cache(dispatcher.py_func)
+    return cast(Function, dispatcher)

@@ -78,15 +78,24 @@ class RunSearch:
     """Searches the folder of one run.
 
     Args:
+        own: whether it is the run that the report is about.
         proven: token sets that were searched before, with nothing found.
-        own: whether it is the run that the report is about, in whose final corpus nothing was found.
+        proven_corpora: corpora whose final documents were searched before, with nothing found.
     """
 
     def __init__(
-        self, results: Path, run: str, wanted: Wanted, *, own: bool = False, proven: Iterable[str] = ()
+        self,
+        results: Path,
+        run: str,
+        wanted: Wanted,
+        *,
+        own: bool = False,
+        proven: Iterable[str] = (),
+        proven_corpora: Iterable[str] = (),
     ) -> None:
         self.results, self.run, self.folder = results, run, results / run
         self.wanted, self.own, self.proven = wanted, own, set(proven)
+        self.proven_corpora = set(proven_corpora)
         self.ids = wanted.ids
         self.in_tokens: dict[str, int] = dict.fromkeys(self.proven, 0)
         self.in_corpora = self.documents = 0
@@ -140,7 +149,7 @@ class RunSearch:
 
         for corpus in corpora:
             for name, kind in CORPUS_FOLDERS.items():
-                if self.own and name == "final":
+                if name == "final" and corpus.name in self.proven_corpora:
                     continue
                 found = joined(self._each(kind, (corpus / name).glob("*.*.parquet"), read))
                 self.ids = joined([self.ids, found])
@@ -241,6 +250,9 @@ class RunSearch:
             found = joined(self._each("private texts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._place("private texts", folder, len(found), "searched")
+            elif any(folder.glob("*.parquet")):
+                why = "texts of documents that a filter removed were not compared with what is forgotten"
+                yield self._place("private texts", folder, None, why, certain=False)
 
 
 def _is(file: Path, sha256: str) -> bool:

@@ -83,7 +83,8 @@ def run(
     names = [folder.name for folder in runs(results)]
     for name in names:
         own = name == settings.run
-        search = RunSearch(results, name, wanted, own=own, proven=settings.tokens if own else ())
+        proven, corpora = (settings.tokens, settings.corpora) if own else ((), ())
+        search = RunSearch(results, name, wanted, own=own, proven=proven, proven_corpora=corpora)
         places += search.places()
         found_ids.append(search.ids)
     everything = joined(found_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class OptOut(Settings):
     @field_validator("ids", "holders")
     @classmethod
     def _ordered(cls, values: list[str]) -> list[str]:
+        if not all(value.strip() for value in values):
+            raise ValueError("an entry is empty: write what is meant, or take the line out")
         return sorted({value.strip() for value in values})
 
 
@@ -50,7 +53,7 @@ def bare_domain(domain: str) -> str:
         ValueError: it is no domain but a URL, or holds a space.
     """
     bare = domain.strip().lower().removeprefix("*.").strip(".")
-    if not bare or any(sign in bare for sign in "/: "):
+    if not bare or any(sign in bare for sign in "/: *,"):
         raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl")
     try:
         return bare.encode("idna").decode()
@@ -58,12 +61,15 @@ def bare_domain(domain: str) -> str:
         return bare
 
 
+_WITH_SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+
+
 def host_of(url: str | None) -> str:
     """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
     if not url:
         return ""
     try:
-        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
+        host = urlsplit(url if _WITH_SCHEME.match(url) else f"//{url}").hostname or ""
     except ValueError:
         return ""
     host = host.rstrip(".")

@@ -13,7 +13,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.corpus.why import why
 from tests.conftest import Project
-from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING
+from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING, new_letter
 
 
 def done(project: Project, before: set[str]) -> dict[str, list[str]]:
@@ -72,3 +72,17 @@ def test_forgetting_a_document(project: Project) -> None:
 
     shutil.rmtree(results.parent / "earlier")
     assert dict(project.planned()) == {"report_remains": 1, "report_page": 1, "provenance_crate": 1}
+
+
+@pytest.mark.slow
+def test_a_file_that_comes_with_its_entry_is_left_out_at_once(project: Project) -> None:
+    listed = project.path("config/opt-out.txt")
+    listed.write_text("nergens.nl\n")
+    project.edit(MICRO, "{name: nl_brieven, ", "{name: nl_brieven, opt_out: config/opt-out.txt, ")
+    project.run("corpus")
+    new_letter(project)
+    listed.write_text("nergens.nl\nid: nl_brieven/zz-nieuw.txt/0\n")
+    project.run("corpus")
+    assert "nl_brieven/zz-nieuw.txt/0" not in final_ids(project.results)
+    proof = json.loads((project.results / "corpus/main/forgotten.json").read_text())
+    assert proof["before"] == {"documents": 1, "copies": 0} and proof["after"] == {"documents": 0, "copies": 0}

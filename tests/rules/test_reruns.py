@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.provenance.verify import verify
 from tests.conftest import Project
 
 # What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
@@ -43,7 +44,7 @@ def _append(path: Path, line: str) -> None:
     path.write_text(path.read_text() + line)
 
 
-def _new_letter(project: Project) -> None:
+def new_letter(project: Project) -> None:
     text = (
         "Beste buren, vanochtend liep ik over de oude dijk en zag ik dat het water weer hoger staat dan vorige week. "
         "De molenaar vertelde mij dat hij morgen de pomp laat nakijken, omdat de motor vreemd klinkt. "
@@ -152,7 +153,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"corpus_filter": 4, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "one raw file added": (
-        _new_letter,
+        new_letter,
         {"sources_listing": 1, "sources_fingerprint": 1, **ONE_UNIT},
     ),
     "an opt-out list that names one document": (
@@ -192,6 +193,21 @@ def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(pr
     _touch(project.path("config/corpus/nl_gids.jsonl"))
     everything_is_large = ("--max-checksum-file-size", "1")
     assert dict(project.ran(*everything_is_large)) == {"sources_manifest": 1, **REPORT}
+
+
+@pytest.mark.slow
+def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
+    final = project.results / "corpus" / "main" / "final"
+    project.edit(MICRO, "license: CC0-1.0, units: 2", "license: CC0-1.0, units: 1")
+    assert "nl_brieven.1" in project.run("--dry-run") and (final / "nl_brieven.1.parquet").is_file()
+    project.run()
+    assert sorted(path.name for path in final.iterdir()) == [
+        "en_guide.0.parquet",
+        "nl_brieven.0.parquet",
+        "nl_gids.0.parquet",
+    ]
+    assert not [path for path in project.results.rglob("*nl_brieven.1.*") if "attempts" not in path.parts]
+    assert verify(project.results, None) == []
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -75,10 +76,11 @@ def find(text: str, kinds: PersonalData) -> list[Found]:
     return [found for found in taken if not public.holds(found)]
 
 
-def mask(text: str, kinds: PersonalData, identifier: str = "") -> tuple[str, dict[str, int]]:
+def mask(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
     """Return the text with personal data replaced, and how often, by kind.
 
-    By markers such as <EMAIL>, or by synthetic values, which are drawn from the identifier of the document.
+    By markers such as <EMAIL>, or by synthetic values, which are drawn from the text: copies of a document stay copies,
+    and nobody who has not the text can try which value it was.
     """
     everything = find(text, kinds)
     synthetic = kinds.replacement == "synthetic"
@@ -86,10 +88,11 @@ def mask(text: str, kinds: PersonalData, identifier: str = "") -> tuple[str, dic
         from pipeline.corpus.personal_data.synthetic import is_synthetic, replacement
 
         everything = [found for found in everything if not is_synthetic(found)]
+    seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() if synthetic else b""
     pieces: list[str] = []
     last = 0
     for found in everything:
-        put = replacement(found, identifier) if synthetic else f"<{found.kind.upper()}>"
+        put = replacement(found, seed) if synthetic else f"<{found.kind.upper()}>"
         pieces += [text[last : found.start], put]
         last = found.end
     return "".join([*pieces, text[last:]]), dict(Counter(found.kind for found in everything))
@@ -114,7 +117,7 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
         """Yield every document, masked."""
         for document in data:
             with self.track_time():
-                document.text, counts = mask(document.text, self.kinds, document.id)
+                document.text, counts = mask(document.text, self.kinds)
                 document.metadata["personal_data"] = counts
                 for kind, number in counts.items():
                     self.stat_update(kind, value=number)

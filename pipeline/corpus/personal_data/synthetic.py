@@ -108,8 +108,8 @@ _MAKERS: dict[str, Callable[[random.Random, Faker, Found], str]] = {
 _FAKE = Faker("nl_NL")
 
 
-def replacement(found: Found, identifier: str) -> str:
-    """Return what stands for a value in the document with that identifier; the same bytes every time."""
-    seed = hashlib.sha256(f"{identifier}\0{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
-    _FAKE.seed_instance(seed)
-    return _MAKERS[found.kind](random.Random(seed), _FAKE, found)
+def replacement(found: Found, seed: bytes) -> str:
+    """Return what stands for a value in the document with that seed; the same bytes every time."""
+    drawn = hashlib.sha256(seed + f"{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
+    _FAKE.seed_instance(drawn)
+    return _MAKERS[found.kind](random.Random(drawn), _FAKE, found)
