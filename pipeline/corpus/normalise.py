@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import ftfy
 import numpy as np
 import numpy.typing as npt
+import regex
 from datatrove.pipeline.formatters.base import BaseFormatter
 from ftfy.badness import is_bad
 
@@ -32,6 +33,9 @@ _PAIR = _SEEN[_BAD[1]]
 _BITS = np.array(
     [sum(bit for pattern, bit in _SEEN.items() if pattern.fullmatch(chr(code))) for code in range(0x3000)], np.uint8
 )
+# No script has more marks on a letter than 30 (Unicode Standard Annex 15, Stream-Safe Text Format), and the time of NFC
+# grows with the square of their number.
+_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _LINE_END = re.compile(r"[ \t]+$", re.M)
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _LINE_BEGIN = re.compile(r"^[ \t]+", re.M)
@@ -100,7 +104,7 @@ def _repaired(text: str, seen: int) -> str:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, explain=False, unescape_html="<" not in text)
     pieces, last = [], 0
     for start, end in sorted(harmed):
-        pieces += [text[last:start], ftfy.fix_text(text[start:end], config)]
+        pieces += [text[last:start], ftfy.fix_text(_MARKS.sub(r"\1", text[start:end]), config)]
         last = end
     return "".join([*pieces, text[last:]])
 

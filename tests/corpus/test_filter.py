@@ -179,6 +179,17 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
     assert not (chain.folder / "out").exists()
 
 
+def test_a_letter_keeps_thirty_marks() -> None:
+    text = "Een a" + "\u0301\u0316" * 200_000 + " en een é."
+    repaired = Normalise().format(text)
+    assert (
+        repaired.startswith("Een á")
+        and repaired.endswith(" en een é.")
+        and len(repaired) == len("Een á en een é.") + 29
+    )
+    assert Normalise().format(repaired) == repaired
+
+
 def test_personal_data_is_masked_and_counted(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     letter = texts["nl_water"] + " Schrijf naar jan@voorbeeld.nl of piet@voorbeeld.nl."
     counts = chain.filter("s", {"x.jsonl": as_json_lines({"1": letter})})
