@@ -10,6 +10,8 @@ rule corpus_filter:
         batch=batch("corpus.filter", "corpus", "source"),
     log:
         log_file("corpus.filter", "corpus", "source", "batch"),
+    resources:
+        runtime=dag.filter_minutes,
     params:
         contract=contract("corpus.filter"),
         of=batch_hash,
