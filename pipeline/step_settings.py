@@ -47,7 +47,7 @@ from pipeline.sources.settings import (
     Source,
     SplitSettings,
 )
-from pipeline.sources.units import names_sha256
+from pipeline.sources.units import listing_sha256
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
 
@@ -62,7 +62,7 @@ def _listing(config: Config, i: Mapping[str, str]) -> BaseModel:
         split=source.dataset and source.dataset.split,
         units=source.units,
         unit_bytes=source.unit_bytes,
-        names_sha256=names_sha256(config.units(source.name)),
+        listing_sha256=listing_sha256(config.units(source.name)),
     )
 
 

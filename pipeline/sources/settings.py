@@ -113,7 +113,7 @@ class ListingSettings(Settings):
     split: str | None = Field(default=None, description="of a data set, which has no files of its own here")
     units: int
     unit_bytes: int
-    names_sha256: str = Field(description="of the names of each unit's files, so that a new file is a new setting")
+    listing_sha256: str = Field(description="of the names of each unit's files, so that a new file is a new setting")
 
 
 class FingerprintSettings(Settings):

@@ -36,7 +36,7 @@ def dataset_units(split: str, units: int, parts: Path) -> dict[str, dict[str, Pa
     return {str(unit): {split: parts / "dataset" / part_name(unit)} for unit in range(units)}
 
 
-def names_sha256(units: dict[str, dict[str, Path]]) -> str:
+def listing_sha256(units: dict[str, dict[str, Path]]) -> str:
     """Return one hash of the names of each unit's files."""
     return hashlib.sha256(json.dumps([[unit, [*files]] for unit, files in units.items()]).encode()).hexdigest()
 

@@ -34,5 +34,4 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     for path in kept:
         path.write_bytes(b"")
     assert answer(tmp_path) == ["42", "0"]
-    (tmp_path / "cache").chmod(0o500)
-    assert answer(tmp_path)[0] == "42"
+    assert answer(tmp_path) == ["42", "1"]

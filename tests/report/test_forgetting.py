@@ -36,9 +36,11 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     run_folder.write("report/remains.json", SEARCH)
     written = made(run_folder)
     page = outline(written["page"])
-    assert "Before: 17 reserved documents and 3 copies of them. After: 0 found in 1,581 documents" in page.text
-    assert "tales 2026-01-01 aaaaaaaaaaaaaaaa… 2 1 1 2 17 4,321 laws 3 0" in page.text
-    assert "Token set main: 0 found in 1,581 documents. Searched besides: 2 run(s)" in page.text
+    assert "Before, reserved documents: 17, copies of them: 3. After: 0 found in 1,581 documents" in page.text
+    assert "tales 2026-01-01 aaaaaaaaaaaaaaaa… 2 1 1 2 17 4,321 laws 3" in page.text
+    assert (
+        "Token set main: 0 found in 1,581 documents. Searched besides, below the results folder: runs: 2" in page.text
+    )
     assert f"old milestone {HOSTILE} yes 20 {HOSTILE}" in page.text
     assert f"old archive {HOSTILE} suspected – {HOSTILE}" in page.text
     assert page.all("script") == [] and "#forgetting" in [link.get("href") for link in page.all("a")]

@@ -67,7 +67,7 @@ def test_forgetting_a_document(project: Project) -> None:
     assert {f"earlier/{name}" for name in ("corpus/main/final", "tokens/main", "models/base/final")} <= named
     assert {path for path in named if path.startswith("micro/")} == {"micro/corpus/main/filtered"}
     page = (results / "report/index.html").read_text()
-    assert "1 reserved documents and 1 copies" in page and "earlier/models/base/milestones/8" in page
+    assert "reserved documents: 1, copies of them: 1" in page and "earlier/models/base/milestones/8" in page
     assert main(["verify", str(results)]) == 0
 
     shutil.rmtree(results.parent / "earlier")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.errors import InputError
 from pipeline.sources import listing
 from pipeline.sources.settings import ListingSettings, Source
-from pipeline.sources.units import SourceUnits, names_sha256
+from pipeline.sources.units import SourceUnits, listing_sha256
 
 
 def source(**described: Any) -> Source:
@@ -28,7 +28,7 @@ def settings(units: SourceUnits) -> ListingSettings:
         pattern=units.divided_path()[1],
         units=described.units,
         unit_bytes=described.unit_bytes,
-        names_sha256=names_sha256(units.units),
+        listing_sha256=listing_sha256(units.units),
     )
 
 

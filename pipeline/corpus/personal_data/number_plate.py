@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
 
-# Three groups of letters (X) or digits (9), in the order in which the road authority has given them out since 1951.
+# Three groups of letters or digits, for which X and 9 are the road authority's own signs, as given out since 1951.
 _SIDECODES = {
     *("XX-99-99", "99-99-XX", "99-XX-99", "XX-99-XX", "XX-XX-99", "99-XX-XX"),
     *("99-XXX-9", "9-XXX-99", "XX-999-X", "X-999-XX", "XXX-99-X", "X-99-XXX", "9-XX-999", "999-XX-9"),
