@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stdnum.nl import postcode
 
-from pipeline.corpus.personal_data.found import Found, before
+from pipeline.corpus.personal_data.found import Found, written_before
 
 _POSTCODE = re.compile(
     r"[1-9](?:(?<=NL-[1-9])|(?<![\w.,/+-][1-9]))\d{3}[ \u00a0]?"
@@ -25,20 +25,22 @@ _NUMBER_BEHIND = re.compile(
 # The number in front, with its street: Kerkstraat 12, 1234 AB.
 _WORD = r"(?:[A-ZÀ-Ý'’][\w'’.-]*|[a-z]+(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|hof|pad|steeg))"
 _PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|aan|in|bij|'t|’t|en|la|du)"
-_STREET_IN_FRONT = re.compile(
-    rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD}(?:[ ]19\d\d)?)[ ]"
-    rf"(?:nr\.?[ ])?(?P<house>{_HOUSE})[ ]?(?:(?:,|[ ](?:te|in))[ ](?:{_WORD}[ ]?){{1,3}})?"
+_HOUSE_IN_FRONT = re.compile(
+    rf"[ ](?:nr\.?[ ])?(?P<house>{_HOUSE})[ ]?(?:(?:,|[ ](?:te|in))[ ](?:{_WORD}[ ]?){{1,3}})?"
     rf"(?:[,;|]?[ ]?\r?\n?|[ ]-[ ]|,?[ ](?:te|in)[ ]|[ ]?\()(?:NL-)?\Z"
 )
+_STREET_IN_FRONT = re.compile(
+    rf"(?P<street>(?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{0,4}}{_WORD}(?:[ ]19\d\d)?){_HOUSE_IN_FRONT.pattern}"
+)
 _FRONT_CHARACTERS = 90
-_BOX = re.compile(r"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+[ ]?[,;|(]?[ ]?\n?\Z", re.I)
+_BOX = re.compile(r"(?:postbus|p\.? ?o\.? ?box|antwoordnummer)[ ]*(?:nr\.?[ ]*)?[\d.]+[ ]?[,;|(]?[ ]?\n?\Z")
 _NO_STREET = re.compile(
     r"(?:artikel(?:en)?|art\.|lid|leden|stb\.?|stcrt\.?|trb\.?|pb\.?|richtlijn|verordening|besluit|article|section|"
     r"table|tabel|bijlage|annex|hoofdstuk|chapter|figuur|figure|nr\.?|januari|februari|maart|april|mei|juni|juli|"
     r"augustus|september|oktober|november|december|january|february|march|may|june|july|august|october)",
     re.I,
 )
-_ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z", re.I)
+_ADDRESS = re.compile(r"(?:\badres|address|postcode|postal code|\bwoon|\blive)\w*[^\d.]{0,20}\Z")
 # The street behind, after the town: 1234 AB Tiel, Kerkstraat 12.
 _STREET_BEHIND = re.compile(
     rf"(?:[ ]{_WORD}){{1,3}},[ ](?:{_WORD}[ ](?:{_PARTICLE}[ ]){{0,3}}){{1,4}}(?P<house>{_HOUSE})(?!\w|[.,]\d)"
@@ -54,9 +56,9 @@ def addresses(text: str) -> Iterator[Found]:
         start, end = match.span()
         if start < last or not postcode.is_valid(match.group().replace("\u00a0", " ")):
             continue
-        front = before(text, start, _FRONT_CHARACTERS)
-        street = _STREET_IN_FRONT.search(front)
-        if _BOX.search(front):
+        front = written_before(text, start, _FRONT_CHARACTERS)
+        street = _STREET_IN_FRONT.search(front) if _HOUSE_IN_FRONT.search(front) else None
+        if _BOX.search(front.lower()):
             continue
         capital = match.group()[-1].isupper()
         if capital and street and not _NO_STREET.fullmatch(street["street"].split(" ")[-1]):
@@ -65,7 +67,7 @@ def addresses(text: str) -> Iterator[Found]:
         else:
             behind = _NUMBER_BEHIND.match(text, end) or _STREET_BEHIND.match(text, end)
             unsure = not capital or _YEAR.match(match.group())
-            if behind is None or (unsure and not _ADDRESS.search(front)):
+            if behind is None or (unsure and not _ADDRESS.search(front.lower())):
                 continue
             end = behind.end("house")
         last = end

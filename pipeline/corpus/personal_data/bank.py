@@ -24,8 +24,7 @@ _CARD = re.compile(
 )
 _CARD_CONTEXT = re.compile(
     r"credit ?card|creditcard|kaartnummer|card ?(?:number|no)|betaalkaart|pinpas|visa|mastercard|amex|american express|"
-    r"maestro|diners|geldig t|expires|valid (?:until|thru)|\bkaart\b|\bcard\b|\bpas\b",
-    re.I,
+    r"maestro|diners|geldig t|expires|valid (?:until|thru)|\bkaart\b|\bcard\b|\bpas\b"
 )
 
 

@@ -32,8 +32,7 @@ _THING = (
 )
 _THING_NUMBER = re.compile(
     rf"(?<![^\W_])(?:{_THING})[- ]?(?:nummers?|numbers?|nrs?\b\.?|no\b\.?|code|id|kenmerk|serie)?"
-    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$",
-    re.I,
+    r"(?:[ -]?(?:1[03]))?[ \t]*(?:is|was|van|of|met nummer|nummer|number|nr\.?|no\.?)?[ \t|]*[:=#]*[ \t]*[\"'(\[]?$"
 )
 _BEFORE_THING = 48
 
@@ -46,14 +45,25 @@ def _without_markers(window: str) -> str:
     return _MARKER.sub(lambda marker: "." * len(marker.group()), window) if "<" in window or ">" in window else window
 
 
-def before(text: str, start: int, characters: int) -> str:
-    """Return the characters before a place, with full stops for markers."""
+def written_before(text: str, start: int, characters: int) -> str:
+    """Return the characters before a place as they are written, with full stops for markers."""
     return _without_markers(text[max(0, start - characters) : start])
 
 
+def before(text: str, start: int, characters: int) -> str:
+    """Return the characters before a place in small letters: a pattern that ignores case takes three times as long."""
+    return written_before(text, start, characters).lower()
+
+
 def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
-    """Return the characters before and after text[start:end], with a space in its place and full stops for markers."""
-    return f"{before(text, start, ahead)} {_without_markers(text[end : end + behind])}"
+    """Return the characters before and after text[start:end] in small letters, with a space in its place."""
+    return f"{before(text, start, ahead)} {_without_markers(text[end : end + behind]).lower()}"
+
+
+def has_one_of(words: tuple[str, ...], text: str) -> bool:
+    """Return whether a text has one of these words, written in small letters or not."""
+    small = text.lower()
+    return any(word in small for word in words)
 
 
 def numbers_a_thing(text: str, start: int) -> bool:

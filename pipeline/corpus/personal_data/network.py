@@ -9,7 +9,7 @@ from re import Pattern
 
 from pipeline.corpus.personal_data.found import Found, before
 
-_LOCAL = re.compile(r"[\w.%+'-]{0,63}[\w%+-]\Z")
+_LOCAL_BACKWARDS = re.compile(r"[\w%+-][\w.%+'-]{0,63}")
 _AT = re.compile(r"@")
 _SPELLED_AT = re.compile(r"[\[({](?:at|AT|apenstaart(?:je)?)[\])}][ ]?")
 _DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![^\W_]|@)")
@@ -25,14 +25,13 @@ _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
 _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
 # Python knows the others; this one since 3.12.7.
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
-_VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)", re.I)
+_VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)")
 # Right behind one of these it is that number, whatever stands before.
-_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z", re.I)
+_NUMBERED = re.compile(r"(?:artikel(?:en)?|voorschrift|paragraaf|section|versie|version|release|build)[ ]\Z")
 _SENTENCE_END = re.compile(r"\n|[.!?] ")
 _IP_CONTEXT = re.compile(
     r"\b(?:ip|ipv4|host|server|dns|whois|ping|inet|ssh|proxy|vpn|firewall|router|client|login)\b|\bip-?adres|"
-    r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request",
-    re.I,
+    r"\badres\b|\baddress\b|\binge?log|logged|netwerk|network|verbinding|connect|verzoek|request"
 )
 _IP_CONTEXT_CHARACTERS = 40
 
@@ -43,10 +42,11 @@ def _emails(text: str, at_sign: Pattern[str], host: Pattern[str]) -> Iterator[Fo
         place = at.start()
         if at.group() != "@" and text[place - 1 : place] == " ":
             place -= 1
-        local, domain = _LOCAL.search(text, max(last, place - _LOCAL_CHARACTERS), place), host.match(text, at.end())
+        backwards = text[max(last, place - _LOCAL_CHARACTERS) : place][::-1]
+        local, domain = _LOCAL_BACKWARDS.match(backwards), host.match(text, at.end())
         if local is None or domain is None:
             continue
-        written = local.group().lstrip("'")
+        written = local.group()[::-1].lstrip("'")
         begin = place - len(written)
         if begin > last and _LOCAL_CHARACTER.match(text, begin - 1):  # longer than 64 characters
             continue

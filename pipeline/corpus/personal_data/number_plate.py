@@ -22,13 +22,12 @@ _CONTEXT = re.compile(
     r"kenteken|nummerbord|nummerplaat|(?:number|licence|license) ?plate|registration|\bplaten?\b|\bplates?\b|"
     r"\b(?:auto|wagen|bus|busje|bestelbus|motor|motorfiets|scooter|voertuig|aanhanger|vrachtwagen|caravan|oplegger|"
     r"car|lorry|truck|motorcycle|vehicle|trailer|taxi|brommer|bromfiets|tractor|driver|bestuurder|chauffeur)s?\b|"
-    r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b",
-    re.I,
+    r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b"
 )
 # Without hyphens a plate looks like any code: only right behind a word for one.
 _NAMED = re.compile(
-    r"(?:[Kk]enteken|KENTEKEN|[Nn]ummerbord|[Nn]ummerplaat|[Ll]icen[cs]e [Pp]late|[Nn]umber [Pp]late|"
-    r"[Rr]egistration(?= (?:number|plate)))"
+    r"(?:(?<=[Kk]enteken)|(?<=KENTEKEN)|(?<=[Nn]ummerbord)|(?<=[Nn]ummerplaat)|(?<=[Ll]icen[cs]e [Pp]late)|"
+    r"(?<=[Nn]umber [Pp]late)|(?<=[Rr]egistration)(?= (?:number|plate)))"
     r"(?:nummer|bewijs|s)?(?: number| plate)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
     r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
@@ -40,6 +39,13 @@ _UNDASHED = re.compile(
 
 def _code(groups: list[str]) -> str:
     return "-".join("9" * len(group) if group.isdigit() else "X" * len(group) for group in groups)
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    place = text.find(word)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + 1)
 
 
 def number_plates(text: str) -> Iterator[Found]:
@@ -61,9 +67,9 @@ def number_plates(text: str) -> Iterator[Found]:
         named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
-    if not any(word in text for word in WORDS):
-        return
-    for match in _NAMED.finditer(text):
-        value = re.sub("[ -]", "", match["plate"]).upper()
-        if _UNDASHED.fullmatch(value):
-            yield Found(match.start("plate"), match.end("plate"), "number_plate", value)
+    for word in WORDS:
+        for place in _places(text, word):
+            named = _NAMED.match(text, place + len(word))
+            value = re.sub("[ -]", "", named["plate"]).upper() if named else ""
+            if named and _UNDASHED.fullmatch(value):
+                yield Found(named.start("plate"), named.end("plate"), "number_plate", value)

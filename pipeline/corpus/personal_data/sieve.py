@@ -38,7 +38,7 @@ _CLASSES[[*b"ABCDEFabcdef"]] |= _HEXADECIMAL
 _CLASSES[[*b" .-/()+", *"\xa0–".encode()]] |= _GAP
 _CLASSES[[*b"[({"]] |= _BRACKET
 _SPACE, _COMMA, _HYPHEN, _DOT, _PLUS, _COLON, _AT, _ZERO, _CLOSED = (np.uint8(ord(mark)) for mark in " ,-.+:@0)")
-_BEFORE = 4  # bytes of padding on both sides of a text: what is looked at around a place
+_BEFORE = 8  # bytes of padding on both sides of a text: what is looked at around a place
 
 
 @compiled
@@ -85,7 +85,7 @@ def _possible(data: Bytes) -> int:
                 found |= CREDIT_CARD
             if called >= 7:
                 found |= TELEPHONE
-            if code == 9:
+            if code == 9 and _CLASSES[data[place - 8]] & _CLASSES[data[place - 7]] & _CAPITAL:
                 found |= PASSPORT
             dots += group == 1 and data[place - 1] == _DOT and _CLASSES[data[place - 2]] & _DIGIT != 0
             if dots >= 3:

@@ -24,15 +24,8 @@ _CANDIDATE = re.compile(
 )
 _CONTEXT = re.compile(
     r"\btel\b|\btel[.:]|telefoon|telephone|landline|\bphone|\bmob(?:iel|ile)?\b|\bgsm\b|\bbel(?:len|t|de)?\b|\bcall|\bfax|"
-    r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:",
-    re.I,
+    r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:"
 )
-_OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
-_DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
-# Groups of four digits behind another one are a reference, as banks print them.
-_IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
-_FOUR = re.compile(r"\d{4} \Z")
-_NOT_DIGIT = re.compile(r"\D")
 _TRUNK = re.compile(r"\([ ]?0[ ]?\)")
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
@@ -76,7 +69,9 @@ def _laid_out(written: str, number: PhoneNumber) -> bool:
     national = phonenumbers.national_significant_number(number)
     if len(first) > len(national):
         return True
-    area = phonenumbers.length_of_geographical_area_code(number)
+    # The library takes long to say that a mobile number has no area code.
+    mobile = phonenumbers.number_type(number) == PhoneNumberType.MOBILE
+    area = 0 if mobile else phonenumbers.length_of_geographical_area_code(number)
     if area == 0:
         return len(first) in (2, 3, 4, 5)
     return len(first) == area + 1
@@ -84,7 +79,7 @@ def _laid_out(written: str, number: PhoneNumber) -> bool:
 
 def _international(written: str) -> tuple[str, PhoneNumber] | None:
     """Return the longest valid number at the start: figures may follow a number."""
-    while sum(character.isdigit() for character in written) >= 8:
+    while len(_NOT_DIGIT.sub("", written)) >= 8:
         plus = "+" + written[2:] if written.startswith("00") else written
         number = _parse(_TRUNK.sub("", plus), None)
         if number is not None:
@@ -99,7 +94,7 @@ def _international(written: str) -> tuple[str, PhoneNumber] | None:
 def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
     """Return the longest number of the first region, or of another where a word says that it is a telephone number."""
     whole = written
-    while sum(character.isdigit() for character in written) >= 9:
+    while len(_NOT_DIGIT.sub("", written)) >= 9:
         number = _parse(written, regions[0])
         if number is not None and _laid_out(written, number):
             return written, number
