@@ -7,6 +7,7 @@ every file that exists; the truth then lies in the records. A stale record is de
 from __future__ import annotations
 
 import json
+import os
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
@@ -85,17 +86,20 @@ class Stale:
         Records, what they list, and private texts: a corpus is what lies in its folder. What is of no source or corpus
         of the configuration is another matter, and stays.
         """
-        known = {Path(name).name for name in self.dag.unit_records()}
+        known = {os.path.basename(name) for name in self.dag.unit_records()}
         batches = set(self.dag.all_batches())
         sources = {source.name for source in self.dag.config.sources}
         gone = [
             path for path in Path(self.dag.run, "provenance/batches").glob("*.json") if path.as_posix() not in batches
         ]
-        for path in sorted(Path(self.dag.run, "provenance/records").glob("*.*.*.json")):
-            chapter, step, name, *rest = path.name.removesuffix(".json").split(".")
+        records = Path(self.dag.run, "provenance/records")
+        found = {path.name for path in records.glob("*.*.*.json")} - known
+        for file in sorted(found):
+            chapter, step, name, *rest = file.removesuffix(".json").split(".")
             is_unit = f"{chapter}.{step}" in UNIT_STAGES
             is_ours = name in (sources if chapter == "sources" else self.dag.config.corpus)
-            if is_unit and is_ours and path.name not in known:
+            if is_unit and is_ours:
+                path = records / file
                 outputs = [Path(entry["path"]) for entry in (_read(path) or {}).get("outputs", [])]
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
                 gone += [path, *(Path(self.dag.run, output) for output in inside)]

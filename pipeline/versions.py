@@ -54,6 +54,11 @@ def _parsed(file: Path) -> ast.Module:
 
 
 @cache
+def _dumped(file: Path) -> str:
+    return ast.dump(_parsed(file))
+
+
+@cache
 def _imports(file: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Return the modules of this package and the third-party top-level names that `file` imports."""
     own: set[str] = set()
@@ -90,6 +95,7 @@ def module_files(module: str) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
+@cache
 def _data_files(file: Path) -> list[Path]:
     """Return the files beside `file` that it names in a string constant."""
     names = {
@@ -105,7 +111,7 @@ def code_version(module: str) -> str:
     """Return the version of the code that `module` runs, 16 hexadecimal digits."""
     parts = []
     for file in module_files(module):
-        parts.append([file.relative_to(PACKAGE).as_posix(), ast.dump(_parsed(file))])
+        parts.append([file.relative_to(PACKAGE).as_posix(), _dumped(file)])
         parts += [[data.name, hashlib.sha256(data.read_bytes()).hexdigest()] for data in _data_files(file)]
     return _digest(json.dumps(parts))
 
