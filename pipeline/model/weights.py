@@ -40,7 +40,7 @@ def write(
             room = largest_file_bytes
         files[-1].append(name)
         room -= size
-    places = {}
+    places: dict[str, str] = {}
     for number, names in enumerate(files, start=1):
         file = _ONE if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
         tensors = {rename(name): get(name).detach().float().contiguous() for name in names}
