@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.model.settings import Architecture
+from pipeline.errors import InputError
+from pipeline.model import weights
+from pipeline.model.llama import parameter_shapes
+from pipeline.model.settings import Architecture, RopeScaling
 
 _TOP = {
     "embedding.weight": "model.embed_tokens.weight",
@@ -28,6 +30,12 @@ _BLOCK = {
     "feed_forward.gate": "mlp.gate_proj",
     "feed_forward.up": "mlp.up_proj",
     "feed_forward.down": "mlp.down_proj",
+}
+_SCALING = {
+    "factor": "factor",
+    "low_frequency_factor": "low_freq_factor",
+    "high_frequency_factor": "high_freq_factor",
+    "original_context_length": "original_max_position_embeddings",
 }
 _TOP_BACK = {theirs: own for own, theirs in _TOP.items()}
 _BLOCK_BACK = {theirs: own for own, theirs in _BLOCK.items()}
@@ -46,8 +54,11 @@ def own_name(name: str) -> str:
 
 
 def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
-    """Return the content of config.json; rope_theta stands twice, for versions 4 and 5 of Transformers."""
+    """Return the content of config.json; what concerns the rotation stands twice, for versions 4 and 5."""
     a = architecture
+    rope: dict[str, object] = {"rope_type": "default", "rope_theta": a.rope_theta}
+    if scaling := a.rope_scaling:
+        rope |= {theirs: getattr(scaling, own) for own, theirs in _SCALING.items()} | {"rope_type": "llama3"}
     return {
         "architectures": ["LlamaForCausalLM"],
         "attention_bias": False,
@@ -63,8 +74,9 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
         "num_hidden_layers": a.layers,
         "num_key_value_heads": a.groups,
         "rms_norm_eps": a.norm_epsilon,
-        "rope_parameters": {"rope_theta": a.rope_theta, "rope_type": "default"},
+        "rope_parameters": rope,
         "rope_theta": a.rope_theta,
+        **({"rope_scaling": rope} if a.rope_scaling else {}),
         "tie_word_embeddings": a.tie_embeddings,
         "vocab_size": vocabulary_size,
     }
@@ -88,14 +100,67 @@ def export(
     tokenizer: Path,
     tokenizer_configuration: Path,
     folder: Path,
+    largest_file_bytes: int = weights.LARGEST_FILE_BYTES,
 ) -> None:
-    """Write a new folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`."""
+    """Write a new folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
+
+    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once.
+    """
     folder.mkdir()
     special = special_token_ids(tokenizer, tokenizer_configuration)
     config = {**configuration(architecture, vocabulary_size, sequence_length), **special}
     for name, content in (("config.json", config), ("generation_config.json", special)):
         (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    weights = {their_name(name): tensor.contiguous() for name, tensor in state.items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    shapes = parameter_shapes(architecture, vocabulary_size)
+    weights.write(folder, shapes, state.__getitem__, rename=their_name, largest_file_bytes=largest_file_bytes)
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     shutil.copyfile(tokenizer_configuration, folder / "tokenizer_config.json")
+
+
+def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
+    """Return shape, vocabulary size and longest sequence of a Llama in Transformers' layout.
+
+    Raises:
+        InputError: config.json is missing or describes another kind of model.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if config["model_type"] != "llama":
+            raise InputError(f"{path} describes a {config['model_type']}: only a llama can be read")
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+        found = {**expected, **config, "rope_type": kind}
+        for key, values in {**{k: (v,) for k, v in expected.items()}, "rope_type": ("default", "llama3")}.items():
+            if found[key] not in values:
+                choices = " or ".join(json.dumps(value) for value in values)
+                raise InputError(f"{path} has {key} {found[key]!r}: only a model with {choices} can be read")
+        scaling = RopeScaling(**{own: rope[theirs] for own, theirs in _SCALING.items()}) if kind == "llama3" else None
+        width, heads, head_width = config["hidden_size"], config["num_attention_heads"], config.get("head_dim")
+        architecture = Architecture(
+            layers=config["num_hidden_layers"],
+            width=width,
+            feed_forward_width=config["intermediate_size"],
+            heads=heads,
+            key_value_heads=config.get("num_key_value_heads"),
+            head_width=None if head_width and head_width * heads == width else head_width,
+            rope_theta=rope.get("rope_theta", config.get("rope_theta", 10_000.0)),
+            rope_scaling=scaling,
+            norm_epsilon=config["rms_norm_eps"],
+            tie_embeddings=config.get("tie_word_embeddings", False),
+        )
+        return architecture, config["vocab_size"], config["max_position_embeddings"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} is no configuration of a llama ({error!r}): give a whole folder") from None
+
+
+def read(folder: Path) -> tuple[Architecture, int, Mapping[str, Tensor]]:
+    """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for.
+
+    Raises:
+        InputError: the folder holds no whole Llama.
+    """
+    architecture, vocabulary_size, _ = read_architecture(folder)
+    shapes = parameter_shapes(architecture, vocabulary_size)
+    return architecture, vocabulary_size, weights.Weights(folder, shapes, rename=their_name)

@@ -8,59 +8,27 @@ each block. The modules hold parameters only, no buffers, so a model can be made
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pipeline.model.attention import Attention, document_limits, rotary_angles
+from pipeline.model.loss import linear_cross_entropy
+from pipeline.model.recompute import Recomputation, recomputed
 from pipeline.model.settings import Architecture
 
 INITIAL_DEVIATION = 0.02
 
 
-def rotary_angles(length: int, architecture: Architecture, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of position times frequency, each (T, E/2), float32."""
-    exponent = torch.arange(0, architecture.head_dimension, 2, device=device, dtype=torch.float32)
-    frequency = 1.0 / architecture.rope_theta ** (exponent / architecture.head_dimension)
-    angle_TE = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
-    return angle_TE.cos(), angle_TE.sin()
-
-
-def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
-    """Return the heads with dimension i and i + E/2 rotated by their position's angle."""
-    first, second = x_BHTE.chunk(2, dim=-1)
-    cosine_TE, sine_TE = cosine_TE.to(x_BHTE.dtype), sine_TE.to(x_BHTE.dtype)
-    return torch.cat((first * cosine_TE - second * sine_TE, second * cosine_TE + first * sine_TE), dim=-1)
-
-
-class Attention(nn.Module):
-    """Causal self-attention in which groups of heads share keys and values."""
-
-    def __init__(self, architecture: Architecture) -> None:
-        super().__init__()
-        a = architecture
-        self.heads, self.groups = a.heads, a.groups
-        self.query = nn.Linear(a.width, a.heads * a.head_dimension, bias=False)
-        self.key = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
-        self.value = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
-        self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
-
-    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
-        """Return what each position reads from itself and those before it, (B, T, D)."""
-        q_BHTE = self.query(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        k_BKTE = self.key(x_BTD).unflatten(-1, (self.groups, -1)).transpose(1, 2)
-        v_BKTE = self.value(x_BTD).unflatten(-1, (self.groups, -1)).transpose(1, 2)
-        q_BHTE, k_BKTE = rotate(q_BHTE, cosine_TE, sine_TE), rotate(k_BKTE, cosine_TE, sine_TE)
-        y_BHTE = F.scaled_dot_product_attention(
-            q_BHTE, k_BKTE, v_BKTE, is_causal=True, enable_gqa=self.groups < self.heads
-        )
-        y_BTD: Tensor = self.output(y_BHTE.transpose(1, 2).flatten(2))
-        return y_BTD
-
-
 class FeedForward(nn.Module):
     """SwiGLU: a gated linear unit with the SiLU as gate."""
+
+    tiles = 1
+    """Into how many parts the sequence is cut; each is computed again for its gradient, so that one is held at a time
+    (Bekman et al. 2025, Arctic Long Sequence Training)."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -70,12 +38,19 @@ class FeedForward(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Return (B, T, D)."""
+        if self.tiles == 1:
+            return self._part(x_BTD)
+        return torch.cat([recomputed(self._part, part) for part in x_BTD.chunk(self.tiles, dim=1)], dim=1)
+
+    def _part(self, x_BTD: Tensor) -> Tensor:
         y_BTD: Tensor = self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
         return y_BTD
 
 
 class Block(nn.Module):
     """One layer: attention and feed-forward, each on normalised input and added to the stream."""
+
+    recomputation: Recomputation = "none"
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -84,15 +59,26 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.feed_forward = FeedForward(architecture)
 
-    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
         """Return the stream after this layer, (B, T, D)."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE)
+        return recomputed(self._layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
+
+    def _layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
         y_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
         return y_BTD
 
 
+class Output(nn.Linear):
+    """From the stream to the vocabulary: logits, or with targets their loss."""
+
+    def forward(self, x_BTD: Tensor, target_BT: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, V), or the sum of the token losses in nats, which takes a fraction of their memory."""
+        return super().forward(x_BTD) if target_BT is None else linear_cross_entropy(x_BTD, self.weight, target_BT)
+
+
 class Llama(nn.Module):
-    """Token ids in, next-token logits out."""
+    """Token ids in, next-token logits or their loss out."""
 
     def __init__(self, architecture: Architecture, vocabulary_size: int) -> None:
         super().__init__()
@@ -100,35 +86,48 @@ class Llama(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, architecture.width)
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
         self.norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.output = nn.Linear(architecture.width, vocabulary_size, bias=False)
+        self.output = Output(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
             self.output.weight = self.embedding.weight
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Return logits (B, T, V)."""
+    def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, document_BT: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, V); with targets the sum of the token losses in nats, a float32 scalar.
+
+        A target of -100 does not count. `document_BT` numbers the documents packed into a row: no position reads
+        another document than its own. The loss is made in here, while a sharded output weight is gathered.
+        """
         x_BTD = self.embedding(tokens_BT)
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
+        limits = None if document_BT is None else document_limits(document_BT, x_BTD.dtype)
         for block in self.blocks:
-            x_BTD = block(x_BTD, cosine_TE, sine_TE)
-        logits_BTV: Tensor = self.output(self.norm(x_BTD))
-        return logits_BTV
+            x_BTD = block(x_BTD, cosine_TE, sine_TE, limits)
+        result: Tensor = self.output(self.norm(x_BTD), target_BT)
+        return result
+
+
+def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[str, torch.Size]:
+    """Return every parameter's shape by name, in the model's order; a tied output is the embedding and not named."""
+    with torch.device("meta"):
+        return {name: p.shape for name, p in Llama(architecture, vocabulary_size).named_parameters()}
+
+
+def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
+    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
+
+    Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
+    that its variance does not grow with the L layers (Radford et al. 2019). The generator's seed is a hash of the
+    run's seed and the parameter's name.
+    """
+    if len(shape) == 1:
+        return torch.ones(shape)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
+    writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+    deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
+    return torch.empty(shape).normal_(0.0, deviation, generator=generator)
 
 
 def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
-    """Return the weights that training starts from, float32, by parameter name; the same for every world size.
-
-    Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
-    that its variance does not grow with the L layers (Radford et al. 2019).
-    """
-    with torch.device("meta"):
-        shapes = {name: p.shape for name, p in Llama(architecture, vocabulary_size).named_parameters()}
-    generator = torch.Generator().manual_seed(seed)
-    state = {}
-    for name, shape in shapes.items():
-        if len(shape) == 1:
-            state[name] = torch.ones(shape)
-            continue
-        writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-        deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
-        state[name] = torch.empty(shape).normal_(0.0, deviation, generator=generator)
-    return state
+    """Return all parameters that training starts from by name; the same for every strategy and world size."""
+    shapes = parameter_shapes(architecture, vocabulary_size)
+    return {name: initial_weight(name, shape, architecture, seed) for name, shape in shapes.items()}

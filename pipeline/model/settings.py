@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from pipeline.model.presets import PRESETS, PresetName
 from pipeline.settings import Settings
 
 
-class Architecture(Settings):
-    """A decoder-only transformer; grouped-query attention where there are fewer key-value heads than heads."""
+def _nothing_required(schema: dict[str, Any]) -> None:
+    """A preset may fill every field, which a JSON Schema of single fields cannot tell."""
+    schema.pop("required", None)
 
-    preset: Literal["llama3"] = "llama3"
+
+class RopeScaling(Settings):
+    """How rotary frequencies are stretched beyond the context that a model was first trained at ("llama3" type)."""
+
+    factor: float = Field(ge=1, description="by how much the slow frequencies are slowed")
+    low_frequency_factor: float = Field(default=1.0, gt=0)
+    high_frequency_factor: float = Field(default=4.0, gt=0)
+    original_context_length: int = Field(default=8192, ge=1, description="tokens")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        """Check that the two bounds leave a band between them."""
+        if self.high_frequency_factor <= self.low_frequency_factor:
+            raise ValueError(
+                f"high_frequency_factor {self.high_frequency_factor:g} is not above low_frequency_factor "
+                f"{self.low_frequency_factor:g}: change one of them"
+            )
+        return self
+
+
+class Architecture(Settings):
+    """A decoder-only transformer; grouped-query attention where there are fewer key-value heads than heads.
+
+    A preset other than llama3 fills every field that is not written.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_nothing_required)
+
+    preset: PresetName = "llama3"
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
     feed_forward_width: int | None = Field(default=None, ge=1, description="default: 8/3 width, rounded up to 64")
     heads: int = Field(ge=1)
     key_value_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
+    head_width: int | None = Field(default=None, ge=2, description="of one attention head; default: width / heads")
     rope_theta: float = Field(default=500_000.0, gt=0)
+    rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, data: Any) -> Any:
+        """Fill what is not written from the preset."""
+        if isinstance(data, dict) and isinstance(data.get("preset"), str):
+            return {**PRESETS.get(data["preset"], {}), **data}
+        return data
 
     @model_validator(mode="after")
     def _shape(self) -> Self:
         """Check that the width divides into heads of even dimension and these into groups."""
-        if self.width % self.heads:
+        if self.width % self.heads:  # also where head_width is another: Transformers refuses it
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}: change one of them")
         if self.head_dimension % 2:
-            raise ValueError(
-                f"width / heads is {self.head_dimension}, which must be even for rotary embeddings: change heads"
-            )
+            name = "head_width" if self.head_width else "width / heads"
+            raise ValueError(f"{name} is {self.head_dimension}, which must be even for rotary embeddings: change heads")
         if self.heads % self.groups:
             raise ValueError(
                 f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
@@ -40,7 +79,7 @@ class Architecture(Settings):
     @property
     def head_dimension(self) -> int:
         """Return the width of one attention head."""
-        return self.width // self.heads
+        return self.head_width or self.width // self.heads
 
     @property
     def groups(self) -> int:

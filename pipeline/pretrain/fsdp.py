@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pipeline.model.llama import Llama
+from pipeline.model.prepare import prepare
 from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.settings import SegmentSettings
@@ -29,6 +30,14 @@ class FsdpBackend:
         # Moving a model off the meta device would part tied weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = Llama(settings.architecture, vocabulary_size)
+        prepare(
+            self.model,
+            device,
+            recomputation=self.training.recomputation,
+            compile=self.training.compile,
+            float8=self.training.float8,
+            tiled_feed_forward=self.training.tiled_feed_forward,
+        )
         self._shard()
         self.model.to_empty(device=device)
         self.parameters = dict(self.model.named_parameters())
@@ -43,8 +52,6 @@ class FsdpBackend:
         if self.training.precision == "bf16":
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for block in self.model.blocks:
-            if self.training.compile:
-                block.compile()
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=strategy == "full_shard")
         fully_shard(self.model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
 

@@ -40,7 +40,12 @@ class Training(Settings):
     validation_batches: int = Field(default=8, ge=1, description="global batches in one validation")
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
     threads: int = Field(default=1, ge=1, description="threads of one process on a CPU")
-    compile: bool = False
+    compile: bool = Field(default=False, description="compile each block")
+    recomputation: Literal["none", "selective", "full"] = Field(
+        default="none", description="what of a block is computed again for its gradient instead of kept"
+    )
+    tiled_feed_forward: int = Field(default=1, ge=1, description="parts of the sequence in the feed-forward block")
+    float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
 
     @model_validator(mode="after")
@@ -56,8 +61,9 @@ class Training(Settings):
             )
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
-        if self.compile and self.backend == "deepspeed":
-            raise ValueError("compile is not available with backend deepspeed: set compile to false")
+        for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
+            if self.backend == "deepspeed" and getattr(self, key) != off:
+                raise ValueError(f"{key} is not available with backend deepspeed: set {key} to {str(off).lower()}")
         return self
 
     def milestones(self) -> list[int]:

@@ -1,10 +1,23 @@
-"""A tokenizer as small as the models of these tests."""
+"""A tokenizer as small as the models of these tests, and a measure of memory."""
 
 import json
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.profiler import ProfilerActivity, profile
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take longer than one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -18,3 +31,17 @@ def tokenizer(tmp_path: Path) -> Path:
     configuration = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": '"', "unk_token": "!"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
     return tmp_path / "tokenizer.json"
+
+
+@pytest.fixture(scope="session")
+def peak_bytes() -> Callable[[Callable[[], object]], int]:
+    """Return a function: the most that PyTorch's CPU allocator held at once during some work, beyond before it."""
+
+    def measure(work: Callable[[], object]) -> int:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            work()
+        assert found.profiler is not None
+        events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+        return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
+
+    return measure

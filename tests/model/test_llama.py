@@ -1,16 +1,15 @@
 """The native model equals the reference implementation."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from pydantic import ValidationError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.model import huggingface
-from pipeline.model.llama import Llama, initial_state
+from pipeline.model.llama import Llama, initial_state, initial_weight, parameter_shapes
+from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 
@@ -19,6 +18,14 @@ SHAPES = [
     Architecture(layers=2, width=32, heads=4, key_value_heads=2),
     Architecture(layers=1, width=48, heads=3, feed_forward_width=40, rope_theta=10_000.0, norm_epsilon=1e-6),
     Architecture(layers=3, width=32, heads=2, key_value_heads=1, tie_embeddings=True),
+    Architecture(
+        layers=1,
+        width=48,
+        heads=3,
+        key_value_heads=3,
+        head_width=32,
+        rope_scaling={"factor": 8, "original_context_length": 240},
+    ),
 ]
 
 
@@ -37,7 +44,7 @@ def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
     theirs.load_state_dict(state, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, VOCABULARY, (3, 50), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        assert own(tokens).std() > 0.1
+        assert own(tokens).std() > 0.05
         torch.testing.assert_close(own(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
 
 
@@ -49,15 +56,6 @@ def test_parameter_count(architecture: Architecture) -> None:
     assert count == sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
-@pytest.mark.parametrize(
-    ("layers", "width", "hidden", "heads", "billions"), [(32, 4096, 14336, 32, 8.03), (60, 6656, 17920, 52, 29.82)]
-)
-def test_parameter_count_of_published_shapes(layers: int, width: int, hidden: int, heads: int, billions: float) -> None:
-    groups = {32: 8, 52: 13}[heads]
-    shape = Architecture(layers=layers, width=width, feed_forward_width=hidden, heads=heads, key_value_heads=groups)
-    assert round(parameter_count(shape, 128_256) / 1e9, 2) == billions
-
-
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> None:
     model = native(architecture)
@@ -65,6 +63,19 @@ def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> N
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the others are not counted on a CPU
         model(tokens).sum().backward()
     assert flops_per_token(architecture, VOCABULARY, 16) * tokens.numel() == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("architecture", SHAPES)
+def test_flops_with_recomputation_equal_the_counted_ones(architecture: Architecture) -> None:
+    model = native(architecture)
+    prepare(model, torch.device("cpu"), recomputation="full")
+    tokens = torch.zeros((2, 16), dtype=torch.long)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(tokens).sum().backward()
+    expected = flops_per_token(architecture, VOCABULARY, 16, recomputation=True) * tokens.numel()
+    # PyTorch stops computing again at the last thing it needs, which is before each block's last product.
+    unneeded = 2 * architecture.layers * architecture.hidden * architecture.width * tokens.numel()
+    assert counter.get_total_flops() == expected - unneeded
 
 
 def test_no_position_sees_a_later_one() -> None:
@@ -88,31 +99,19 @@ def test_initial_weights_follow_the_seed_and_are_scaled() -> None:
     assert torch.all(first["norm.weight"] == 1)
 
 
+def test_a_parameter_is_made_alone() -> None:
+    state = initial_state(SHAPES[0], VOCABULARY, seed=5)
+    assert list(state) == list(parameter_shapes(SHAPES[0], VOCABULARY))
+    for name, weight in state.items():
+        assert torch.equal(weight, initial_weight(name, weight.shape, SHAPES[0], 5))
+    matrices = [weight for weight in state.values() if weight.shape == (32, 32)]
+    assert len({float(matrix[0, 0]) for matrix in matrices}) == len(matrices)
+
+
 def test_model_on_the_meta_device_takes_no_memory() -> None:
     with torch.device("meta"):
         model = Llama(SHAPES[0], VOCABULARY)
     assert all(p.is_meta for p in model.parameters()) and not list(model.buffers())
-
-
-@pytest.mark.parametrize("architecture", SHAPES)
-def test_export_loads_with_auto_classes(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
-    model = native(architecture)
-    folder = tmp_path / "huggingface"
-    huggingface.export(
-        dict(model.named_parameters()),
-        architecture,
-        VOCABULARY,
-        64,
-        tokenizer=tokenizer,
-        tokenizer_configuration=tokenizer.with_name("tokenizer_config.json"),
-        folder=folder,
-    )
-    loaded = AutoModelForCausalLM.from_pretrained(folder)
-    tokens = torch.arange(40).reshape(2, 20)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(tokens).logits, model(tokens), atol=1e-5, rtol=1e-5)
-    assert loaded.config.eos_token_id == 1
-    assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
 
 
 @pytest.mark.parametrize("architecture", SHAPES)

@@ -69,6 +69,9 @@ def test_one_milestone_by_default() -> None:
         ({"micro_batch_size": 3}, "micro_batch_size 3"),
         ({"warmup_steps": 101}, "warmup_steps 101"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
+        ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),
+        ({"backend": "deepspeed", "strategy": "zero1", "tiled_feed_forward": 2}, "tiled_feed_forward to 1"),
+        ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),
         ({"learning_rat": 1}, "learning_rat"),
     ],
 )

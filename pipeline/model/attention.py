@@ -1,0 +1,111 @@
+"""Attention: positions, documents, and the kernel that the device does best. Axes as in `pipeline.model.llama`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
+
+from pipeline.model.settings import Architecture
+
+
+def rotary_angles(length: int, architecture: Architecture, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of position times frequency, each (T, E/2), float32.
+
+    Scaled frequencies ("llama3" rope type; Llama 3.1's model code): one that turns more than high_frequency_factor
+    times within the original context stays, one that turns less than low_frequency_factor times is divided by the
+    factor, and between the two the share that stays grows with the number of turns.
+    """
+    exponent = torch.arange(0, architecture.head_dimension, 2, device=device, dtype=torch.float32)
+    frequency = 1.0 / architecture.rope_theta ** (exponent / architecture.head_dimension)
+    if scaling := architecture.rope_scaling:
+        turns = scaling.original_context_length / (2 * math.pi / frequency)
+        band = scaling.high_frequency_factor - scaling.low_frequency_factor
+        stays = ((turns - scaling.low_frequency_factor) / band).clamp(0, 1)
+        frequency = (1 - stays) * frequency / scaling.factor + stays * frequency
+    angle_TE = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
+    return angle_TE.cos(), angle_TE.sin()
+
+
+def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
+    """Return the heads with dimension i and i + E/2 rotated by their position's angle."""
+    first, second = x_BHTE.chunk(2, dim=-1)
+    cosine_TE, sine_TE = cosine_TE.to(x_BHTE.dtype), sine_TE.to(x_BHTE.dtype)
+    return torch.cat((first * cosine_TE - second * sine_TE, second * cosine_TE + first * sine_TE), dim=-1)
+
+
+def document_limits(document_BT: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what keeps attention of `dtype` within a document, made once for all blocks.
+
+    On a GPU in half precision, for the kernel that takes documents one after another: where in the joined rows each
+    begins and the last ends, int32. Elsewhere a boolean mask (B, 1, T, T): which position (second to last axis) may
+    read which, itself and earlier ones with the same number.
+    """
+    if document_BT.is_cuda and dtype in (torch.bfloat16, torch.float16):
+        begins_BT = torch.ones_like(document_BT, dtype=torch.bool)
+        begins_BT[:, 1:] = document_BT[:, 1:] != document_BT[:, :-1]
+        starts = begins_BT.flatten().nonzero().flatten()
+        return F.pad(starts, (0, 1), value=document_BT.numel()).to(torch.int32)
+    return (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
+
+
+def best_kernels(device: torch.device) -> list[SDPBackend]:
+    """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
+
+    PyTorch passes over one that does not take the shapes, the precision or, where asked for, determinism.
+    """
+    if device.type != "cuda":
+        return []
+    hopper = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    first = [SDPBackend.CUDNN_ATTENTION] if hopper else []
+    return [*first, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+class Attention(nn.Module):
+    """Causal self-attention in which groups of heads share keys and values."""
+
+    kernels: Sequence[SDPBackend] = ()
+    """In order of preference; PyTorch chooses where there are none."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        a = architecture
+        self.head_dimension = a.head_dimension
+        self.query = nn.Linear(a.width, a.heads * a.head_dimension, bias=False)
+        self.key = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
+        self.value = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
+        self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
+
+    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
+        """Return what each position reads from itself and those before it in its document, (B, T, D).
+
+        The heads are counted here, so that a process may hold a part of them. `limits`: see `document_limits`.
+        """
+        q_BHTE, k_BKTE, v_BKTE = (
+            projection(x_BTD).unflatten(-1, (-1, self.head_dimension)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        q_BHTE, k_BKTE = rotate(q_BHTE, cosine_TE, sine_TE), rotate(k_BKTE, cosine_TE, sine_TE)
+        grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
+        if limits is not None and limits.dtype == torch.int32:
+            q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
+            length = x_BTD.shape[1]  # no document is longer
+            y_NHE = varlen_attn(
+                q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(-1, 0), enable_gqa=grouped
+            )
+            assert isinstance(y_NHE, Tensor)
+            y_BTHE = y_NHE.view(-1, length, *y_NHE.shape[1:])
+        else:
+            with sdpa_kernel(list(self.kernels), set_priority=True) if self.kernels else nullcontext():
+                y_BHTE = F.scaled_dot_product_attention(
+                    q_BHTE, k_BKTE, v_BKTE, attn_mask=limits, is_causal=limits is None, enable_gqa=grouped
+                )
+            y_BTHE = y_BHTE.transpose(1, 2)
+        y_BTD: Tensor = self.output(y_BTHE.flatten(2))
+        return y_BTD

@@ -1,0 +1,86 @@
+"""The switches of speed and memory, put on a model before a strategy shards it.
+
+Recomputation lies inside, compilation around it, the strategy around both. No switch changes a parameter's name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from torch import nn
+from torch.nn.attention import activate_flash_attention_impl
+
+from pipeline.errors import InputError
+from pipeline.model.attention import best_kernels
+from pipeline.model.llama import Block, Llama
+from pipeline.model.recompute import Recomputation
+
+FLOAT8_CAPABILITY = (8, 9)
+FLOAT8_MULTIPLE = 16
+
+
+def prepare(
+    model: Llama,
+    device: torch.device,
+    *,
+    recomputation: Recomputation = "none",
+    compile: bool = False,
+    float8: bool = False,
+    tiled_feed_forward: int = 1,
+) -> None:
+    """Set how the model's blocks compute on a device; the model may still be on the meta device.
+
+    Raises:
+        InputError: float8 is asked for where it cannot be.
+    """
+    if device.type == "cuda":
+        _choose_flash_attention(device)
+    if float8:
+        check_float8(device)
+        _use_float8(model)
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        block.recomputation = recomputation
+        block.attention.kernels = best_kernels(device)
+        block.feed_forward.tiles = tiled_feed_forward
+        if compile:
+            block.compile()
+
+
+def check_float8(device: torch.device) -> None:
+    """Check that a device multiplies matrices in 8 bits and that torchao is there.
+
+    Raises:
+        InputError: one of them is not so.
+    """
+    hopper = device.type == "cuda" and torch.version.hip is None
+    if not hopper or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY:
+        raise InputError(
+            f"training.float8 needs an NVIDIA GPU of compute capability 8.9 or more, and this is {device.type}: "
+            "set float8 to false or take such a GPU"
+        )
+    if importlib.util.find_spec("torchao") is None:
+        raise InputError("training.float8 needs the package torchao: install it or set float8 to false")
+
+
+def _use_float8(model: Llama) -> None:
+    """Let the blocks' matrix products run in float8 with one scale per tensor (Micikevicius et al. 2022).
+
+    Weights stay what they are and are cast at each use. Embedding and output stay in the precision of training, and so
+    does a matrix whose sides the hardware's tiles of 16 do not divide.
+    """
+    from torchao.float8 import convert_to_float8_training
+
+    def fits(module: nn.Module, name: str) -> bool:
+        sides = (module.in_features, module.out_features) if isinstance(module, nn.Linear) else (1,)
+        return not any(side % FLOAT8_MULTIPLE for side in sides)
+
+    convert_to_float8_training(model.blocks, module_filter_fn=fits)
+
+
+def _choose_flash_attention(device: torch.device) -> None:
+    """Use FlashAttention-3 (Shah et al. 2024) where it is installed and the GPU is a Hopper."""
+    hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
+    if hopper and importlib.util.find_spec("flash_attn_interface") is not None:
+        activate_flash_attention_impl("FA3")

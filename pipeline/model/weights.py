@@ -1,0 +1,95 @@
+"""Weights in folders of safetensors files, one or several with an index, as Transformers writes them; never all in
+memory at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pipeline.errors import InputError
+
+LARGEST_FILE_BYTES = 5_000_000_000
+_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def write(
+    folder: Path,
+    shapes: Mapping[str, torch.Size],
+    get: Callable[[str], Tensor],
+    *,
+    rename: Callable[[str], str],
+    largest_file_bytes: int = LARGEST_FILE_BYTES,
+) -> None:
+    """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
+
+    One file, or as many as needed so that none is larger than asked for, unless a single tensor is.
+    """
+    files: list[list[str]] = [[]]
+    room = largest_file_bytes
+    for name, shape in shapes.items():
+        size = 4 * shape.numel()
+        if files[-1] and size > room:
+            files.append([])
+            room = largest_file_bytes
+        files[-1].append(name)
+        room -= size
+    places: dict[str, str] = {}
+    for number, names in enumerate(files, start=1):
+        file = _ONE if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        tensors = {rename(name): get(name).detach().float().contiguous() for name in names}
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(tensors, file)
+    if len(files) > 1:
+        total = 4 * sum(shape.numel() for shape in shapes.values())
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+class Weights(Mapping[str, Tensor]):
+    """The weights in a folder by name, float32; each is read when it is asked for."""
+
+    def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
+        """Find every tensor of `shapes`, which the files call as `rename` says.
+
+        Raises:
+            InputError: one is missing or of another shape, or a file cannot be read.
+        """
+        self._open: dict[str, Any] = {}
+        self._found: dict[str, tuple[str, str]] = {}
+        for name, shape in shapes.items():
+            self._found[name] = self._place(folder, rename(name))
+            file, theirs = self._found[name]
+            found = tuple(self._open[file].get_slice(theirs).get_shape())
+            if found != tuple(shape):
+                raise InputError(f"{folder / file}: {theirs} has shape {found}, not {tuple(shape)} as config.json says")
+
+    def _place(self, folder: Path, theirs: str) -> tuple[str, str]:
+        try:
+            index = folder / _INDEX
+            places = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else None
+            file = _ONE if places is None else places[theirs]
+            if file not in self._open:
+                self._open[file] = safe_open(str(folder / file), framework="pt")
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(f"{folder} does not hold {theirs} ({error!r}): give a folder with all files") from None
+        if theirs not in self._open[file].keys():  # noqa: SIM118  it is no mapping
+            raise InputError(f"{folder / file} does not hold {theirs}: give the folder of a whole model")
+        return file, theirs
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, theirs = self._found[name]
+        tensor: Tensor = self._open[file].get_tensor(theirs)
+        return tensor.float()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)

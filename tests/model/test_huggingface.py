@@ -1,0 +1,163 @@
+"""Models go to Transformers' layout and come back unchanged."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from pipeline.__main__ import main
+from pipeline.errors import InputError
+from pipeline.model import huggingface
+from pipeline.model.llama import Llama, initial_state, initial_weight, parameter_shapes
+from pipeline.model.settings import Architecture
+
+VOCABULARY = 96
+SHAPES = [
+    Architecture(layers=2, width=32, heads=4, key_value_heads=2),
+    Architecture(layers=3, width=32, heads=2, key_value_heads=1, tie_embeddings=True, rope_theta=10_000.0),
+    Architecture(
+        layers=1,
+        width=48,
+        heads=3,
+        key_value_heads=3,
+        head_width=32,
+        rope_scaling={"factor": 8, "original_context_length": 240},
+    ),
+]
+TOKENS = torch.arange(40).reshape(2, 20)
+
+
+class Lazy(Mapping[str, Tensor]):
+    """Weights that are made when they are asked for, and know how many were alive at most."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture, self.shapes = architecture, parameter_shapes(architecture, VOCABULARY)
+        self.made: list[str] = []
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.made.append(name)
+        return initial_weight(name, self.shapes[name], self.architecture, 3)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def export(architecture: Architecture, tokenizer: Path, folder: Path, **options: int) -> Lazy:
+    state = Lazy(architecture)
+    configuration = tokenizer.with_name("tokenizer_config.json")
+    places = {"tokenizer": tokenizer, "tokenizer_configuration": configuration, "folder": folder}
+    huggingface.export(state, architecture, VOCABULARY, 64, **places, **options)
+    return state
+
+
+def logits(architecture: Architecture, state: Mapping[str, Tensor]) -> Tensor:
+    model = Llama(architecture, VOCABULARY)
+    model.load_state_dict(dict(state), strict=not architecture.tie_embeddings)
+    with torch.no_grad():
+        found: Tensor = model(TOKENS)
+    return found
+
+
+@pytest.mark.parametrize("largest_file_bytes", [5_000_000_000, 9_000])
+@pytest.mark.parametrize("architecture", SHAPES)
+def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp_path: Path, tokenizer: Path) -> None:
+    folder = tmp_path / "huggingface"
+    state = export(architecture, tokenizer, folder, largest_file_bytes=largest_file_bytes)
+    files = sorted(folder.glob("*.safetensors"))
+    assert (folder / "model.safetensors.index.json").exists() == (len(files) > 1) == (largest_file_bytes < 10_000)
+    for file in files:
+        tensors = load_file(file)
+        assert len(tensors) == 1 or sum(4 * t.numel() for t in tensors.values()) <= largest_file_bytes
+    assert state.made == list(state.shapes)  # each once
+    expected = logits(architecture, initial_state(architecture, VOCABULARY, 3))
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(TOKENS).logits, expected, atol=1e-5, rtol=1e-5)
+    assert loaded.config.eos_token_id == 1
+    assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
+    found, vocabulary_size, weights = huggingface.read(folder)
+    assert (found, vocabulary_size) == (
+        architecture.model_copy(update={"feed_forward_width": found.hidden}),
+        VOCABULARY,
+    )
+    assert found.hidden == architecture.hidden and list(weights) == list(state.shapes)
+    assert all(torch.equal(weights[name], state[name]) for name in weights)
+
+
+def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+        vocab_size=VOCABULARY, tie_word_embeddings=True,
+    )  # fmt: skip
+    theirs = LlamaForCausalLM(config)
+    theirs.save_pretrained(tmp_path, max_shard_size="8KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    architecture, _, weights = huggingface.read(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(logits(architecture, weights), theirs(TOKENS).logits, atol=1e-5, rtol=1e-5)
+    older = {**json.loads((tmp_path / "config.json").read_text()), "rope_theta": 7.0}
+    del older["rope_parameters"]
+    scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps({**older, "rope_scaling": {"rope_type": "llama3", **scaling}}))
+    architecture, _, _ = huggingface.read(tmp_path)
+    assert architecture.rope_theta == 7 and architecture.rope_scaling is not None
+    assert architecture.rope_scaling.original_context_length == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mistral"}, "describes a mistral"),
+        ({"attention_bias": True}, "attention_bias True: only a model with false"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'"),
+        ({"num_hidden_layers": 3}, "does not hold model.layers.2"),
+        ({"hidden_size": 64, "head_dim": 16}, r"has shape \(96, 32\), not \(96, 64\)"),
+        ({"vocab_size": None}, "config.json"),
+    ],
+)
+def test_a_folder_of_another_model_is_refused(
+    change: dict[str, object], message: str, tmp_path: Path, tokenizer: Path
+) -> None:
+    folder = tmp_path / "huggingface"
+    export(SHAPES[0], tokenizer, folder)
+    config = json.loads((folder / "config.json").read_text()) | change
+    config = {key: value for key, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        huggingface.read(folder)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
+    folder = tmp_path / "huggingface"
+    export(SHAPES[0], tokenizer, folder, largest_file_bytes=9_000)
+    next(iter(sorted(folder.glob("*.safetensors")))).unlink()
+    with pytest.raises(InputError, match="does not hold"):
+        huggingface.read(folder)
+    with pytest.raises(InputError, match=r"config\.json"):
+        huggingface.read(tmp_path / "nowhere")
+
+
+def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, own, second = (tmp_path / name for name in ("first", "own", "second"))
+    export(SHAPES[2], tokenizer, first)
+    assert main(["model", "import", str(first), str(own)]) == 0
+    assert set(load_file(own / "model.safetensors")) == set(parameter_shapes(SHAPES[2], VOCABULARY))
+    assert main(["model", "export", str(own), str(second)]) == 0
+    for path in first.iterdir():
+        assert (second / path.name).read_bytes() == path.read_bytes()
+    assert main(["model", "export", str(own), str(second)]) == 2
+    assert "exists: name a new folder" in capsys.readouterr().err
+    shutil.rmtree(second)
+    (own / "tokenizer.json").unlink()
+    assert main(["model", "export", str(own), str(second)]) == 2
+    assert "has no tokenizer.json" in capsys.readouterr().err and not second.exists()

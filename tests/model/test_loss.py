@@ -1,0 +1,104 @@
+"""The loss in parts equals the loss of all logits, at a fraction of their memory."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from pipeline.model.llama import Llama
+from pipeline.model.loss import linear_cross_entropy
+from pipeline.model.settings import Architecture
+
+
+def drawn(rows: int, length: int, width: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn((rows, length, width), generator=draw)
+    weight = torch.randn((vocabulary, width), generator=draw) / width**0.5
+    target = torch.randint(0, vocabulary, (rows, length), generator=draw)
+    target[torch.rand((rows, length), generator=draw) < 0.2] = -100
+    return x, weight, target
+
+
+def reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(x, weight).float().flatten(0, 1), target.flatten(), reduction="sum")
+
+
+def results(loss: object, x: Tensor, weight: Tensor, target: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    value = loss(x, weight, target)  # type: ignore[operator]
+    (value * scale).backward()
+    return value.detach(), x.grad, weight.grad
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 3), st.integers(1, 50), st.integers(1, 9), st.integers(2, 70), st.integers(0, 99), st.floats(0.01, 2)
+)
+def test_equals_the_reference(rows: int, length: int, width: int, vocabulary: int, seed: int, scale: float) -> None:
+    arguments = drawn(rows, length, width, vocabulary, seed)
+    scale /= rows * length
+    for found, expected in zip(
+        results(linear_cross_entropy, *arguments, scale), results(reference, *arguments, scale), strict=True
+    ):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_in_bf16_it_is_nearer_to_the_truth_than_bf16_logits() -> None:
+    x, weight, target = (t.bfloat16() if t.is_floating_point() else t for t in drawn(2, 256, 64, 1000))
+    loss, x_gradient, weight_gradient = results(linear_cross_entropy, x, weight, target, 1.0)
+    truth = results(reference, x.float(), weight.float(), target, 1.0)
+    assert loss.dtype == torch.float32 and x_gradient.dtype == weight_gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, truth[0], rtol=1e-3, atol=0)
+    for found, expected in ((x_gradient, truth[1]), (weight_gradient, truth[2])):
+        assert (found.float() - expected).norm() < 0.01 * expected.norm()
+
+
+def test_extreme_logits_and_no_counting_target() -> None:
+    x, weight, target = drawn(1, 8, 4, 30)
+    assert linear_cross_entropy(x * 1e4, weight, target).item() == pytest.approx(
+        reference(x * 1e4, weight, target).item(), rel=1e-6
+    )
+    nothing = results(linear_cross_entropy, x, weight, torch.full_like(target, -100), 1.0)
+    assert all(not part.any() for part in nothing)
+
+
+def test_memory_is_an_eighth_of_the_logits(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
+    x, weight, target = drawn(4, 256, 32, 8192)
+    logits = 4 * 256 * 8192 * 4
+    with torch.no_grad():
+        alone = peak_bytes(lambda: linear_cross_entropy(x, weight, target))
+    assert alone <= logits / 8
+    gradients = 2 * 4 * (x.numel() + weight.numel())  # with the copies that `results` makes
+    assert peak_bytes(lambda: results(linear_cross_entropy, x, weight, target, 0.1)) - gradients <= logits / 8
+    assert peak_bytes(lambda: results(reference, x, weight, target, 0.1)) > 2 * logits
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_model_gives_the_loss_of_its_logits(tied: bool) -> None:
+    torch.manual_seed(2)
+    model = Llama(Architecture(layers=1, width=32, heads=4, tie_embeddings=tied), 96)
+    tokens = torch.randint(0, 96, (2, 30))
+    target = torch.where(torch.rand((2, 30)) < 0.2, -100, torch.randint(0, 96, (2, 30)))
+    losses, gradients = [], []
+    for loss in (
+        model(tokens, target),
+        F.cross_entropy(model(tokens).flatten(0, 1), target.flatten(), reduction="sum"),
+    ):
+        gradients.append(torch.autograd.grad(loss / 60, list(model.parameters())))
+        losses.append(loss)
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert model(tokens, target).dtype == torch.float32 and isinstance(model.output, nn.Linear)
+
+
+def test_a_second_backward_pass_is_refused() -> None:
+    x, weight, target = drawn(1, 8, 4, 30)
+    loss = linear_cross_entropy(x.requires_grad_(), weight.requires_grad_(), target)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError):
+        loss.backward()

@@ -1,0 +1,113 @@
+"""What makes a model fast or small changes none of its numbers."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.errors import InputError
+from pipeline.model.attention import best_kernels, document_limits
+from pipeline.model.llama import Llama, initial_state
+from pipeline.model.prepare import prepare
+from pipeline.model.settings import Architecture
+
+CPU = torch.device("cpu")
+VOCABULARY = 96
+SHAPE = Architecture(layers=2, width=64, heads=4, key_value_heads=2)
+SWITCHES = [{"recomputation": "selective"}, {"recomputation": "full"}, {"tiled_feed_forward": 3}]
+SWITCHES += [{**first, "tiled_feed_forward": 4} for first in SWITCHES[:2]]
+
+
+def drawn(shape: Architecture = SHAPE, **switches: object) -> Llama:
+    model = Llama(shape, VOCABULARY)
+    model.load_state_dict({name: weight * 4 for name, weight in initial_state(shape, VOCABULARY, seed=3).items()})
+    prepare(model, CPU, **switches)  # type: ignore[arg-type]
+    return model
+
+
+def batch(rows: int = 2, length: int = 40) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens, targets of which some do not count, and documents of different lengths."""
+    draw = torch.Generator().manual_seed(1)
+    tokens, target = (torch.randint(0, VOCABULARY, (rows, length), generator=draw) for _ in range(2))
+    target[:, ::7] = -100
+    document = (torch.rand((rows, length), generator=draw) < 0.1).cumsum(1)
+    return tokens, target, document
+
+
+def loss_and_gradients(model: Llama, length: int = 40) -> dict[str, Tensor]:
+    loss = model(*batch(length=length)) / 80
+    model.zero_grad()
+    loss.backward()
+    return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_a_switch_leaves_loss_and_gradients(switches: dict[str, object]) -> None:
+    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(**switches))
+    assert expected.keys() == found.keys() and len(found) == 1 + len(list(drawn().parameters()))
+    for name in expected:
+        if "tiled_feed_forward" in switches:  # a weight's gradient is a sum over tiles
+            torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-6)
+        else:
+            assert torch.equal(found[name], expected[name]), name
+
+
+def test_recomputation_and_tiles_save_memory(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
+    shape = Architecture(layers=4, width=64, feed_forward_width=512, heads=4)
+    models = [
+        drawn(shape, **switches)
+        for switches in ({}, {"recomputation": "selective"}, {"recomputation": "full"}, {"tiled_feed_forward": 8})
+    ]
+    none, selective, full, tiled = (peak_bytes(lambda model=m: loss_and_gradients(model, length=256)) for m in models)
+    assert full < 0.7 * selective < 0.7 * none and tiled < 0.5 * none
+
+
+@pytest.mark.slow
+def test_compiled_blocks_compute_the_same() -> None:
+    shape = SHAPE.model_copy(update={"layers": 1})
+    expected = loss_and_gradients(drawn(shape))
+    found = loss_and_gradients(drawn(shape, compile=True, recomputation="selective"))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+
+
+def test_a_document_reads_itself_only() -> None:
+    model = drawn()
+    tokens, _, document = batch()
+    with torch.no_grad():
+        packed = model(tokens, document_BT=document)
+        assert not torch.allclose(packed, model(tokens), atol=1e-3)
+        for row in range(len(tokens)):
+            for number in document[row].unique():
+                inside = document[row] == number
+                alone = model(tokens[row, inside][None])[0]
+                torch.testing.assert_close(packed[row, inside], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_limits_of_documents() -> None:
+    mask = document_limits(torch.tensor([[0, 0, 1, 1]]), torch.float32)[0, 0]
+    assert mask.tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+
+
+def test_float8_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(InputError, match="float8 needs an NVIDIA GPU of compute capability"):
+        drawn(float8=True)
+
+
+def test_a_cpu_leaves_the_choice_of_kernel_to_pytorch() -> None:
+    assert best_kernels(CPU) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
+    device = torch.device("cuda")
+    tokens, _, document = batch()
+    model = drawn()
+    with torch.no_grad():
+        expected = model(tokens, document_BT=document if masked else None)
+        half = model.to(device, torch.bfloat16)
+        prepare(half, device)
+        found = half(tokens.to(device), document_BT=document.to(device) if masked else None)
+    assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
