@@ -9,6 +9,7 @@ each block. The modules hold parameters only, no buffers, so a model can be made
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -114,8 +115,8 @@ class Llama(nn.Module):
         return logits_BTV
 
 
-def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
-    """Return the weights that training starts from, float32, by parameter name; the same for every world size.
+def initial_tensors(architecture: Architecture, vocabulary_size: int, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights that training starts from, float32, by parameter name; the same for every world size.
 
     Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
     that its variance does not grow with the L layers (Radford et al. 2019).
@@ -123,12 +124,15 @@ def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -
     with torch.device("meta"):
         shapes = {name: p.shape for name, p in Llama(architecture, vocabulary_size).named_parameters()}
     generator = torch.Generator().manual_seed(seed)
-    state = {}
     for name, shape in shapes.items():
         if len(shape) == 1:
-            state[name] = torch.ones(shape)
+            yield name, torch.ones(shape)
             continue
         writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
         deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
-        state[name] = torch.empty(shape).normal_(0.0, deviation, generator=generator)
-    return state
+        yield name, torch.empty(shape).normal_(0.0, deviation, generator=generator)
+
+
+def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
+    """Return `initial_tensors` all at once."""
+    return dict(initial_tensors(architecture, vocabulary_size, seed))
