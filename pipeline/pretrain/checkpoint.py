@@ -140,7 +140,7 @@ class Reader:
             raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
         box = box or whole(self.shapes[name])
         found, elements = torch.empty(box.shape), 0
-        for stored, file, key in self._stored[name]:
+        for stored, file, key in self._stored.get(name, ()):
             if common := box.meet(stored):
                 if file not in self._open:
                     self._open[file] = safe_open(str(self.folder / file), framework="pt")

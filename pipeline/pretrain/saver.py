@@ -1,7 +1,9 @@
-"""Writes checkpoints while the training goes on: it waits only until the state is copied to the host's memory.
+"""Writes checkpoints while the training goes on.
 
-A thread of each process writes its file. Threads never talk to each other over the network: each leaves a small file
-beside its own, and that of process 0 waits for all of them, writes state.json and gives the folder its name.
+A thread of each process copies the state to the host's memory while the next step goes forward and backward, which
+only read it: the optimizer waits for the end of the copy. Then the thread writes its file. Threads never talk to each
+other over the network: each leaves a small file beside its own, and that of process 0 waits for all of them, writes
+state.json and gives the folder its name.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pipeline.pretrain import checkpoint, recovery
 from pipeline.pretrain.backend import Backend
 from pipeline.pretrain.checkpoint import CheckpointError
-from pipeline.pretrain.pieces import shares
+from pipeline.pretrain.pieces import Box, shares
 from pipeline.pretrain.settings import SegmentSettings
 
 PATIENCE_SECONDS = 3600.0  # of process 0, for the slowest file
@@ -54,10 +57,13 @@ class Saver:
         self._mine = divided[self.rank]
         self._bytes = sum(box.elements for part in divided for _, box in part) * 4 + SPARE_BYTES
         self._keys = {(piece.name, piece.box): piece.key for piece in pieces if (piece.name, piece.box) in self._mine}
-        pinned = any(piece.tensor.device.type == "cuda" for piece in pieces)
+        devices = [piece.tensor.device for piece in pieces if piece.tensor.device.type == "cuda"]
+        self._stream = torch.cuda.Stream(devices[0]) if devices else None
+        self._copied = threading.Event()
+        self._hook: Any = None
         elements = sum(box.elements for _, box in self._mine)
         # Filled, so that the first save does not wait for the memory either.
-        self._buffer = torch.empty(elements, pin_memory=pinned).fill_(0)
+        self._buffer = torch.empty(elements, pin_memory=bool(devices)).fill_(0)
 
     @property
     def failed(self) -> bool:
@@ -73,7 +79,9 @@ class Saver:
         self._settle(None)
 
     def save(self, step: int, skips: Sequence[int] = ()) -> None:
-        """Begin to write a recovery checkpoint; wait for the one before, and until the state is copied.
+        """Begin to write a recovery checkpoint; wait for the one before.
+
+        Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
 
         Raises:
             CheckpointError: the one before failed, or there is no room; what is there is untouched.
@@ -89,10 +97,16 @@ class Saver:
         self._begin(folder, folder, step, skips)
         self.wait()
 
+    def hold(self) -> None:
+        """Wait until the state is copied and may be changed."""
+        if self._thread:
+            self._copied.wait()
+
     def _settle(self, partial: Path | None) -> None:
         """Wait for the threads and agree on what went wrong; make the folder of the next checkpoint."""
         if self._thread:
             self._thread.join()
+            self._hook.remove()
             self._thread = None
         error, self._error = self._error, None
         if partial and self.rank == 0 and not error:
@@ -121,30 +135,47 @@ class Saver:
 
     def _begin(self, partial: Path, final: Path, step: int, skips: Sequence[int]) -> None:
         self._settle(partial)
-        tensors = self._copied()
-        files_of = (partial, final, tensors, step, self.backend.optimizer_step(), list(skips))
-        self._thread = threading.Thread(target=self._write, args=files_of, daemon=True)
+        live = {(piece.name, piece.box): piece.tensor for piece in self.backend.pieces()}
+        ready = self._stream and torch.cuda.current_stream(self._stream.device).record_event()
+        given = (partial, final, live, ready, step, self.backend.optimizer_step(), list(skips))
+        self._copied.clear()
+        self._hook = register_optimizer_step_pre_hook(lambda *_: self.hold())
+        self._thread = threading.Thread(target=self._write, args=given, daemon=True)
         self._thread.start()
 
-    def _copied(self) -> dict[str, Tensor]:
+    @torch.no_grad()
+    def _copy(self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
         """Copy what this process writes to the host, into the memory of the save before."""
         tensors, used = {}, 0
-        live = {(piece.name, piece.box): piece.tensor for piece in self.backend.pieces()}
-        for name, box in sorted(self._mine):
-            host = self._buffer.narrow(0, used, box.elements).view(box.shape)
-            host.copy_(live[name, box], non_blocking=True)
-            tensors[self._keys[name, box]] = host
-            used += box.elements
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            if self._stream and ready:
+                self._stream.wait_event(ready)
+            for name, box in sorted(self._mine):
+                host = self._buffer.narrow(0, used, box.elements).view(box.shape)
+                host.copy_(live[name, box], non_blocking=True)
+                tensors[self._keys[name, box]] = host
+                used += box.elements
+            if self._stream:
+                self._stream.synchronize()
         return tensors
 
     def _write(
-        self, partial: Path, final: Path, tensors: dict[str, Tensor], step: int, optimizer_step: int, skips: list[int]
+        self,
+        partial: Path,
+        final: Path,
+        live: Mapping[tuple[str, Box], Tensor],
+        ready: torch.cuda.Event | None,
+        step: int,
+        optimizer_step: int,
+        skips: list[int],
     ) -> None:
         """Write this process's file and what it is; on process 0 also commit the checkpoint. Runs in the thread."""
         file = partial / f"rank-{self.rank:05}.safetensors"
         try:
+            try:
+                tensors = self._copy(live, ready)
+            finally:
+                self._copied.set()
             written = checkpoint.write_tensors(file, tensors)
             pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
             self._leave(partial, {"file": file.name, "described": {**written, "pieces": pieces}})
@@ -154,7 +185,7 @@ class Saver:
                     self.settings, step, optimizer_step, skips, self.identity, self.world_size, files, self._shapes
                 )
                 self._commit(partial, final, content)
-        except (OSError, CheckpointError) as error:
+        except Exception as error:  # whatever it is: the others wait for this process's note
             self._error = f"the checkpoint of step {step} was not written ({error}); those before are untouched"
             if self.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
