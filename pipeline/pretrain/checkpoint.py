@@ -151,6 +151,10 @@ class Reader:
             raise CheckpointError(f"{self.folder} has {elements} of {box.elements} elements of {name}: remove it")
         return found
 
+    def close(self) -> None:
+        """Let go of the files, so that the folder can be removed on every file system; they are opened anew if read."""
+        self._open.clear()
+
     def weights(self) -> Mapping[str, Tensor]:
         """Return the model's parameters by name, each read when it is asked for."""
         return _Weights(self)
@@ -194,6 +198,7 @@ class Start:
         if self.reader:
             for piece in pieces:
                 piece.tensor.copy_(self.reader.read(piece.name, piece.box))
+            self.reader.close()
             return
         wanted: dict[str, list[Piece]] = {}
         for piece in pieces:

@@ -52,7 +52,7 @@ class FsdpBackend:
     @torch.no_grad()
     def _load(self, start: Start) -> None:
         for parameter in self.parameters.values():
-            counter = torch.tensor(float(start.optimizer_step), device=self.device)
+            counter = torch.tensor(float(start.optimizer_step), device=parameter.device)
             moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
             self.optimizer.state[parameter] = {"step": counter, **moments}
         start.load(self.pieces())

@@ -81,4 +81,7 @@ def prune(folder: Path, keep: int, keep_every: int | None) -> None:
     """Remove all recovery checkpoints but the newest `keep` and those of every `keep_every`-th step."""
     for step, path in recoveries(folder)[keep:]:
         if not keep_every or step % keep_every:
-            shutil.rmtree(path)
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")

@@ -58,7 +58,7 @@ class Saver:
         self._bytes = sum(box.elements for part in divided for _, box in part) * 4 + SPARE_BYTES
         self._keys = {(piece.name, piece.box): piece.key for piece in pieces if (piece.name, piece.box) in self._mine}
         devices = [piece.tensor.device for piece in pieces if piece.tensor.device.type == "cuda"]
-        self._stream = torch.cuda.Stream(devices[0]) if devices else None
+        self._stream = torch.cuda.Stream(devices[0]) if devices else None  # type: ignore[no-untyped-call]
         self._copied = threading.Event()
         self._hook: Any = None
         elements = sum(box.elements for _, box in self._mine)

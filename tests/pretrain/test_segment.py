@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -267,6 +268,15 @@ def test_a_missing_or_wrong_previous_milestone_is_refused(
         train(settings(first_step=5), tokens, tmp_path)
     with pytest.raises(InputError, match="is of step 10, not 5"):
         train(settings(first_step=5), tokens, tmp_path, previous=[alone / "milestone"])
+    last = {"first_step": 10, "last_step": 12, "steps": 12}
+    with pytest.raises(InputError, match=r"of another shape: .* in it and .* in the configuration"):
+        train(settings(**last, architecture={"width": 64}), tokens, tmp_path, previous=[alone / "milestone"])
+    altered = shutil.copytree(alone / "milestone", tmp_path / "altered")
+    content = bytearray((altered / "rank-00000.safetensors").read_bytes())
+    content[-1] ^= 1
+    (altered / "rank-00000.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"rank-00000.safetensors was altered .*: remove .*/altered, so that it is"):
+        train(settings(**last), tokens, tmp_path, previous=[altered])
     with pytest.raises(InputError, match="another tokenizer"):
         train(settings(), {**tokens, "tokenizer": tokens["configuration"]}, tmp_path)
 
