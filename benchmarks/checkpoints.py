@@ -1,6 +1,6 @@
 """Every ordered pair of layouts: what one saved, the other loads, and both go on alike.
 
-    .venv/bin/python benchmarks/checkpoints.py FOLDER
+    PYTHONPATH=. .venv/bin/python benchmarks/checkpoints.py FOLDER
 
 {1, 2, 4 processes} × {no_shard, full_shard, zero1, zero2, zero3}, each trained for three steps and saved; each of the
 15 loads each of the 15, saves it again at once, and takes two steps. The first step's loss shows the weights, the
@@ -19,9 +19,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 from pipeline.pretrain import launch
 from pipeline.pretrain.checkpoint import Reader
