@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -105,6 +106,7 @@ class Llama(nn.Module):
         return result
 
 
+@cache
 def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[str, torch.Size]:
     """Return every parameter's shape by name, in the model's order; a tied output is the embedding and not named."""
     with torch.device("meta"):

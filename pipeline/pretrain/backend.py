@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.pretrain.pieces import Piece
 from pipeline.pretrain.settings import Training
 
 Batch = tuple[Tensor, Tensor]
@@ -27,11 +28,11 @@ class Backend(Protocol):
     def loss_sum(self, batch: Batch) -> Tensor:
         """Return the sum of the token losses of a batch, without a gradient."""
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return all parameters in full by name, float32 on the CPU, on process 0; nothing on the others."""
+    def pieces(self) -> list[Piece]:
+        """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""
 
-    def moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's running averages likewise, as `exp_avg.NAME` and `exp_avg_sq.NAME`."""
+    def optimizer_step(self) -> int:
+        """Return how many steps the optimizer has taken."""
 
 
 def token_loss_sum(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:

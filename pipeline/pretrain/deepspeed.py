@@ -13,25 +13,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline.model import huggingface
 from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
+from pipeline.pretrain.pieces import Piece, fragment
 from pipeline.pretrain.settings import SegmentSettings
 
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 
 import deepspeed
-from deepspeed.utils import (
-    safe_get_full_fp32_param,
-    safe_get_full_optimizer_state,
-    safe_set_full_fp32_param,
-    safe_set_full_optimizer_state,
-    safe_set_local_fp32_param,
-    safe_set_local_optimizer_state,
-)
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
@@ -49,8 +41,9 @@ class DeepSpeedBackend:
         shape = huggingface.configuration(settings.architecture, vocabulary_size, training.sequence_length)
         model: nn.Module = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(start.weight(huggingface.own_name(name)))
+            named = {huggingface.own_name(name): parameter for name, parameter in model.named_parameters()}
+            for name, weight in start.weights():
+                named[name].copy_(weight)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
         config: dict[str, Any] = {
@@ -84,40 +77,40 @@ class DeepSpeedBackend:
         """
         for flat in self._flat():
             moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
-            self.base.state[flat] = {"step": torch.tensor(float(start.step)), **moments}
+            self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step)), **moments}
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+        start.load(self.pieces())
+
+    def _held(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
+        """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
+
+        Stages 1 and 2, and 0 in bf16, cut the parameters of a group as one row; a parameter may lie in several
+        processes' parts or outside of one's. Stage 3 cuts each parameter into as many equal parts, the last padded.
+        """
+        if self.plain:
+            state = self.base.state[parameter][moment] if moment else parameter
+            return parameter.shape, 0, state.flatten()
+        if self.stage == 3:
+            part, _ = self.engine.optimizer._get_fp32_opt_state_partition(parameter, False, moment)
+            return parameter.ds_shape, parameter.ds_tensor.ds_numel * dist.get_rank(), part
+        if parameter._hp_mapping is None:
+            return None
+        part = parameter._hp_mapping.get_hp_fragment(moment)
+        return parameter.shape, parameter._hp_mapping.lp_fragment_address.start, part
+
+    def pieces(self) -> list[Piece]:
+        """See Backend."""
+        found: list[Piece] = []
         for name, parameter in self.parameters.items():
-            self._set(parameter, start.weight(name), None)
-            for moment in MOMENTS if start.step else ():
-                self._set(parameter, start.moment(moment, name), moment)
+            for kind, moment in (("model", None), *((moment, moment) for moment in MOMENTS)):
+                if held := self._held(parameter, moment):
+                    found += fragment(f"{kind}.{name}", *held)
+        return found
 
-    def _set(self, parameter: Any, value: Tensor, moment: str | None) -> None:
-        value = value.to(self.device)
-        if self.plain:
-            (self.base.state[parameter][moment] if moment else parameter).copy_(value)
-        elif self.stage == 3:
-            # The function for the full value fails where it does not divide by the processes: cut it here.
-            size = parameter.ds_tensor.ds_numel
-            padded = F.pad(value.flatten(), (0, size * dist.get_world_size() - value.numel()))
-            part = padded.narrow(0, size * dist.get_rank(), size)
-            if moment:
-                safe_set_local_optimizer_state(parameter, part, moment)
-            else:
-                safe_set_local_fp32_param(parameter, part)
-        elif moment:
-            safe_set_full_optimizer_state(parameter, value, moment)
-        else:
-            safe_set_full_fp32_param(parameter, value)
-
-    def _get(self, parameter: nn.Parameter, moment: str | None) -> Tensor:
-        if self.plain:
-            value = self.base.state[parameter][moment] if moment else parameter
-        else:
-            get = safe_get_full_optimizer_state if moment else safe_get_full_fp32_param
-            value = get(parameter, moment) if moment else get(parameter)
-        full: Tensor = value.detach().float().cpu()
-        return full
+    def optimizer_step(self) -> int:
+        """See Backend."""
+        return int(self.base.state[self._flat()[0]]["step"])
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
@@ -146,13 +139,3 @@ class DeepSpeedBackend:
     def loss_sum(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_loss_sum(self.engine(input_ids=batch[0]).logits, batch[1])
-
-    def weights(self) -> dict[str, Tensor]:
-        """See Backend."""
-        full = {name: self._get(parameter, None) for name, parameter in self.parameters.items()}
-        return full if dist.get_rank() == 0 else {}
-
-    def moments(self) -> dict[str, Tensor]:
-        """See Backend."""
-        full = {f"{m}.{name}": self._get(p, m) for name, p in self.parameters.items() for m in MOMENTS}
-        return full if dist.get_rank() == 0 else {}

@@ -13,12 +13,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from pipeline.model.llama import Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
+from pipeline.pretrain.pieces import Piece, placed
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -55,21 +56,13 @@ class FsdpBackend:
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=strategy == "full_shard")
         fully_shard(self.model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
 
-    def _placed(self, full: Tensor | None, like: nn.Parameter) -> DTensor:
-        """Return a tensor that process 0 has in full, spread as `like`."""
-        assert isinstance(like, DTensor)
-        tensor = torch.empty(like.shape, device=self.device) if full is None else full.to(self.device)
-        return distribute_tensor(tensor, like.device_mesh, like.placements)
-
     @torch.no_grad()
     def _load(self, start: Start) -> None:
-        first = dist.get_rank() == 0
-        for name, parameter in self.parameters.items():
-            parameter.copy_(self._placed(start.weight(name) if first else None, parameter))
-            if start.step:
-                counter = torch.tensor(float(start.step), device=self.device)
-                moments = {m: self._placed(start.moment(m, name) if first else None, parameter) for m in MOMENTS}
-                self.optimizer.state[parameter] = {"step": counter, **moments}
+        for parameter in self.parameters.values():
+            counter = torch.tensor(float(start.optimizer_step), device=parameter.device)
+            moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
+            self.optimizer.state[parameter] = {"step": counter, **moments}
+        start.load(self.pieces())
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
@@ -98,19 +91,15 @@ class FsdpBackend:
         """See Backend."""
         return token_loss_sum(self.model(batch[0]), batch[1])
 
-    def _collected(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        collected = {}
-        for name, tensor in tensors.items():
-            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            if dist.get_rank() == 0:
-                collected[name] = full.detach().cpu()
-        return collected
-
-    def weights(self) -> dict[str, Tensor]:
+    def pieces(self) -> list[Piece]:
         """See Backend."""
-        return self._collected(dict(self.parameters))
+        found: list[Piece] = []
+        for name, parameter in self.parameters.items():
+            found += placed(f"model.{name}", parameter)
+            for moment in MOMENTS:
+                found += placed(f"{moment}.{name}", self.optimizer.state[parameter][moment])
+        return found
 
-    def moments(self) -> dict[str, Tensor]:
+    def optimizer_step(self) -> int:
         """See Backend."""
-        state = self.optimizer.state
-        return self._collected({f"{m}.{name}": state[p][m] for name, p in self.parameters.items() for m in MOMENTS})
+        return int(next(iter(self.optimizer.state.values()))["step"])

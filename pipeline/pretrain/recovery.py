@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.pretrain.settings import SegmentSettings
-
-KEPT = 2
 
 
 def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
@@ -25,22 +26,62 @@ def recoveries(folder: Path) -> list[tuple[int, Path]]:
     return sorted(((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
 
 
-def newest(folder: Path, expected: str) -> Path | None:
-    """Return the newest whole checkpoint with that identity, or None; every other one is removed.
+def damage(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint, naming the file; None where every byte is as it was written."""
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        files = {folder / name: (int(known["bytes"]), str(known["sha256"])) for name, known in state["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{folder / 'state.json'} is missing or torn"
+    for path, (size, _) in files.items():
+        if not path.is_file() or path.stat().st_size != size:
+            there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
+            return f"{path} {there}"
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for (path, (_, expected)), found in zip(files.items(), threads.map(_sha256, files), strict=True):
+            if found != expected:
+                return f"{path} was altered after it was written"
+    return None
 
-    One is whole when state.json, which is written last, names its files with the bytes that they have.
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _tell(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def newest(folder: Path, expected: str) -> Path | None:
+    """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
+
+    One of another training (identity) is removed; one that is torn or altered is set aside, and the one before used.
+    Only the one that is used, and those newer, are read in full.
     """
-    found = None
-    for _, path in recoveries(folder):
+    for step, path in recoveries(folder):
         try:
-            state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-            whole = state["identity"] == expected and all(
-                (path / name).stat().st_size == described["bytes"] for name, described in state["files"].items()
-            )
-        except (OSError, ValueError, KeyError):
-            whole = False
-        if whole and found is None:
-            found = path
-        elif not whole:
+            foreign = json.loads((path / "state.json").read_text(encoding="utf-8"))["identity"] != expected
+        except (OSError, ValueError, KeyError, TypeError):
+            foreign = False
+        if foreign:
+            _tell(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
             shutil.rmtree(path)
-    return found
+        elif problem := damage(path):
+            aside = folder / f"damaged-{step}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            _tell(f"{problem}: the checkpoint is set aside as {aside.name}, and the one before is used")
+        else:
+            return path
+    return None
+
+
+def prune(folder: Path, keep: int, keep_every: int | None) -> None:
+    """Remove all recovery checkpoints but the newest `keep` and those of every `keep_every`-th step."""
+    for step, path in recoveries(folder)[keep:]:
+        if not keep_every or step % keep_every:
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")

@@ -20,6 +20,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
 from pipeline.pretrain import metrics, recovery
+from pipeline.pretrain.checkpoint import check_shape
 from pipeline.pretrain.launch import command, die_with_parent, launcher, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
@@ -51,6 +52,8 @@ def run(
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
     found = recovery.newest(scratch / "recovery", identity)
+    if previous and not found and (problem := recovery.damage(previous[0])):
+        raise InputError(f"{problem}: remove {previous[0]}, so that it is trained again")
     start = found or (previous[0] if previous else None)
     resumed_from = int(found.name) if found else None
     metrics.truncate(scratch / "metrics.jsonl", settings.first_step if resumed_from is None else resumed_from)
@@ -100,11 +103,13 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
         raise InputError(f"first_step {settings.first_step} needs {int(settings.first_step > 0)} milestone as previous")
     for folder in previous:
         try:
-            step = json.loads((folder / "state.json").read_text(encoding="utf-8"))["step"]
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            step, _ = state["step"], state["tensors"]
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
         if step != settings.first_step:
             raise InputError(f"{folder} is of step {step}, not {settings.first_step}: give the milestone before")
+        check_shape(folder, settings.architecture, reader.vocabulary_size)
     return reader.vocabulary_size
 
 

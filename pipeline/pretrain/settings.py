@@ -39,6 +39,8 @@ class Training(Settings):
     validation_every: int = Field(default=0, ge=0, description="steps between validations; 0: none")
     validation_batches: int = Field(default=8, ge=1, description="global batches in one validation")
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
+    keep_checkpoints: int = Field(default=2, ge=1, description="newest recovery checkpoints that are kept")
+    keep_every: int | None = Field(default=None, ge=1, description="recovery checkpoints of every so many steps stay")
     threads: int = Field(default=1, ge=1, description="threads of one process on a CPU")
     compile: bool = Field(default=False, description="compile each block")
     recomputation: Literal["none", "selective", "full"] = Field(

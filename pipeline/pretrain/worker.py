@@ -21,6 +21,7 @@ from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain import checkpoint, launch, metrics
 from pipeline.pretrain.backend import Backend, Batch
+from pipeline.pretrain.saver import Saver
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
@@ -60,6 +61,7 @@ class Worker:
         self.sampler = Sampler(self.reader, self.training.sequence_length, self.training.batch_size, self.settings.seed)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         self.backend = self._backend()
+        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["scratch"] / "recovery")
         on_cuda = self.device.type == "cuda"
         known = metrics.peak_flops_per_second(torch.cuda.get_device_name(self.device)) if on_cuda else None
         self.peak = self.training.peak_flops_per_second or known
@@ -97,7 +99,9 @@ class Worker:
         started = time.perf_counter()
         loss = self.backend.accumulate(self._micro_batches(step))
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop = self._sums(loss, float(asked))
+        loss_sum, stop, failed = self._sums(loss, float(asked), float(self.saver.failed))
+        if failed:
+            self.saver.wait()  # it raises what went wrong, on all processes
         _refuse_not_finite(loss_sum, f"the loss of step {step}")
         rate = learning_rate(training, step)
         norm = self.backend.update(rate)
@@ -139,37 +143,22 @@ class Worker:
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 
-    def _save(self, folder: Path, step: int, *, milestone: bool) -> None:
-        """Write a checkpoint; all processes take part, process 0 writes."""
-        weights = self.backend.weights()
+    def _save_milestone(self, step: int) -> None:
+        """Write the milestone's checkpoint, on all processes, and from its files the model for Transformers."""
+        folder = self.paths["milestone"]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.saver.save_milestone(folder, step, self.start.skips)
         if self.rank == 0:
-            folder.mkdir(parents=True)
-            checkpoint.save_tensors(weights, folder / "model.safetensors")
-            if milestone:
-                huggingface.export(
-                    weights,
-                    self.settings.architecture,
-                    self.reader.vocabulary_size,
-                    self.training.sequence_length,
-                    tokenizer=self.paths["tokenizer"],
-                    tokenizer_configuration=self.paths["configuration"],
-                    folder=folder / "huggingface",
-                )
-        del weights
-        moments = self.backend.moments()
-        if self.rank == 0:
-            checkpoint.save_tensors(moments, folder / "optimizer.safetensors")
-            checkpoint.save_state(folder, step, self.settings, self.identity, hashed=milestone)
-
-    def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
-        folder = self.paths["scratch"] / "recovery"
-        partial = folder / f".partial-{step}"
-        if log:
-            log.sync()
-            shutil.rmtree(partial, ignore_errors=True)
-        self._save(partial, step, milestone=False)
-        if log:
-            checkpoint.commit_recovery(partial, folder / str(step))
+            huggingface.export(
+                checkpoint.Reader(folder).weights(),
+                self.settings.architecture,
+                self.reader.vocabulary_size,
+                self.training.sequence_length,
+                tokenizer=self.paths["tokenizer"],
+                tokenizer_configuration=self.paths["configuration"],
+                folder=folder / "huggingface",
+            )
+            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished or stopped, and the step."""
@@ -186,14 +175,15 @@ class Worker:
                     log.add(entry)
                 log.tell(line)
             if step < last and (stop or (training.checkpoint_every and step % training.checkpoint_every == 0)):
-                self._save_recovery(step, log)
+                if log:
+                    log.sync()
+                self.saver.save(step, self.start.skips)
                 if stop:
+                    self.saver.wait()
                     return {"status": "stopped", "step": step}
         if log:
             log.close()
-        self._save(self.paths["milestone"], last, milestone=True)
-        if self.rank == 0:
-            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", self.paths["milestone"] / "metrics.jsonl")
+        self._save_milestone(last)
         return {"status": "finished", "step": last}
 
 
@@ -205,7 +195,7 @@ def main() -> int:
     worker = Worker(arguments)
     try:
         outcome = worker.run()
-    except FloatingPointError as error:
+    except (FloatingPointError, checkpoint.CheckpointError) as error:
         outcome = {"status": "failed", "error": str(error)}
     if worker.rank == 0:
         Path(arguments["outcome"]).write_text(json.dumps(outcome), encoding="utf-8")
