@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
+from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, mix, permute, validation_batches
+from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
 
 T = 16
 
