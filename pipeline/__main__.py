@@ -1,6 +1,6 @@
 """The one command line.
 
-`CHAPTER STEP …` is for rules; `verify`, `trace`, `corpus why`, `compare`, `plan` and `schema` are for people.
+`CHAPTER STEP …` is for rules; `verify`, `trace`, `audit`, `corpus why`, `compare`, `plan` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pipeline.errors import InputError
 COMMANDS = {
     "verify": ("pipeline.provenance.verify", "main"),
     "trace": ("pipeline.provenance.trace", "main"),
+    "audit": ("pipeline.pretrain.audit", "main"),
     "corpus why": ("pipeline.corpus.why", "main"),
     "compare": ("pipeline.provenance.compare", "main"),
     "plan": ("pipeline.commands", "plan"),

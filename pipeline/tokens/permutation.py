@@ -46,7 +46,9 @@ def permute(
     walking = np.arange(len(places))
     while len(walking):
         shift, high_mask, low_mask = low_bits[walking], masks[0][walking], masks[1][walking]
-        left, right, round_key = places[walking] >> shift, places[walking] & low_mask, key_N[walking]
+        left: Words = places[walking] >> shift
+        right: Words = places[walking] & low_mask
+        round_key = key_N[walking]
         for number in rounds:
             keys_N = mix(round_key + np.uint64(number))
             mask = low_mask if number % 2 else high_mask

@@ -6,6 +6,7 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,13 @@ class TokenRow:
         else:
             tokens_T[:] = self.read(start, len(tokens_T))
 
-    def document_spans(self, start: int, length: int) -> list[tuple[str, int, int]]:
-        """Identifier, first position and one past the last of each document that start … start+length-1 touch.
+    def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
+        """The documents that start … start+length-1 touch: id, source, language, license, and the positions of their
+        first token as `start` and of one past their last as `end`.
 
         Raises IndexError when they reach outside the row.
         """
-        spans = []
+        found: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
         first = bisect_right(self._starts, start) - 1
         for (_, batch), origin in zip(self._batches[first:], self._starts[first:-1], strict=True):
@@ -99,11 +101,17 @@ class TokenRow:
             borders = batch.column("tokens").offsets.to_numpy() + origin
             from_row = max(int(np.searchsorted(borders, start, side="right")) - 1, 0)
             to_row = int(np.searchsorted(borders[:-1], end, side="left"))
-            names = batch.column("id")[from_row:to_row].to_pylist()
-            spans += [
-                (name, int(borders[row]), int(borders[row + 1])) for row, name in enumerate(names, start=from_row)
-            ]
-        return spans
+            rows = batch.select(["id", "source", "language", "license"]).slice(from_row, to_row - from_row).to_pylist()
+            for row, (begin, past) in zip(rows, pairwise(borders[from_row : to_row + 1].tolist()), strict=True):
+                found.append({**row, "start": begin, "end": past})
+        return found
+
+    def document_spans(self, start: int, length: int) -> list[tuple[str, int, int]]:
+        """Identifier, first position and one past the last of each document that start … start+length-1 touch.
+
+        Raises IndexError when they reach outside the row.
+        """
+        return [(row["id"], row["start"], row["end"]) for row in self.document_rows(start, length)]
 
     def document_at(self, position: int) -> str:
         """The identifier of the document that holds the token at `position`."""
