@@ -77,14 +77,20 @@ class TokenRow:
         views = self.slices(start, length)
         return np.concatenate([np.empty(0, dtype=np.int64), *views], dtype=np.int64)
 
-    def read_into(self, tokens_T: npt.NDArray[np.int64], start: int) -> None:
-        """Fills an array, (T,), with the tokens from `start` on; raises IndexError when they reach outside the row."""
-        batch = bisect_right(self._starts, start) - 1
-        offset = start - self._starts[batch]
-        if start >= 0 and start + len(tokens_T) <= self._starts[min(batch + 1, len(self._starts) - 1)]:
-            tokens_T[:] = self._values[batch][offset : offset + len(tokens_T)]
-        else:
-            tokens_T[:] = self.read(start, len(tokens_T))
+    def read_rows(
+        self, starts_B: npt.NDArray[np.int64], tokens_BT: npt.NDArray[Any], rows_B: npt.NDArray[np.int64]
+    ) -> None:
+        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type.
+
+        Raises IndexError when they reach outside the row.
+        """
+        length = tokens_BT.shape[1]
+        batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
+        offsets_B = starts_B - np.take(self._starts, batches_B)
+        read = zip(rows_B.tolist(), batches_B.tolist(), offsets_B.tolist(), starts_B.tolist(), strict=True)
+        for row, batch, offset, start in read:
+            view = self._values[batch][offset : offset + length] if batch < len(self._values) else ()
+            tokens_BT[row] = view if len(view) == length else np.concatenate(self.slices(start, length))
 
     def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
         """The documents that start … start+length-1 touch: id, source, language, license, and the positions of their
@@ -150,6 +156,7 @@ class TokenReader(TokenRow):
         self.split = split
         self.tokenizer_sha256: str = index["tokenizer_sha256"]
         self.vocabulary_size: int = index["vocabulary_size"]
+        self.dtype = np.dtype(index["dtype"])
         self.begin_of_text_id: int = index["begin_of_text_id"]
         self.end_of_text_id: int = index["end_of_text_id"]
         self.shards: int = index["shards"]

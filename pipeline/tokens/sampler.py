@@ -114,19 +114,20 @@ class Sampler:
         stream = int(np.searchsorted(self.order.offsets, sequence, side="right")) - 1
         return stream, (sequence - int(self.order.offsets[stream])) * self.sequence_length
 
-    def read_rows(self, sequences: Integers) -> Integers:
-        """The tokens of each sequence and the one after it, (B, T + 1)."""
-        tokens_BT = np.empty((len(sequences), self.sequence_length + 1), dtype=np.int64)
+    def read_rows(self, sequences: Integers) -> np.ndarray:
+        """The tokens of each sequence and the one after it, (B, T + 1), in the type of the files."""
+        tokens_BT = np.empty((len(sequences), self.sequence_length + 1), dtype=self.reader.dtype)
         streams = np.searchsorted(self.order.offsets, sequences, side="right") - 1
         starts = (sequences - self.order.offsets[streams]) * self.sequence_length
-        for tokens_T, stream, start in zip(tokens_BT, streams.tolist(), starts.tolist(), strict=True):
-            self.rows[stream].read_into(tokens_T, start)
+        for stream in np.unique(streams).tolist():
+            rows = np.flatnonzero(streams == stream)
+            self.rows[stream].read_rows(starts[rows], tokens_BT, rows)
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
         """The input and target tokens of one rank's share of a step, each (B / world_size, T)."""
         tokens_BT = self.read_rows(self.rank_batch(step, rank, world_size))
-        return tokens_BT[:, :-1], tokens_BT[:, 1:]
+        return tokens_BT[:, :-1].astype(np.int64), tokens_BT[:, 1:].astype(np.int64)
 
 
 def _rate(mixture: Mixture, group: Group) -> tuple[str, Fraction]:
