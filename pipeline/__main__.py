@@ -1,7 +1,7 @@
 """The one command line.
 
-`CHAPTER STEP …` is for rules; `verify`, `trace`, `corpus why`, `model import`, `model export`, `compare`, `plan` and
-`schema` are for people.
+`CHAPTER STEP …` is for rules; `verify`, `trace`, `audit`, `corpus why`, `model import`, `model export`, `compare`,
+`plan` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pipeline.errors import InputError
 COMMANDS = {
     "verify": ("pipeline.provenance.verify", "main"),
     "trace": ("pipeline.provenance.trace", "main"),
+    "audit": ("pipeline.pretrain.audit", "main"),
     "corpus why": ("pipeline.corpus.why", "main"),
     "model import": ("pipeline.model.commands", "import_model"),
     "model export": ("pipeline.model.commands", "export_model"),

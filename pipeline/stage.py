@@ -121,13 +121,16 @@ class Stage:
             keywords["launch"] = self.arguments.launch
         if "scratch" in parameters:
             keywords["scratch"] = Path(self.arguments.scratch)
+        if "staging" in parameters and self.arguments.staging:
+            keywords["staging"] = Path(self.arguments.staging)
         for name in ("raw", "private"):
             if name in parameters:
                 keywords[name] = Path(getattr(self.arguments, name))
         for name in list(parameters)[1:]:
             if hints[name] == list[Path]:
                 keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
-        missing = set(list(parameters)[1:]) - set(keywords)
+        needed = {name for name, given in parameters.items() if given.default is inspect.Parameter.empty} - {first}
+        missing = needed - set(keywords)
         if missing:
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords

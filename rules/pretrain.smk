@@ -12,6 +12,7 @@ rule pretrain_segment:
     threads: 2
     resources:
         launch="torchrun --standalone --nproc-per-node=2",
+        staging="",
     params:
         contract=contract("pretrain.segment"),
         tokens=tokens_hash,
@@ -22,7 +23,7 @@ rule pretrain_segment:
         "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
-        " --scratch {params.scratch} --launch {resources.launch:q} 2> {log}"
+        " --scratch {params.scratch} --launch {resources.launch:q} --staging {resources.staging:q} 2> {log}"
 
 
 rule pretrain_export:

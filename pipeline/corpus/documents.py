@@ -74,10 +74,10 @@ def is_validation(document_id: str, fraction: float) -> bool:
     return int.from_bytes(_digest(document_id)[8:16], "big") / 2**64 < fraction
 
 
-def read_documents(
+def read_batches(
     paths: Iterable[Path], hash_range: tuple[int, int] = (0, LAST_HASH), columns: list[str] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the documents of the files, in the order of the files and of their rows.
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of the files as record batches of at most ROWS_PER_GROUP rows, in their order.
 
     Args:
         hash_range: the least and the greatest `id_hash` that is wanted; row groups outside it are not read.
@@ -95,7 +95,15 @@ def read_documents(
                     hashes = batch.column("id_hash")
                     low, high = pa.scalar(least, pa.uint64()), pa.scalar(greatest, pa.uint64())
                     inside = batch.filter(pc.and_(pc.greater_equal(hashes, low), pc.less_equal(hashes, high)))
-                    yield from (inside if columns is None else inside.select(columns)).to_pylist()
+                    yield inside if columns is None else inside.select(columns)
+
+
+def read_documents(
+    paths: Iterable[Path], hash_range: tuple[int, int] = (0, LAST_HASH), columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the documents of the files as mappings, in the order of the files and of their rows; as `read_batches`."""
+    for batch in read_batches(paths, hash_range, columns):
+        yield from batch.to_pylist()
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pipeline.pretrain.launch import command, die_with_parent, launcher, world_s
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, validation_batches
+from pipeline.tokens.staging import stage
 
 WORKER = "pipeline.pretrain.worker"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
@@ -40,8 +41,11 @@ def run(
     milestone: Path,
     scratch: Path,
     launch: str | None,
+    staging: Path | None = None,
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
+
+    The processes of each node read the tokens from a copy in the folder `staging`, if one is named.
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
@@ -49,6 +53,8 @@ def run(
     """
     processes = world_size(launch)
     vocabulary_size = _check(settings, index, tokenizer, previous, processes)
+    if staging:
+        stage(index, staging)  # what does not fit is said before anything starts
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
     found = recovery.newest(scratch / "recovery", identity)
@@ -59,6 +65,7 @@ def run(
     metrics.truncate(scratch / "metrics.jsonl", settings.first_step if resumed_from is None else resumed_from)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
     paths |= {"scratch": scratch, **({"start": start} if start else {})}
+    paths |= {"staging": staging} if staging else {}
     if found:
         print(f"continuing from the recovery checkpoint of step {found.name}", flush=True)
     outcome = _train(
@@ -91,7 +98,8 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
             f"micro_batch_size {training.micro_batch_size}: change one of them"
         )
     reader = TokenReader(index, "train")
-    Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
+    shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
+    Sampler(reader, *shape)
     if training.validation_every:
         held_out = TokenReader(index, "validation")
         next(validation_batches(held_out, training.sequence_length, training.batch_size, batches=1))

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from pipeline.model.settings import Architecture
 from pipeline.settings import Settings
+from pipeline.tokens.settings import Sampling
 
 STRATEGIES = {
     "fsdp": ("no_shard", "shard_grad_op", "full_shard"),
@@ -23,6 +24,7 @@ class Training(Settings):
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
+    sampling: Sampling = Sampling()
     steps: int = Field(ge=1)
     milestone_every: int | None = Field(default=None, ge=1, description="steps between milestones; default: one, last")
     learning_rate: float = Field(gt=0)
@@ -61,6 +63,7 @@ class Training(Settings):
                 f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
                 "change one of them"
             )
+        self.sampling.mixtures(self.steps)
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
         for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():

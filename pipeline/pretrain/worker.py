@@ -26,6 +26,7 @@ from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
+from pipeline.tokens.staging import stage
 
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
@@ -57,8 +58,11 @@ class Worker:
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
+        if "staging" in self.paths:
+            self.paths["index"] = stage(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
-        self.sampler = Sampler(self.reader, self.training.sequence_length, self.training.batch_size, self.settings.seed)
+        shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
+        self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         self.backend = self._backend()
         self.saver = Saver(self.backend, self.settings, self.identity, self.paths["scratch"] / "recovery")

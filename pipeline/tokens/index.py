@@ -11,17 +11,20 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.errors import InputError
-from pipeline.tokens.reader import open_shard
+from pipeline.tokens.reader import group_of, open_shard
 from pipeline.tokens.settings import IndexSettings
 
 SHARED_METADATA = ("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards")
+COUNTS = ("documents", "tokens", "bytes")
 GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 
 
 def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], index: Path) -> dict[str, Any]:
     """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
 
-    Paths in it are relative to its folder; languages, licenses and sources count both splits.
+    Paths in it are relative to its folder; languages, licenses and sources count both splits. `groups` are the sources
+    and languages of a shard in the order in which they lie in it, so each range of tokens follows from the ones before;
+    those of a split are their totals over its shards.
     Raises InputError when shards differ in tokenizer or type, or when one is missing or doubled.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
@@ -39,8 +42,8 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
         if missing:
             raise InputError(f"the {split} split lacks the shards {missing}: build them with tokens.shard")
         shards = [numbered[number] for number in sorted(numbered)]
-        totals = {name: sum(entry[name] for entry in shards) for name in ("documents", "tokens", "bytes")}
-        splits[split] = {**totals, "shards": shards}
+        totals = {name: sum(entry[name] for entry in shards) for name in COUNTS}
+        splits[split] = {**totals, "groups": _totals(shards), "shards": shards}
         print(f"tokens: {split} {totals}", flush=True)
     result = {
         "tokenizer_sha256": shared["tokenizer_sha256"],
@@ -54,7 +57,7 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     }
     index.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return {
-        split: {name: value for name, value in described.items() if name != "shards"}
+        split: {name: value for name, value in described.items() if name not in ("groups", "shards")}
         for split, described in splits.items()
     }
 
@@ -64,12 +67,13 @@ def _describe(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
     metadata, batches = open_shard(path)
-    documents = tokens = size = 0
+    ranges: dict[tuple[str, str], dict[str, Any]] = {}
     for batch in batches:
         lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
-        documents += batch.num_rows
-        tokens += sum(lengths)
-        size += pc.sum(batch.column("bytes")).as_py() or 0
+        source, language = group = group_of(batch)
+        counts = ranges.setdefault(group, {"source": source, "language": language, **dict.fromkeys(COUNTS, 0)})
+        for name, number in zip(COUNTS, (batch.num_rows, sum(lengths), pc.sum(batch["bytes"]).as_py()), strict=True):
+            counts[name] += number
         for name, column in GROUPS.items():
             for value, length in zip(batch.column(column).to_pylist(), lengths, strict=True):
                 counted = groups[name].setdefault(value, {"documents": 0, "tokens": 0})
@@ -81,10 +85,19 @@ def _describe(
         "path": Path(os.path.relpath(path, folder)).as_posix(),
         "sha256": digest,
         "bytes_on_disk": path.stat().st_size,
-        "documents": documents,
-        "tokens": tokens,
-        "bytes": size,
+        **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
+        "groups": list(ranges.values()),
     }
+
+
+def _totals(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups of all shards of a split with their sums, in order."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for found in (found for entry in shards for found in entry["groups"]):
+        total = groups.setdefault((found["source"], found["language"]), {**found, **dict.fromkeys(COUNTS, 0)})
+        for name in COUNTS:
+            total[name] += found[name]
+    return [groups[key] for key in sorted(groups)]
 
 
 def _check(path: Path, split: str, shards: int, metadata: dict[str, str], shared: dict[str, str]) -> None:

@@ -1,81 +1,106 @@
-"""Which tokens a training step sees: a pure function of seed, step, rank and world size, with no state and no file.
+"""Which tokens a training step sees: a pure function of seed, step, recorded skips, rank and world size.
 
-The split is cut into sequences of T tokens. Each epoch visits every sequence once, in its own pseudo-random order: a
-Feistel network (Luby and Rackoff 1988, https://doi.org/10.1137/0217022) with the SplitMix64 mixer as round function
-(Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195), a permutation of the next larger power of two,
-brought down to the number of sequences by cycle walking (Black and Rogaway 2002,
-https://doi.org/10.1007/3-540-45760-7_9). So any step is computed at once, and a job that continues needs its step only.
+The groups of the split (source and language) that the settings treat alike form a stream, one long row of tokens over
+all shards, cut into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own pseudo-random
+order. There is no index file and no state: a job that continues needs its step and its skips only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.errors import InputError
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.mixture import Order
+from pipeline.tokens.permutation import Integers
+from pipeline.tokens.reader import Group, TokenReader
+from pipeline.tokens.settings import Mixture, Sampling
 
-Integers = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-# Even, so that the two parts of unequal width end where they began; with 8 and with 12 rounds the places of an epoch of
-# five sequences are measurably not equally likely.
-ROUNDS = 16
 IGNORED = -100
 """The target of a padded position, which torch's cross entropy leaves out of the loss."""
 
 
-def mix(values: Words) -> Words:
-    """SplitMix64: the next state's output for each 64-bit value; a bijection of 64-bit words."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+def documents(tokens_BT: Any, begin_of_text_id: int) -> Any:
+    """The number of the document of each token in its row, (B, T), of numpy arrays or torch tensors alike.
 
-
-def permute(indices: Integers, epochs: Integers, size: int, seed: int) -> Integers:
-    """The place of each index 0 … size-1 in the pseudo-random order of its epoch; a bijection for each epoch."""
-    bits = max((size - 1).bit_length(), 2)
-    low_bits = np.uint64(bits - bits // 2)
-    low_mask, high_mask = np.uint64(2 ** (bits - bits // 2) - 1), np.uint64(2 ** (bits // 2) - 1)
-    key_N = mix(mix(np.full(indices.shape, seed % 2**64, dtype=np.uint64)) ^ epochs.astype(np.uint64))
-    keys_RN = mix(key_N + np.arange(ROUNDS, dtype=np.uint64)[:, None])
-    places = indices.astype(np.uint64)
-    walking = np.ones(indices.shape, dtype=bool)
-    while walking.any():
-        left, right = places[walking] >> low_bits, places[walking] & low_mask
-        for number, keys_N in enumerate(keys_RN[:, walking]):
-            left, right = right, left ^ (mix(right ^ keys_N) & (low_mask if number % 2 else high_mask))
-        places[walking] = (left << low_bits) | right
-        walking = places >= np.uint64(size)
-    return places.astype(np.int64)
+    Begin-of-text starts a document; the end of one whose begin lies in an earlier sequence has the number 0.
+    """
+    return (tokens_BT == begin_of_text_id).cumsum(1)
 
 
 class Sampler:
     """The batches of a training run, equal at every world size that divides the global batch.
 
-    Sequence i holds the input tokens i*T … i*T+T-1 and their successors as targets.
-    Raises InputError when the split is shorter than one sequence.
+    Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets; what is left at its
+    end is fewer than T + 1 tokens. `skips` are the data steps, from 0, that were left out: they may grow while it runs.
+    Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
     """
 
-    def __init__(self, reader: TokenReader, sequence_length: int, global_batch_size: int, seed: int) -> None:
-        if sequence_length + 1 > reader.tokens:
-            raise InputError(
-                f"sequence_length {sequence_length} needs at least {sequence_length + 1} tokens, "
-                f"the {'training' if reader.split == 'train' else reader.split} split has {reader.tokens}: "
-                "lower sequence_length or add text"
-            )
+    def __init__(
+        self,
+        reader: TokenReader,
+        sequence_length: int,
+        global_batch_size: int,
+        seed: int,
+        sampling: Sampling | None = None,
+        steps: int | None = None,
+        skips: Iterable[int] = (),
+    ) -> None:
         self.reader = reader
         self.sequence_length = sequence_length
         self.global_batch_size = global_batch_size
-        self.seed = seed
-        self.sequences = (reader.tokens - 1) // sequence_length
+        self.skips = list(skips)
+        mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
+        alike: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
+        for group in sorted(reader.groups):
+            alike.setdefault(tuple(_rate(mixture, group) for _, mixture in mixtures), []).append(group)
+        for _, mixture in mixtures:
+            _check_names(reader, mixture)
+        rates = list(alike)
+        rows = [reader] if len(alike) < 2 else [reader.row(set(groups).__contains__) for groups in alike.values()]
+        sizes = [max(row.tokens - 1, 0) // sequence_length for row in rows]
+        split = "training" if reader.split == "train" else reader.split
+        for rate, row, size in zip(rates or [((split, Fraction(1)),)], rows, sizes, strict=True):
+            if not size and any(amount for _, amount in rate):
+                of = f"the {split} split" if len(rows) == 1 else f"the part of the {split} split for {rate[0][0]}"
+                raise InputError(
+                    f"sequence_length {sequence_length} needs at least {sequence_length + 1} tokens, {of} has "
+                    f"{row.tokens}: lower sequence_length or add text"
+                )
+        self.rows = rows
+        self.groups = list(alike.values())
+        phases = []
+        for number, (start, mixture) in enumerate(mixtures):
+            named: dict[str, int] = {}
+            for rate, size in zip(rates, sizes, strict=True):
+                named[rate[number][0]] = named.get(rate[number][0], 0) + size
+            # A weight is shared by the streams of its name; an epoch is a whole visit of each of them.
+            weights = [
+                rate[number][1] * (Fraction(size, named[rate[number][0]] or 1) if mixture.weights else size)
+                for rate, size in zip(rates, sizes, strict=True)
+            ]
+            if not sum(weights):
+                raise InputError(f"sampling: nothing is left of the tokens from step {start} on: raise a weight")
+            phases.append((start, weights))
+        keys = [int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8]) for groups in alike.values()]
+        self.order = Order(sizes, keys, phases, global_batch_size)
+        self.sequences = sum(sizes)
+
+    def data_step(self, step: int) -> int:
+        """The step of the order that a training step takes: skipped ones are left out, all others follow each other."""
+        skipped = sorted(set(self.skips))
+        kept_before = [skip - number for number, skip in enumerate(skipped)]
+        return step + bisect_left(kept_before, step + 1)
 
     def global_batch(self, step: int) -> Integers:
-        """The sequence numbers of a step (from 0), (B,); a batch may end one epoch and start the next."""
-        places = np.arange(step * self.global_batch_size, (step + 1) * self.global_batch_size, dtype=np.int64)
-        return permute(places % self.sequences, places // self.sequences, self.sequences, self.seed)
+        """The sequence numbers of a training step (from 0), (B,), counted through all streams."""
+        return self.order.batch(self.data_step(step))
 
     def rank_batch(self, step: int, rank: int, world_size: int) -> Integers:
         """The share of one rank, (B / world_size,); the shares of all ranks, joined in order, are the global batch.
@@ -84,11 +109,42 @@ class Sampler:
         """
         return _share(self.global_batch(step), rank, world_size)
 
+    def place(self, sequence: int) -> tuple[int, int]:
+        """The stream of a sequence and the position of its first token in the stream's row."""
+        stream = int(np.searchsorted(self.order.offsets, sequence, side="right")) - 1
+        return stream, (sequence - int(self.order.offsets[stream])) * self.sequence_length
+
+    def read_rows(self, sequences: Integers) -> np.ndarray:
+        """The tokens of each sequence and the one after it, (B, T + 1), in the type of the files."""
+        tokens_BT = np.empty((len(sequences), self.sequence_length + 1), dtype=self.reader.dtype)
+        streams = np.searchsorted(self.order.offsets, sequences, side="right") - 1
+        starts = (sequences - self.order.offsets[streams]) * self.sequence_length
+        for stream in np.unique(streams).tolist():
+            rows = np.flatnonzero(streams == stream)
+            self.rows[stream].read_rows(starts[rows], tokens_BT, rows)
+        return tokens_BT
+
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank, (B / world_size, T) each."""
-        starts_B = self.rank_batch(step, rank, world_size) * self.sequence_length
-        length = self.sequence_length
-        return self.reader.read_rows(starts_B, length), self.reader.read_rows(starts_B + 1, length)
+        """The input and target tokens of one rank's share of a step, each (B / world_size, T)."""
+        tokens_BT = self.read_rows(self.rank_batch(step, rank, world_size))
+        return tokens_BT[:, :-1].astype(np.int64), tokens_BT[:, 1:].astype(np.int64)
+
+
+def _rate(mixture: Mixture, group: Group) -> tuple[str, Fraction]:
+    """What a mixture calls a group and how much it wants of it: a weight of the name, or epochs."""
+    name = group[("source", "language").index(mixture.by)]
+    if mixture.weights:
+        return name, Fraction(str(mixture.weights.get(name, 0.0)))
+    return (name if name in mixture.epochs else "the rest"), Fraction(str(mixture.epochs.get(name, 1.0)))
+
+
+def _check_names(reader: TokenReader, mixture: Mixture) -> None:
+    known = sorted({group[("source", "language").index(mixture.by)] for group in reader.groups})
+    for name, amount in (mixture.weights or mixture.epochs).items():
+        if name not in known and amount:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+            raise InputError(f"sampling: the tokens hold no {mixture.by} {name}: {advice}")
 
 
 def validation_batches(

@@ -1,8 +1,9 @@
-"""Settings of the chapter `tokens`."""
+"""Settings of the chapter `tokens`, and of the sampling that a training asks for."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from itertools import pairwise
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +11,7 @@ from pipeline.settings import Settings
 
 Shards = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class Tokens(Settings):
@@ -39,3 +41,56 @@ class IndexSettings(Settings):
     """Settings of tokens.index."""
 
     shards: Shards
+
+
+class Mixture(Settings):
+    """How much of each source or language a batch holds; without weights and epochs: of each as much as there is."""
+
+    by: Literal["source", "language"] = Field(default="source", description="what weights and epochs name")
+    weights: dict[str, Amount] = Field(default={}, description="shares of a batch, of any sum; not named: left out")
+    epochs: dict[str, Amount] = Field(default={}, description="times that it is seen while the others are seen once")
+
+    @model_validator(mode="after")
+    def _check_amounts(self) -> Self:
+        if self.weights and self.epochs:
+            raise ValueError("weights and epochs exclude each other: give one of them")
+        if self.weights and not sum(self.weights.values()):
+            raise ValueError("the weights are all 0: give at least one that is more")
+        return self
+
+
+class Phase(Mixture):
+    """A mixture from a step on, to the next phase or the end."""
+
+    from_step: Annotated[int, Field(ge=1)] | None = None
+    from_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="of training.steps")
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if (self.from_step is None) == (self.from_share is None):
+            raise ValueError("a phase starts either from_step or from_share: give one of them")
+        return self
+
+    def start(self, steps: int) -> int:
+        """The number of steps before the phase, of a training of `steps` steps."""
+        return self.from_step if self.from_step is not None else int(steps * (self.from_share or 0))
+
+
+class Sampling(Mixture):
+    """Which tokens a training sees, in which proportions; the default: every token once in an epoch, all shuffled."""
+
+    phases: list[Phase] = Field(default=[], description="other mixtures from a step on")
+    mask_documents: bool = Field(default=False, description="a token attends to its own document alone")
+
+    def mixtures(self, steps: int) -> list[tuple[int, Mixture]]:
+        """Each mixture with the step, from 0, at which it starts.
+
+        Raises ValueError when the phases are not in order or one starts after the last of `steps` steps.
+        """
+        found: list[tuple[int, Mixture]] = [(0, self), *((phase.start(steps), phase) for phase in self.phases)]
+        for (before, _), (start, _) in pairwise(found):
+            if start <= before:
+                raise ValueError(f"sampling.phases: a phase from step {start} follows one from {before}: order them")
+        if found[-1][0] >= steps:
+            raise ValueError(f"sampling.phases: step {found[-1][0]} is not below the {steps} steps: start it earlier")
+        return found

@@ -2,7 +2,8 @@
 
 A document becomes begin-of-text, its tokens, end-of-text, as in Llama 3. A shard is a range of id_hash, so a document
 that goes or comes changes one shard, and only the row groups of that range are read. Documents lie in the order of
-id_hash, which mixes the sources. The format is the Arrow IPC stream, which is memory-mapped without a copy:
+source, language and id_hash, and a record batch holds one source and language alone: so a reader can mix them, and
+finds a document by binary search. The format is the Arrow IPC stream, which is memory-mapped without a copy:
 https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 """
 
@@ -10,21 +11,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from heapq import merge
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.corpus.documents import is_validation, read_documents
+from pipeline.corpus.documents import is_validation, read_batches
 from pipeline.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import ShardSettings
 
-COLUMNS = ["id_hash", "id", "text", "source", "language", "license"]
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
+Document = tuple[int, str, str, str]
+"""The id_hash, id, text and licence of a document."""
 
 
 def run(
@@ -32,18 +38,33 @@ def run(
 ) -> dict[str, Any]:
     """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
 
-    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file, one
-    group of texts and one record batch, whatever the size of the corpus.
+    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file, two groups of texts
+    and one record batch, whatever the size of the corpus.
     """
     encoder = load_encoder(tokenizer)
+    hash_range = shard_range(settings.shard, settings.shards)
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
+        ThreadPoolExecutor(1) as beside,
     ):
-        for group in _grouped(_documents_of_shard(documents, settings.shard, settings.shards)):
-            for document, ids in zip(group, encoder.encode([document["text"] for document in group]), strict=True):
-                held_out = is_validation(document["id"], settings.validation_fraction)
+
+        def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
+            for document, ids in zip(texts, encoded.result(), strict=True):
+                held_out = is_validation(document[1], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
+
+        for (source, language), paths in _groups(documents, hash_range):
+            for writer in (train_writer, validation_writer):
+                writer.start(source, language)
+            waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
+            for texts in _batched(_documents(paths, hash_range, source, language)):
+                # The tokenizer's threads need no Python: while they encode, the texts before are written.
+                waiting.append((texts, beside.submit(encoder.encode, [text for _, _, text, _ in texts])))
+                if len(waiting) > 1:
+                    write(*waiting.pop(0))
+            for texts, encoded in waiting:
+                write(texts, encoded)
     for writer in (train_writer, validation_writer):
         print(f"shard {settings.shard} {writer.split}: {writer.counts}", flush=True)
     return {writer.split: writer.counts for writer in (train_writer, validation_writer)}
@@ -54,25 +75,56 @@ def shard_range(shard: int, shards: int) -> tuple[int, int]:
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
 
-def _documents_of_shard(paths: list[Path], shard: int, shards: int) -> Iterator[dict[str, Any]]:
-    """The documents of a shard from all files, in the order of id_hash and id whatever the order of the files."""
-    first, last = shard_range(shard, shards)
-    previous = None
-    files = [read_documents([path], (first, last), COLUMNS) for path in sorted(paths)]
-    for document in merge(*files, key=lambda row: (row["id_hash"], row["id"])):
-        if document["id"] == previous:
-            raise InputError(f"document id {previous!r} occurs twice in the corpus: give each document its own id")
-        previous = document["id"]
-        yield document
+def _groups(paths: list[Path], hash_range: tuple[int, int]) -> list[tuple[tuple[str, str], list[Path]]]:
+    """The sources and languages of the documents in a range, in order, each with the files that hold it.
+
+    Raises InputError when a document occurs twice.
+    """
+    found: dict[tuple[str, str], list[Path]] = {}
+    hashes = []
+    for path in sorted(paths):
+        for batch in read_batches([path], hash_range, ["source", "language", "id_hash"]):
+            hashes.append(batch.column("id_hash").to_numpy())
+            groups = pa.table(batch.columns[:2], names=["source", "language"]).group_by(["source", "language"])
+            for row in groups.aggregate([]).to_pylist():
+                files = found.setdefault((row["source"], row["language"]), [])
+                if files[-1:] != [path]:
+                    files.append(path)
+    _refuse_twins(paths, hash_range, hashes)
+    return sorted(found.items())
 
 
-def _grouped(documents: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_counts=True)
+    twins = pa.array(values[counts > 1])
+    seen: set[str] = set()
+    for batch in read_batches(paths, hash_range, ["id", "id_hash"]) if len(twins) else ():
+        for name in batch.filter(pc.is_in(batch.column("id_hash"), twins)).column("id").to_pylist():
+            if name in seen:
+                raise InputError(f"document id {name!r} occurs twice in the corpus: give each document its own id")
+            seen.add(name)
+
+
+def _documents(paths: list[Path], hash_range: tuple[int, int], source: str, language: str) -> Iterator[Document]:
+    """The documents of one source and language in a range, in the order of id_hash and id."""
+
+    def rows(path: Path) -> Iterator[Document]:
+        columns = ["id_hash", "id", "text", "license", "source", "language"]
+        for batch in read_batches([path], hash_range, columns):
+            wanted = pc.and_(pc.equal(batch.column("source"), source), pc.equal(batch.column("language"), language))
+            chosen = batch.filter(wanted)
+            yield from zip(*(chosen.column(name).to_pylist() for name in columns[:4]), strict=True)
+
+    return merge(*map(rows, paths))
+
+
+def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
     """Groups documents so that one call encodes enough text for all threads and not too much for memory."""
-    group: list[dict[str, Any]] = []
+    group: list[Document] = []
     characters = 0
     for document in documents:
         group.append(document)
-        characters += len(document["text"])
+        characters += len(document[2])
         if characters >= CHARACTERS_PER_ENCODING:
             yield group
             group, characters = [], 0
@@ -86,7 +138,7 @@ class _ShardWriter:
     def __init__(self, path: Path, split: str, encoder: Encoder, settings: ShardSettings) -> None:
         self.split = split
         self.counts = {"documents": 0, "tokens": 0, "bytes": 0}
-        self._encoder = encoder
+        self._borders = encoder.begin_of_text_id, encoder.end_of_text_id
         self._dtype = np.dtype(np.uint16 if encoder.vocabulary_size <= 2**16 else np.uint32)
         metadata = {
             "tokenizer_sha256": encoder.sha256,
@@ -100,11 +152,11 @@ class _ShardWriter:
         }
         texts = [(name, pa.string()) for name in ("source", "language", "license")]
         tokens = pa.large_list(pa.from_numpy_dtype(self._dtype))
-        self._schema = pa.schema(
-            [("id", pa.string()), ("tokens", tokens), *texts, ("bytes", pa.int64())], metadata=metadata
-        )
-        self._rows: list[dict[str, Any]] = []
-        self._tokens: list[np.ndarray] = []
+        numbers = [("bytes", pa.int64()), ("id_hash", pa.uint64())]
+        self._schema = pa.schema([("id", pa.string()), ("tokens", tokens), *texts, *numbers], metadata=metadata)
+        self._group = ("", "")
+        self._rows: list[tuple[int, str, str, int]] = []
+        self._tokens: list[list[int]] = []
         self._tokens_waiting = 0
         self._stream = pa.ipc.new_stream(os.fspath(path), self._schema)
 
@@ -116,16 +168,23 @@ class _ShardWriter:
             self._flush()
         self._stream.close()
 
-    def add(self, document: dict[str, Any], ids: list[int]) -> None:
-        """Adds one document with the begin and end tokens around its own."""
-        tokens = np.array([self._encoder.begin_of_text_id, *ids, self._encoder.end_of_text_id], dtype=self._dtype)
-        size = len(document["text"].encode())
-        self._rows.append({**document, "bytes": size})
-        del self._rows[-1]["text"]
-        self._tokens.append(tokens)
-        self._tokens_waiting += len(tokens)
-        for name, number in (("documents", 1), ("tokens", len(tokens)), ("bytes", size)):
-            self.counts[name] += number
+    def start(self, source: str, language: str) -> None:
+        """Says of which source and language the documents that follow are."""
+        self._flush()
+        self._group = source, language
+
+    def add(self, document: Document, ids: list[int]) -> None:
+        """Adds one document with the begin and end tokens around its own; its list becomes the writer's."""
+        hash_value, name, text, license_name = document
+        ids.insert(0, self._borders[0])
+        ids.append(self._borders[1])
+        size = len(text) if text.isascii() else len(text.encode())
+        self._rows.append((hash_value, name, license_name, size))
+        self._tokens.append(ids)
+        self._tokens_waiting += len(ids)
+        self.counts["documents"] += 1
+        self.counts["tokens"] += len(ids)
+        self.counts["bytes"] += size
         if self._tokens_waiting >= TOKENS_PER_BATCH:
             self._flush()
 
@@ -133,11 +192,19 @@ class _ShardWriter:
         if not self._rows:
             return
         offsets = np.cumsum([0, *map(len, self._tokens)], dtype=np.int64)
+        tokens = np.fromiter(chain.from_iterable(self._tokens), self._dtype, self._tokens_waiting)
+        hashes, names, licenses, sizes = zip(*self._rows, strict=True)
         columns = {
-            field.name: pa.array([row[field.name] for row in self._rows], field.type)
-            for field in self._schema
-            if field.name != "tokens"
+            "id": names,
+            "source": [self._group[0]] * len(names),
+            "language": [self._group[1]] * len(names),
+            "license": licenses,
+            "bytes": sizes,
+            "id_hash": hashes,
         }
-        columns["tokens"] = pa.LargeListArray.from_arrays(offsets, np.concatenate(self._tokens))
-        self._stream.write_batch(pa.record_batch([columns[name] for name in self._schema.names], schema=self._schema))
+        arrays = {
+            field.name: pa.array(columns[field.name], field.type) for field in self._schema if field.name in columns
+        }
+        arrays["tokens"] = pa.LargeListArray.from_arrays(offsets, tokens)
+        self._stream.write_batch(pa.record_batch([arrays[name] for name in self._schema.names], schema=self._schema))
         self._rows, self._tokens, self._tokens_waiting = [], [], 0

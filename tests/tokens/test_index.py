@@ -49,8 +49,13 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
             assert entry["bytes_on_disk"] == path.stat().st_size
             lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
             assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
+            sources = [row for batch in open_shard(path)[1] for row in batch.column("source").to_pylist()]
+            ordered = [group["source"] for group in entry["groups"] for _ in range(group["documents"])]
+            assert sources == ordered == sorted(sources)
         for name in ("documents", "tokens", "bytes"):
             assert described[split][name] == sum(entry[name] for entry in described[split]["shards"])
+            assert described[split][name] == sum(group[name] for group in described[split]["groups"])
+        assert [group["source"] for group in described[split]["groups"]] == ["en_book", "nl_book"]
     for groups in ("languages", "licenses", "sources"):
         assert sum(group["documents"] for group in described[groups].values()) == len(rows)
         assert sum(group["tokens"] for group in described[groups].values()) == (

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.corpus.documents import id_hash
 from pipeline.errors import InputError
 from pipeline.tokens.reader import TokenReader, open_shard
 
@@ -84,12 +85,51 @@ def test_outside_the_split_is_an_error(reader: TokenReader, start: int, length: 
 
 def test_a_shard_that_is_not_the_indexed_one_is_refused(built: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(built.parent, tmp_path / "copied"))
-    shutil.copy(folder / "validation" / "0.arrow", folder / "train" / "0.arrow")
-    with pytest.raises(InputError, match=r"train/0\.arrow is not the shard"):
-        TokenReader(folder / "index.json", "train")
-    (folder / "train" / "0.arrow").unlink()
-    with pytest.raises(InputError, match=r"0\.arrow is no whole Arrow stream"):
-        TokenReader(folder / "index.json", "train")
+    path = folder / "train" / "0.arrow"
+    whole = path.read_bytes()
+    described = json.loads(built.read_text(encoding="utf-8"))
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            TokenReader(folder / "index.json", "train")
+
+    path.write_bytes(whole[:-1])
+    refused(rf"train/0\.arrow has {len(whole) - 1} bytes where .*index\.json describes {len(whole)}: it was altered")
+    path.write_bytes(whole.replace(described["tokenizer_sha256"].encode(), b"0" * 64))
+    refused(r"train/0\.arrow has tokenizer_sha256 0000.* made with another tokenizer, build all shards")
+    path.write_bytes(whole.replace(b"320", b"321"))
+    refused(r"train/0\.arrow has vocabulary_size 321 where .* says 320: it was made with another tokenizer")
+    path.write_bytes(bytes(len(whole)))
+    refused(r"0\.arrow is no whole Arrow stream")
+    path.unlink()
+    refused(r"train/0\.arrow is missing, which .*index\.json names")
+
+
+def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: Path) -> None:
+    rows = [
+        row
+        for number in range(3)
+        for batch in open_shard(built.parent / "train" / f"{number}.arrow")[1]
+        for row in batch.to_pylist()
+    ]
+    assert set(reader.groups) == {("nl_book", "nl"), ("en_book", "en")}
+    for group, tokens in reader.groups.items():
+        expected = [token for row in rows if (row["source"], row["language"]) == group for token in row["tokens"]]
+        found = reader.row({group}.__contains__)
+        assert found.read(0, found.tokens).tolist() == expected
+        assert tokens == found.tokens == len(expected)
+    assert reader.row(lambda group: True).tokens == reader.tokens
+
+
+def test_every_document_is_found_and_no_other(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
+    position = 0
+    for name, tokens in rows:
+        shard = id_hash(name) * 3 >> 64
+        assert reader.find(name, id_hash(name), shard) == (position, position + len(tokens))
+        assert reader.find(name, id_hash(name), (shard + 1) % 3) is None
+        assert reader.find(f"{name}?", id_hash(name), shard) is None
+        position += len(tokens)
+    assert reader.find("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
 
 
 def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from pipeline.errors import InputError
+from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, mix, permute, validation_batches
+from pipeline.tokens.sampler import IGNORED, Sampler, documents, validation_batches
+from pipeline.tokens.settings import Sampling
 
 T = 16
 
@@ -92,7 +96,7 @@ def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader
 
 
 @settings(deadline=None)
-@given(step=st.integers(0, 100), size=st.sampled_from([1, 3, 8]))
+@given(step=st.integers(0, 30), size=st.sampled_from([1, 3, 8]))
 def test_a_step_does_not_depend_on_the_steps_before(reader: TokenReader, step: int, size: int) -> None:
     sequential = Sampler(reader, T, size, seed=7)
     visited = [sequential.global_batch(number).tolist() for number in range(step + 1)]
@@ -147,3 +151,98 @@ def test_validation_can_stop_early_and_needs_text(
     empty = build_tokens(tmp_path / "tokens", [write(tmp_path / "empty.parquet", [])], tokenizer, 1)
     with pytest.raises(InputError, match="the validation split has 0 tokens and nothing to predict"):
         next(validation_batches(TokenReader(empty, "validation"), T, 4))
+
+
+def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> Sampler:
+    return Sampler(reader, T, 8, 42, Sampling.model_validate(keys), 1000, skips)
+
+
+def sources_of(sampler: Sampler, step: int) -> Counter[str]:
+    batch = sampler.batch_tokens(step)[0]
+    rows = zip(batch, map(sampler.place, sampler.global_batch(step).tolist()), strict=True)
+    found: Counter[str] = Counter()
+    for tokens_T, (stream, start) in rows:
+        assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))
+        found.update({row["source"] for row in sampler.rows[stream].document_rows(start, T)})
+    return found
+
+
+def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader) -> None:
+    phases = [{"from_share": 0.5, "by": "language", "weights": {"en": 3, "nl": 1}}, {"from_step": 600}]
+    sampler = mixed(reader, weights={"nl_book": 1}, phases=phases)
+    assert sources_of(sampler, 499) == {"nl_book": 8}
+    assert sources_of(sampler, 500) == {"nl_book": 2, "en_book": 6}
+    assert set(sources_of(sampler, 700)) == {"nl_book", "en_book"}
+    often = mixed(reader, epochs={"nl_book": 3})
+    english, dutch = (often.order.sizes[often.groups.index([(f"{name}_book", name)])] for name in ("en", "nl"))
+    steps = (english + 3 * dutch) // 8
+    counts = dict(zip([groups[0][1] for groups in often.groups], often.order.counts(steps), strict=True))
+    assert english - 8 <= counts["en"] <= english and 3 * dutch - 8 <= counts["nl"] <= 3 * dutch
+
+
+@pytest.mark.parametrize("keys", [{}, {"epochs": {"nl_book": 2}}, {"by": "language", "weights": {"nl": 1, "en": 9}}])
+@pytest.mark.parametrize("world_size", [1, 2, 4, 8])
+def test_a_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
+    sampler = mixed(reader, **keys)
+    for step in (0, 10**6):
+        shares = [sampler.rank_batch(step, rank, world_size) for rank in range(world_size)]
+        assert np.concatenate(shares).tolist() == sampler.global_batch(step).tolist()
+
+
+@given(skips=st.lists(st.integers(0, 40), max_size=12))
+def test_skips_leave_out_their_batches_and_nothing_else(skips: list[int]) -> None:
+    sampler = Sampler.__new__(Sampler)
+    sampler.skips = skips
+    taken = [sampler.data_step(step) for step in range(60)]
+    assert taken == [step for step in range(100) if step not in skips][:60]
+
+
+def test_a_skipped_batch_is_not_seen_and_the_next_one_takes_its_place(reader: TokenReader) -> None:
+    plain, skipping = mixed(reader), mixed(reader, skips=(2, 5))
+    expected = [plain.global_batch(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
+    assert [skipping.global_batch(step).tolist() for step in range(6)] == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"weights": {"nl_boek": 1}}, "sampling: the tokens hold no source nl_boek: did you mean nl_book"),
+        ({"by": "language", "epochs": {"fy": 2}}, "sampling: the tokens hold no language fy: there is en, nl"),
+        ({"epochs": {"nl_book": 0, "en_book": 0}}, "sampling: nothing is left of the tokens from step 0 on"),
+    ],
+)
+def test_a_mixture_of_what_is_not_there_is_refused(reader: TokenReader, keys: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mixed(reader, **keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"weights": {"a": -1}}, "greater than or equal to 0"),
+        ({"weights": {"a": 0}}, "the weights are all 0"),
+        ({"weights": {"a": 1}, "epochs": {"a": 1}}, "exclude each other"),
+        ({"phases": [{"weights": {"a": 1}}]}, "starts either from_step or from_share"),
+    ],
+)
+def test_settings_that_make_no_mixture_are_refused(keys: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Sampling.model_validate(keys)
+
+
+@pytest.mark.parametrize(("starts", "message"), [((5, 5), "order them"), ((1000,), "is not below the 1000 steps")])
+def test_phases_out_of_order_or_after_the_end_are_refused(starts: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sampling.model_validate({"phases": [{"from_step": start} for start in starts]}).mixtures(1000)
+
+
+def test_documents_are_numbered_by_their_begin(reader: TokenReader) -> None:
+    input_BT, _ = Sampler(reader, 200, 4, seed=1).batch_tokens(0)
+    document_BT = documents(input_BT, reader.begin_of_text_id)
+    assert document_BT.shape == input_BT.shape
+    sampler = Sampler(reader, 200, 4, seed=1)
+    for row, number in zip(document_BT, sampler.global_batch(0).tolist(), strict=True):
+        spans = reader.document_spans(number * 200, 200)
+        lengths = [min(end, number * 200 + 200) - max(start, number * 200) for _, start, end in spans]
+        expected = np.repeat(np.arange(len(spans)), lengths) + (spans[0][1] == number * 200)
+        assert np.array_equal(row, expected)

@@ -46,7 +46,9 @@ def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
             assert (metadata["split"], metadata["shard"], metadata["shards"]) == (split, str(number), "3")
             assert (metadata["dtype"], metadata["end_of_text_id"]) == ("uint16", "1")
             found = [row for batch in batches for row in batch.to_pylist()]
-            assert [row["id"] for row in found] == sorted((row["id"] for row in found), key=id_hash)
+            ordered = sorted(found, key=lambda row: (row["source"], row["language"], id_hash(row["id"])))
+            assert [row["id"] for row in found] == [row["id"] for row in ordered]
+            assert all(row["id_hash"] == id_hash(row["id"]) for row in found)
             for row in found:
                 source = expected[row["id"]]
                 assert row["tokens"] == [0, *encoder.encode([source["text"]])[0], 1]
@@ -112,7 +114,7 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     large = Large(small.tokenizer, small.sha256, 0, 1, 2)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
-        writer.add({"id": "a", "text": "x", "source": "s", "language": "nl", "license": "CC0-1.0"}, [2**16])
+        writer.add((1, "a", "x", "CC0-1.0"), [2**16])
     metadata, [batch] = open_shard(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"
     assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]

@@ -1,0 +1,156 @@
+"""What a model has seen: `python -m pipeline audit RUN MODEL`, from a step to its documents and back.
+
+Steps count from 1, as in metrics.jsonl, samples of a step from 0. Nothing was written down while the model trained but
+its settings and the batches that were left out: what a step saw is computed again, from the records and the tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.corpus.documents import id_hash
+from pipeline.corpus.why import why
+from pipeline.errors import InputError
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.provenance.records import load_records
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+
+
+class Audit:
+    """The sampler of a model's training as its records and its last milestone describe it.
+
+    Raises InputError when the run has no finished training of that model, or its tokens are gone or others.
+    """
+
+    def __init__(self, run_directory: Path, model: str) -> None:
+        self.run_directory = run_directory
+        records = [record for record in load_records(run_directory) if record.stage == "pretrain.segment"]
+        found = [record for record in records if record.instance["model"] == model]
+        if not found:
+            names = sorted({str(record.instance["model"]) for record in records})
+            there = f"it has {', '.join(names)}" if names else "no model has been trained yet"
+            raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
+        record = max(found, key=lambda record: int(record.settings["last_step"]))
+        self.settings = SegmentSettings.model_validate(record.settings)
+        self.last_step = self.settings.last_step
+        entry = next(entry for entry in record.inputs if entry.name == "index")
+        self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
+        if not self.index.is_file() or hashlib.sha256(self.index.read_bytes()).hexdigest() != entry.sha256:
+            raise InputError(
+                f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
+            )
+        state = run_directory / "models" / model / "milestones" / str(self.last_step) / "state.json"
+        try:
+            self.skips: list[int] = sorted(json.loads(state.read_text(encoding="utf-8")).get("skips", []))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{state} cannot be read, which names the skipped batches: {error}") from None
+        training = self.settings.training
+        self.length = training.sequence_length
+        self.sampler = Sampler(
+            TokenReader(self.index, "train"),
+            self.length,
+            training.batch_size,
+            self.settings.seed,
+            training.sampling,
+            training.steps,
+            self.skips,
+        )
+
+    def header(self) -> str:
+        """What the answers rest on, in one line."""
+        skips = ", ".join(map(str, self.skips)) or "none"
+        return (
+            f"model {self.settings.model}: trained to step {self.last_step}, {self.settings.training.batch_size} "
+            f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps: {skips}"
+        )
+
+    def sample(self, step: int, sample: int) -> list[dict[str, Any]]:
+        """The documents of one sample with their `tokens` among its input tokens, in their order.
+
+        Raises InputError when the training has no such step or sample.
+        """
+        for name, number, first, end in (
+            ("step", step, 1, self.last_step + 1),
+            ("sample", sample, 0, self.settings.training.batch_size),
+        ):
+            if not first <= number < end:
+                raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
+        stream, start = self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
+        found = self.sampler.rows[stream].document_rows(start, self.length)
+        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
+
+    def visits(self, document_id: str) -> list[dict[str, Any]]:
+        """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None
+        where the batch was skipped.
+
+        Raises InputError when the training tokens do not hold it.
+        """
+        sampler, order, hashed = self.sampler, self.sampler.order, id_hash(document_id)
+        shard = hashed * sampler.reader.shards >> 64
+        places = [row.find(document_id, hashed, shard) for row in sampler.rows]
+        stream = next((number for number, place in enumerate(places) if place), None)
+        if stream is None:
+            held_out = TokenReader(self.index, "validation").find(document_id, hashed, shard)
+            told = (
+                "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
+            )
+            raise InputError(f"the training tokens of {self.settings.model} hold no document {document_id}: {told}")
+        start, end = places[stream] or (0, 0)
+        data_steps = sampler.data_step(self.last_step - 1) + 1
+        visits = []
+        for number in range(start // self.length, min(-(-end // self.length), int(order.sizes[stream]))):
+            tokens = min(end, (number + 1) * self.length) - max(start, number * self.length)
+            sequence = number + int(order.offsets[stream])
+            for data_step in sorted(set(order.steps_of(sequence, data_steps))):
+                step = None if data_step in self.skips else data_step + 1 - sum(s < data_step for s in self.skips)
+                for sample in np.flatnonzero(order.batch(data_step) == sequence).tolist():
+                    visits.append({"data_step": data_step, "step": step, "sample": sample, "tokens": tokens})
+        return sorted(visits, key=lambda visit: (visit["data_step"], visit["sample"]))
+
+
+def _told(audit: Audit, step: int, sample: int, with_decisions: bool) -> list[str]:
+    lines = [f"step {step}, sample {sample}"]
+    for row in audit.sample(step, sample):
+        described = f"source {row['source']}, language {row['language']}, licence {row['license']}"
+        lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
+        if with_decisions:
+            try:
+                lines += [f"    {line}" for line in why(audit.run_directory, row["id"])[1:]]
+            except InputError as error:  # the corpus may have been deleted or made by another run
+                lines.append(f"    its decisions are not here: {error}")
+    return lines
+
+
+def main(arguments: list[str]) -> int:
+    """Answers a question of an auditor; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline audit", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("model")
+    question = parser.add_mutually_exclusive_group(required=True)
+    question.add_argument("--step", type=int, help="which documents this step saw; steps count from 1")
+    question.add_argument("--document", metavar="ID", help="which steps saw this document")
+    parser.add_argument("--sample", type=int, help="this sample of the step alone, with the filters' decisions; from 0")
+    options = parser.parse_args(arguments)
+    audit = Audit(options.run_directory, options.model)
+    lines = [audit.header()]
+    if options.document is None:
+        samples = range(audit.settings.training.batch_size) if options.sample is None else [options.sample]
+        for sample in samples:
+            lines += _told(audit, options.step, sample, options.sample is not None)
+    else:
+        visits = audit.visits(options.document)
+        seen = [visit for visit in visits if visit["step"] is not None]
+        steps = len({visit["step"] for visit in seen})
+        lines.append(f"{options.document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {steps} steps")
+        for visit in visits:
+            where = f"step {visit['step']}" if visit["step"] else f"skipped data step {visit['data_step']}, not seen"
+            lines.append(f"  {where}, sample {visit['sample']}: {visit['tokens']} tokens")
+    print("\n".join(lines))
+    return 0

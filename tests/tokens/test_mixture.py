@@ -1,0 +1,125 @@
+"""Mixing: shares kept at every step, epochs exact, nothing lost or repeated, and the way back from a sequence."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.tokens.mixture import Order, Shares
+from pipeline.tokens.permutation import permute
+
+weights_of = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 10**9)), min_size=1, max_size=40).filter(any)
+
+
+@settings(deadline=None)
+@given(size=st.integers(1, 2**62), seed=st.integers(0, 2**64), data=st.data())
+def test_the_way_back_undoes_the_order(size: int, seed: int, data: st.DataObject) -> None:
+    indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
+    epochs = np.arange(len(indices))
+    places = permute(indices, epochs, size, seed)
+    assert permute(places, epochs, size, seed, backwards=True).tolist() == indices.tolist()
+
+
+def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
+    sizes, keys = np.array([1, 2, 3, 1000, 2**40]), np.arange(5).astype(np.uint64)
+    indices, epochs = sizes // 2, np.arange(5)
+    each = [permute(indices[[n]], epochs[[n]], int(sizes[n]), int(keys[n]))[0] for n in range(5)]
+    assert permute(indices, epochs, sizes, keys).tolist() == each
+
+
+@settings(deadline=None, max_examples=200)
+@given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
+def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
+    shares = Shares([Fraction(weight) for weight in weights], batch_size)
+    before = shares.counts(start)
+    for step in range(start + 1, start + 20):
+        counts = shares.counts(step)
+        assert sum(counts) == step * batch_size
+        assert all(new >= old for new, old in zip(counts, before, strict=True))
+        for weight, count in zip(weights, counts, strict=True):
+            apart = abs(count - Fraction(step * batch_size * weight, sum(weights)))
+            assert apart < (1 if weight * batch_size >= sum(weights) else 2)
+            assert weight or not count
+        before = counts
+
+
+def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
+    shares = Shares([Fraction(5), Fraction(3), Fraction(2)], 1)
+    apart = [
+        abs(count - Fraction(step * weight, 10))
+        for step in range(1000)
+        for weight, count in zip((5, 3, 2), shares.counts(step), strict=True)
+    ]
+    assert max(apart) < 1
+
+
+def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str] | None = None) -> Order:
+    phases = [(0, [Fraction(a) * n for a, n in zip(amounts, sizes, strict=True)])]
+    if later:
+        phases.append((7, [Fraction(a) * n for a, n in zip(later, sizes, strict=True)]))
+    return Order(sizes, list(range(1, len(sizes) + 1)), phases, batch_size)
+
+
+def test_oversampling_is_exact() -> None:
+    """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as was asked."""
+    mixed = order([300, 40, 20], ["1", "3", "2.5"], 10)
+    seen = Counter(np.concatenate([mixed.batch(step) for step in range(94)]).tolist())
+    assert [{seen[n] for n in numbers} for numbers in (range(300), range(300, 340), range(340, 360))] == [{2}, {6}, {5}]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 16, 250])
+def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: int) -> None:
+    sizes = [97, 31, 1, 5]
+    mixed = order(sizes, ["1", "2", "1", "0.5"], batch_size, later=["0", "1", "1", "4"])
+    stream = np.concatenate([mixed.batch(step) for step in range(900 // batch_size)])
+    for offset, size in zip(mixed.offsets, sizes, strict=False):
+        places = stream[(stream >= offset) & (stream < offset + size)]
+        counts = np.bincount(places - offset, minlength=size)
+        assert counts.max() - counts.min() <= 1
+        if batch_size == 1:  # the order within a batch is another
+            for epoch in range(len(places) // size):
+                assert len(set(places[epoch * size : (epoch + 1) * size].tolist())) == size
+
+
+def test_a_phase_goes_on_where_the_one_before_ended() -> None:
+    mixed = order([50, 20], ["1", "0"], 5, later=["0", "1"])
+    first, second = (np.concatenate([mixed.batch(step) for step in steps]) for steps in (range(7), range(7, 11)))
+    assert (first < 50).all() and (second >= 50).all()
+    assert sorted(second.tolist()) == list(range(50, 70))
+    assert mixed.counts(7) == [35, 0] and mixed.counts(11) == [35, 20]
+
+
+def test_a_batch_spreads_its_streams_over_its_places() -> None:
+    mixed = order([10**6, 10**6], ["1", "1"], 64)
+    halves = [(mixed.batch(step)[:32] < 10**6).sum() for step in range(200)]
+    assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
+
+
+@settings(deadline=None, max_examples=10)
+@given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
+def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch_size: int, at: int) -> None:
+    mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
+    sequence = int(mixed.batch(step)[at % batch_size])
+    expected = [s for s in range(step + 1) for found in mixed.batch(s).tolist() if found == sequence]
+    assert mixed.steps_of(sequence, step + 1) == expected
+
+
+def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_million_samples() -> None:
+    draw = np.random.default_rng(1)
+    sizes = draw.integers(1, 400_000, size=600).tolist()
+    mixed = order(sizes, [str(round(x, 3)) for x in draw.uniform(0.1, 4, 600)], 4096)
+    assert sum(sizes) > 10**8
+    started = time.process_time()
+    for step in range(10**6, 10**6 + 5):
+        batch = mixed.batch(step)
+    assert (time.process_time() - started) / 5 < 0.05
+    started = time.process_time()
+    steps = mixed.steps_of(int(batch[7]), 30_000)
+    assert time.process_time() - started < 1
+    assert steps and all(batch[7] in mixed.batch(step) for step in steps)
