@@ -29,7 +29,10 @@ class Start:
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
         self.settings, self.vocabulary_size = settings, vocabulary_size
         self.folder = folder
-        self.step = 0 if folder is None else int(json.loads((folder / "state.json").read_text())["step"])
+        state: dict[str, Any] = {"step": 0} if folder is None else json.loads((folder / "state.json").read_text())
+        self.step = int(state["step"])
+        self.skips: list[int] = state.get("skips", [])
+        self.recent: dict[str, list[float]] = state.get("recent", {})
 
     @cached_property
     def _initial(self) -> dict[str, Tensor]:
@@ -67,8 +70,13 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     _flush(path)
 
 
-def save_state(folder: Path, step: int, settings: SegmentSettings, identity: str, *, hashed: bool) -> None:
-    """Write state.json, the last file of a checkpoint: it names the others with their bytes and, hashed, sha256."""
+def save_state(
+    folder: Path, step: int, settings: SegmentSettings, identity: str, judged: Mapping[str, Any], *, hashed: bool
+) -> None:
+    """Write state.json, the last file of a checkpoint: it names the others with their bytes and, hashed, sha256.
+
+    `judged` is what the loop knows of bad batches: `skips`, and the `recent` values of good ones.
+    """
     files: dict[str, dict[str, int | str]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         files[path.name] = {"bytes": path.stat().st_size}
@@ -82,6 +90,7 @@ def save_state(folder: Path, step: int, settings: SegmentSettings, identity: str
         "identity": identity,
         "torch": str(torch.__version__),
         "files": files,
+        **judged,
     }
     path = folder / "state.json"
     path.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -15,6 +15,26 @@ STRATEGIES = {
 }
 
 
+class Stability(Settings):
+    """What a training does when a batch, a process or a disk is bad."""
+
+    bad_step: Literal["skip", "rewind", "fail"] = Field(
+        default="skip",
+        description="where loss or gradient is not finite or a spike: leave the batch out; go back to the last regular "
+        "checkpoint and leave out all batches from there; or fail",
+    )
+    skips_in_a_row: int = Field(default=10, ge=1, description="more bad batches for one step, or rewinds, fail")
+    window: int = Field(default=128, ge=8, description="steps that a spike is told from; before, there are none")
+    loss_deviations: float = Field(
+        default=20, ge=0, description="a spike is above the median by so many median absolute deviations; 0: none"
+    )
+    gradient_norm_deviations: float = Field(default=100, ge=0, description="likewise; clipped norms do little harm")
+    restarts: int = Field(default=3, ge=0, description="starts in a row, after a process died, without progress")
+    hang_seconds: float = Field(
+        default=1800, gt=0, description="without progress in which a process counts as hung; 4 times that at the start"
+    )
+
+
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
@@ -43,6 +63,8 @@ class Training(Settings):
     compile: bool = False
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
 
+    stability: Stability = Field(default_factory=Stability)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Check what concerns several fields."""
@@ -56,6 +78,8 @@ class Training(Settings):
             )
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
+        if self.stability.bad_step == "rewind" and not self.checkpoint_every:
+            raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         if self.compile and self.backend == "deepspeed":
             raise ValueError("compile is not available with backend deepspeed: set compile to false")
         return self

@@ -11,39 +11,44 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from pipeline.errors import TRY_AGAIN, InputError
 from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain import checkpoint, launch, metrics
 from pipeline.pretrain.backend import Backend, Batch
+from pipeline.pretrain.rewinds import left_out, regular_step
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.skips import Judge, data_step
+from pipeline.pretrain.space import is_full
+from pipeline.pretrain.watchdog import Watchdog
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
 
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
-def _refuse_not_finite(value: float, what: str) -> None:
-    if not math.isfinite(value):
-        raise FloatingPointError(f"{what} is {value}: lower learning_rate, lengthen warmup_steps or use precision fp32")
+class Rewind(Exception):
+    """The training goes back; the argument says where and why, as `pipeline.pretrain.rewinds` keeps it."""
 
 
 class Worker:
     """The training loop of one process."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any], watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
         self.settings = SegmentSettings.model_validate(arguments["settings"])
         self.training = self.settings.training
         self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
         self.identity: str = arguments["identity"]
-        self.stop_file = self.paths["scratch"] / f"stop-{arguments['token']}"
+        self.stop_file = Path(arguments["stop_file"])
         self.stopping = False
         for number in SIGNALS:
             signal.signal(number, self._stop)
@@ -59,6 +64,9 @@ class Worker:
         self.reader = TokenReader(self.paths["index"], "train")
         self.sampler = Sampler(self.reader, self.training.sequence_length, self.training.batch_size, self.settings.seed)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
+        skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
+        self.judge = Judge(self.training.stability, skips, self.start.recent)
+        self.saves_failed = 0
         self.backend = self._backend()
         on_cuda = self.device.type == "cuda"
         known = metrics.peak_flops_per_second(torch.cuda.get_device_name(self.device)) if on_cuda else None
@@ -77,9 +85,9 @@ class Worker:
 
         return FsdpBackend(*arguments)
 
-    def _micro_batches(self, step: int) -> list[Batch]:
-        """Return this process's share of a step, counted from 1."""
-        arrays = self.sampler.batch_tokens(step - 1, self.rank, self.world_size)
+    def _micro_batches(self, number: int) -> list[Batch]:
+        """Return this process's share of a data step."""
+        arrays = self.sampler.batch_tokens(number, self.rank, self.world_size)
         input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
         size = self.training.micro_batch_size
         return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
@@ -90,32 +98,72 @@ class Worker:
         dist.all_reduce(tensor)
         return [float(v) for v in tensor.tolist()]
 
-    def _train_step(self, step: int) -> tuple[metrics.Metrics, bool]:
-        """Take one step; return its metrics and whether any process has been asked to stop."""
+    def largest(self, value: float) -> float:
+        """Return the largest of the processes' values; one that is not finite is infinite."""
+        finite = value if math.isfinite(value) else math.inf
+        tensor = torch.tensor(finite, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return float(tensor)
+
+    def _try_batch(self, step: int, number: int) -> tuple[dict[str, float], str | None, bool]:
+        """Train on a data step; return loss and norm, why it was left out, and whether a process is asked to stop."""
+        loss = self.backend.accumulate(self._micro_batches(number))
+        self.watchdog.beat()
+        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
+        loss_sum, stop = self._sums(loss, float(asked))
+        values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
+        reasons: list[str | None] = []
+
+        def accept(norm: float) -> bool:
+            if not reasons:  # a backend asks several times, or not at all
+                values["gradient_norm"] = self.largest(norm)
+                reasons.append(self.judge.reason(**values))
+            return reasons[0] is None
+
+        accept(self.backend.update(learning_rate(self.training, step), accept))
+        self.watchdog.beat()
+        return values, reasons[0], stop > 0
+
+    def _leave_out(self, step: int, number: int, values: dict[str, float], reason: str) -> metrics.Metrics:
+        """Leave a batch out as the settings say, and return the line that tells it."""
+        if self.training.stability.bad_step == "rewind":
+            back_to = regular_step(step, self.training.checkpoint_every, self.settings.first_step)
+            numbers = [data_step(done, self.judge.skips) for done in range(back_to, step)]
+            raise Rewind({"back_to": back_to, "data_steps": numbers, "step": step, "reason": reason})
+        self.judge.skip(number, reason, step)
+        finite = {f"skipped_{name}": value if math.isfinite(value) else None for name, value in values.items()}
+        return {"step": step, "skipped_data_steps": [number], "reason": reason, **finite}
+
+    def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
+        """Take one step, with the first batch that is fit for it.
+
+        Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
+        """
         training = self.training
         tokens = training.batch_size * training.sequence_length
         started = time.perf_counter()
-        loss = self.backend.accumulate(self._micro_batches(step))
-        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop = self._sums(loss, float(asked))
-        _refuse_not_finite(loss_sum, f"the loss of step {step}")
-        rate = learning_rate(training, step)
-        norm = self.backend.update(rate)
-        _refuse_not_finite(norm, f"the gradient's norm of step {step}")
+        lines: list[metrics.Metrics] = []
+        while True:
+            number = data_step(step - 1, self.judge.skips)
+            values, reason, stop = self._try_batch(step, number)
+            if reason is None:
+                break
+            lines.append(self._leave_out(step, number, values, reason))
+        self.judge.keep(**values)
         seconds = time.perf_counter() - started
         flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
         line = {
             "step": step,
+            "data_step": number,
             "tokens_seen": step * tokens,
-            "loss": loss_sum / tokens,
-            "learning_rate": rate,
-            "gradient_norm": norm,
+            **values,
+            "learning_rate": learning_rate(training, step),
             "tokens_per_second": tokens / seconds,
             "model_flops_utilization": tokens * flops / seconds / self.peak / self.world_size if self.peak else None,
             "memory_bytes": self._memory_bytes(),
             "seconds": seconds,
         }
-        return line, stop > 0
+        return [*lines, line], stop
 
     def _memory_bytes(self) -> int:
         """Return the peak of this process: of the device, or of main memory where there is none."""
@@ -134,67 +182,103 @@ class Worker:
             size = training.micro_batch_size
             for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
                 loss += self.backend.loss_sum(batch)
+                self.watchdog.beat()
         loss_sum, token_sum = self._sums(loss, float(tokens))
         mean = loss_sum / token_sum
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 
-    def _save(self, folder: Path, step: int, *, milestone: bool) -> None:
-        """Write a checkpoint; all processes take part, process 0 writes."""
-        weights = self.backend.weights()
-        if self.rank == 0:
-            folder.mkdir(parents=True)
-            checkpoint.save_tensors(weights, folder / "model.safetensors")
-            if milestone:
-                huggingface.export(
-                    weights,
-                    self.settings.architecture,
-                    self.reader.vocabulary_size,
-                    self.training.sequence_length,
-                    tokenizer=self.paths["tokenizer"],
-                    tokenizer_configuration=self.paths["configuration"],
-                    folder=folder / "huggingface",
-                )
-        del weights
-        moments = self.backend.moments()
-        if self.rank == 0:
-            checkpoint.save_tensors(moments, folder / "optimizer.safetensors")
-            checkpoint.save_state(folder, step, self.settings, self.identity, hashed=milestone)
+    def _save(self, folder: Path, step: int, log: metrics.Log | None, *, milestone: bool) -> None:
+        """Write a checkpoint; all processes take part, process 0, which has the log, writes when it holds everything."""
+        weights, moments = self.backend.weights(), self.backend.moments()
+        if log is None:
+            return
+        log.sync()
+        folder.mkdir(parents=True)
+        checkpoint.save_tensors(weights, folder / "model.safetensors")
+        if milestone:
+            huggingface.export(
+                weights,
+                self.settings.architecture,
+                self.reader.vocabulary_size,
+                self.training.sequence_length,
+                tokenizer=self.paths["tokenizer"],
+                tokenizer_configuration=self.paths["configuration"],
+                folder=folder / "huggingface",
+            )
+        checkpoint.save_tensors(moments, folder / "optimizer.safetensors")
+        checkpoint.save_state(folder, step, self.settings, self.identity, self.judge.state(), hashed=milestone)
+
+    def _save_milestone(self, step: int, log: metrics.Log | None) -> None:
+        self._save(self.paths["milestone"], step, log, milestone=True)
+        if log:
+            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", self.paths["milestone"] / "metrics.jsonl")
+            log.close()
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
         folder = self.paths["scratch"] / "recovery"
         partial = folder / f".partial-{step}"
         if log:
-            log.sync()
             shutil.rmtree(partial, ignore_errors=True)
-        self._save(partial, step, milestone=False)
-        if log:
-            checkpoint.commit_recovery(partial, folder / str(step))
+        try:
+            self._save(partial, step, log, milestone=False)
+            if log:
+                checkpoint.commit_recovery(partial, folder / str(step))
+        finally:
+            if log:
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def _saved(self, save: Callable[[int, metrics.Log | None], None], step: int, log: metrics.Log | None) -> str | None:
+        """Save a checkpoint; return, on every process alike, None or what to do about a disk that was full."""
+        problem = None
+        try:
+            save(step, log)
+        except Exception as error:
+            if not is_full(error):
+                raise
+            problem = error
+        self.watchdog.beat()
+        (failed,) = self._sums(float(problem is not None))
+        if not failed:
+            return None
+        self.saves_failed += 1
+        return f"the disk was full at the checkpoint of step {step}: free space below {self.paths['scratch']}"
 
     def run(self) -> dict[str, Any]:
-        """Train to the last step and return how it went: `status` finished or stopped, and the step."""
+        """Train to the last step and return how it went: `status` finished, stopped or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
         log = metrics.Log(self.paths["scratch"], first, last) if self.rank == 0 else None
+        if log:
+            for rewind in self.rewinds:
+                log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
         for step in range(first + 1, last + 1):
-            line, stop = self._train_step(step)
-            lines = [line]
+            lines, stop = self._train_step(step)
+            if log:
+                log.tell(lines[-1])
             if training.validation_every and (step % training.validation_every == 0 or step == training.steps):
                 lines.append(self._validate(step))
             if log:
-                for entry in lines:
-                    log.add(entry)
-                log.tell(line)
+                for line in lines:
+                    log.add(line)
             if step < last and (stop or (training.checkpoint_every and step % training.checkpoint_every == 0)):
-                self._save_recovery(step, log)
+                problem = self._saved(self._save_recovery, step, log)
+                if problem and self.rank == 0:
+                    print(f"{problem}; the training goes on without it", file=sys.stderr, flush=True)
                 if stop:
                     return {"status": "stopped", "step": step}
-        if log:
-            log.close()
-        self._save(self.paths["milestone"], last, milestone=True)
-        if self.rank == 0:
-            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", self.paths["milestone"] / "metrics.jsonl")
-        return {"status": "finished", "step": last}
+        problem = self._saved(self._save_milestone, last, log)
+        if problem:
+            return {"status": "failed", "error": f"{problem} and start again"}
+        return {"status": "finished", "step": last, "failed_checkpoints": self.saves_failed}
+
+
+def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
+    """Write how it went, in one stroke."""
+    path = Path(arguments["outcome"])
+    partial = path.with_name(f"{path.name}-{rank}")
+    partial.write_text(json.dumps(outcome), encoding="utf-8")
+    partial.replace(path)
 
 
 def main() -> int:
@@ -202,17 +286,31 @@ def main() -> int:
     launch.die_with_parent()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    worker = Worker(arguments)
+    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
+    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), arguments["token"], name, seconds)
     try:
+        worker = Worker(arguments, watchdog)
         outcome = worker.run()
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        _conclude(arguments, int(name), {"status": "refused", "error": str(error)})
+        return 2
     except FloatingPointError as error:
         outcome = {"status": "failed", "error": str(error)}
+    except Rewind as rewind:
+        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
-        Path(arguments["outcome"]).write_text(json.dumps(outcome), encoding="utf-8")
+        _conclude(arguments, 0, outcome)
+    stopped = outcome["status"] == "stopped"
+    if stopped and arguments["launcher"] == "srun" and worker.largest(float(worker.rank == 0 and launch.requeue())):
+        watchdog.stop()
+        while True:  # Slurm ends the job and starts it again
+            time.sleep(60)
     dist.barrier()
     dist.destroy_process_group()
+    watchdog.stop()
     # torchrun would report another code than 0 as a crash; what happened stands in the outcome.
-    return STOPPED if outcome["status"] == "stopped" and arguments["launcher"] != "torchrun" else 0
+    return TRY_AGAIN if stopped and arguments["launcher"] != "torchrun" else 0
 
 
 if __name__ == "__main__":
