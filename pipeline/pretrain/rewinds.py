@@ -18,7 +18,7 @@ from pipeline.pretrain.skips import ADVICE
 
 def regular_step(step: int, every: int, first_step: int) -> int:
     """Return the last regular checkpoint before a step, or the step that the segment starts after."""
-    return max((step - 1) // every * every, first_step)
+    return max((step - 1) // every * every, first_step) if every else first_step
 
 
 class Rewinds:

@@ -36,6 +36,10 @@ def threshold(values: Sequence[float], deviations: float) -> float:
     return middle + deviations * max(deviation, FLOOR * abs(middle))
 
 
+class Rewind(Exception):
+    """The training goes back; the argument says where and why, as `pipeline.pretrain.rewinds` keeps it."""
+
+
 class Judge:
     """Decides on every batch from its loss and its gradient's norm; with equal values every process decides alike."""
 
@@ -64,20 +68,24 @@ class Judge:
         for name, value in values.items():
             self.recent[name].append(value)
 
-    def skip(self, number: int, reason: str, step: int) -> None:
-        """Note a batch that has not.
+    def leave_out(
+        self, step: int, number: int, values: Mapping[str, float], reason: str, back_to: int
+    ) -> Mapping[str, Any]:
+        """Leave a data step out as the settings say, and return the line of metrics that tells it.
 
         Raises:
             FloatingPointError: there were too many in a row: the data are not the cause.
+            Rewind: to the step `back_to`.
         """
+        if self.settings.bad_step == "rewind":
+            numbers = [data_step(done, self.skips) for done in range(back_to, step)]
+            raise Rewind({"back_to": back_to, "data_steps": numbers, "step": step, "reason": reason})
         self.in_a_row += 1
-        if self.settings.bad_step == "fail":
-            raise FloatingPointError(f"{reason} in step {step}: {ADVICE}")
-        if self.in_a_row > self.settings.skips_in_a_row:
-            raise FloatingPointError(
-                f"{reason} in step {step}, the {self.in_a_row}th bad batch of step {step}: {ADVICE}"
-            )
+        if self.settings.bad_step == "fail" or self.in_a_row > self.settings.skips_in_a_row:
+            raise FloatingPointError(f"{reason} in batch {self.in_a_row} of step {step}: {ADVICE}")
         insort(self.skips, number)
+        finite = {f"skipped_{name}": value if math.isfinite(value) else None for name, value in values.items()}
+        return {"step": step, "skipped_data_steps": [number], "reason": reason, **finite}
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, so that a training that continues decides as one that was not stopped."""

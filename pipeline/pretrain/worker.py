@@ -21,22 +21,18 @@ import torch.distributed as dist
 from pipeline.errors import TRY_AGAIN, InputError
 from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain import checkpoint, launch, metrics
+from pipeline.pretrain import agree, checkpoint, launch, metrics
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.rewinds import left_out, regular_step
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.skips import Judge, data_step
+from pipeline.pretrain.skips import Judge, Rewind, data_step
 from pipeline.pretrain.space import is_full
 from pipeline.pretrain.watchdog import Watchdog
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
-
-
-class Rewind(Exception):
-    """The training goes back; the argument says where and why, as `pipeline.pretrain.rewinds` keeps it."""
 
 
 class Worker:
@@ -92,47 +88,24 @@ class Worker:
         size = self.training.micro_batch_size
         return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
 
-    def _sums(self, *values: float | torch.Tensor) -> list[float]:
-        """Return the sums of these values over all processes."""
-        tensor = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values])
-        dist.all_reduce(tensor)
-        return [float(v) for v in tensor.tolist()]
-
-    def largest(self, value: float) -> float:
-        """Return the largest of the processes' values; one that is not finite is infinite."""
-        finite = value if math.isfinite(value) else math.inf
-        tensor = torch.tensor(finite, dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return float(tensor)
-
     def _try_batch(self, step: int, number: int) -> tuple[dict[str, float], str | None, bool]:
         """Train on a data step; return loss and norm, why it was left out, and whether a process is asked to stop."""
         loss = self.backend.accumulate(self._micro_batches(number))
         self.watchdog.beat()
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop = self._sums(loss, float(asked))
+        loss_sum, stop = agree.sums(self.device, loss, float(asked))
         values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
         reasons: list[str | None] = []
 
         def accept(norm: float) -> bool:
             if not reasons:  # a backend asks several times, or not at all
-                values["gradient_norm"] = self.largest(norm)
+                values["gradient_norm"] = agree.largest(self.device, norm)
                 reasons.append(self.judge.reason(**values))
             return reasons[0] is None
 
         accept(self.backend.update(learning_rate(self.training, step), accept))
         self.watchdog.beat()
         return values, reasons[0], stop > 0
-
-    def _leave_out(self, step: int, number: int, values: dict[str, float], reason: str) -> metrics.Metrics:
-        """Leave a batch out as the settings say, and return the line that tells it."""
-        if self.training.stability.bad_step == "rewind":
-            back_to = regular_step(step, self.training.checkpoint_every, self.settings.first_step)
-            numbers = [data_step(done, self.judge.skips) for done in range(back_to, step)]
-            raise Rewind({"back_to": back_to, "data_steps": numbers, "step": step, "reason": reason})
-        self.judge.skip(number, reason, step)
-        finite = {f"skipped_{name}": value if math.isfinite(value) else None for name, value in values.items()}
-        return {"step": step, "skipped_data_steps": [number], "reason": reason, **finite}
 
     def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
         """Take one step, with the first batch that is fit for it.
@@ -148,7 +121,8 @@ class Worker:
             values, reason, stop = self._try_batch(step, number)
             if reason is None:
                 break
-            lines.append(self._leave_out(step, number, values, reason))
+            back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
+            lines.append(self.judge.leave_out(step, number, values, reason, back_to))
         self.judge.keep(**values)
         seconds = time.perf_counter() - started
         flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
@@ -183,13 +157,13 @@ class Worker:
             for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
                 loss += self.backend.loss_sum(batch)
                 self.watchdog.beat()
-        loss_sum, token_sum = self._sums(loss, float(tokens))
+        loss_sum, token_sum = agree.sums(self.device, loss, float(tokens))
         mean = loss_sum / token_sum
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 
     def _save(self, folder: Path, step: int, log: metrics.Log | None, *, milestone: bool) -> None:
-        """Write a checkpoint; all processes take part, process 0, which has the log, writes when it holds everything."""
+        """Write a checkpoint; all processes take part, process 0, which has the log, writes when it has everything."""
         weights, moments = self.backend.weights(), self.backend.moments()
         if log is None:
             return
@@ -238,7 +212,7 @@ class Worker:
                 raise
             problem = error
         self.watchdog.beat()
-        (failed,) = self._sums(float(problem is not None))
+        (failed,) = agree.sums(self.device, float(problem is not None))
         if not failed:
             return None
         self.saves_failed += 1
@@ -302,7 +276,11 @@ def main() -> int:
     if worker.rank == 0:
         _conclude(arguments, 0, outcome)
     stopped = outcome["status"] == "stopped"
-    if stopped and arguments["launcher"] == "srun" and worker.largest(float(worker.rank == 0 and launch.requeue())):
+    if (
+        stopped
+        and arguments["launcher"] == "srun"
+        and agree.sums(worker.device, float(worker.rank == 0 and launch.requeue()))[0]
+    ):
         watchdog.stop()
         while True:  # Slurm ends the job and starts it again
             time.sleep(60)
