@@ -102,6 +102,7 @@ def _counts(
         "resumed_from": course.resumed_from,
         "restarts": len(course.restarts),
         "restart_reasons": course.restarts,
+        "failed_checkpoints": course.failed_checkpoints,
         "skipped_data_steps": [number for line in skips for number in line["skipped_data_steps"]],
         "skip_reasons": [line["reason"] for line in skips],
         "tokens": len(steps) * tokens_per_step,

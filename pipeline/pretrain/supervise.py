@@ -35,10 +35,13 @@ TORCHRUN = {
 
 @dataclass
 class Course:
-    """How a training came to its end: the checkpoint found at the start, and why it was started again."""
+    """How a training came to its end: the checkpoint found at the start, why it was started again, and the checkpoints
+    that a full disk has cost since then.
+    """
 
     resumed_from: int | None = None
     restarts: list[str] = field(default_factory=list)
+    failed_checkpoints: int = 0
 
 
 @contextmanager
@@ -111,6 +114,7 @@ def train(
             )
             status = outcome["status"]
             if status == "finished":
+                course.failed_checkpoints = outcome["failed_checkpoints"]
                 return course
             if status == "refused":
                 raise InputError(outcome["error"])
