@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def main() -> None:
     """Train each case with and without bad batches in between and write what was found."""
     given = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     device = launch.join("torchrun", Path("unused"))
     batches = []
     for number in range(5):

@@ -71,7 +71,7 @@ def test_a_rewind_gives_what_a_training_without_those_batches_gives(
 @pytest.mark.slow
 def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: Path) -> None:
     cases = [("fsdp", "full_shard", "fp32"), ("fsdp", "no_shard", "bf16"), ("deepspeed", "zero0", "fp32")]
-    cases += [("deepspeed", *rest) for rest in (("zero0", "bf16"), ("zero2", "bf16"), ("zero1", "fp32"))]
+    cases += [("deepspeed", *rest) for rest in (("zero1", "fp32"), ("zero2", "bf16"))]
     cases += [("deepspeed", "zero3", precision) for precision in ("fp32", "bf16")]
     made = {
         f"{strategy} {precision}": settings(backend=backend, strategy=strategy, precision=precision)
