@@ -162,6 +162,9 @@ def _once(arguments: dict[str, Any], scratch: Path, launch: str | None) -> dict[
             process.kill()
         code = process.wait()
     hung = stacks(scratch, token)
+    for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
+        if path not in hung:
+            path.unlink()  # of a process that was killed
     if hung:
         return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
     if not outcome.exists():
