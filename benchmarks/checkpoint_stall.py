@@ -58,7 +58,7 @@ def main() -> None:
         for number, side in enumerate(waited):
             dist.barrier()
             started = time.perf_counter()
-            saver.save(2 * step + number)
+            saver.save(2 * step + number, {})
             if side == "synchronous":
                 saver.wait()
             waited[side].append(time.perf_counter() - started)

@@ -49,7 +49,7 @@ def save(folder: Path, strategy: str) -> list[float]:
     backend, _ = backend_of(settings, None)
     for step in (1, 2, 3):
         train_step(backend, settings, step)
-    Saver(backend, settings, "saved", folder).save_milestone(folder / f"{dist.get_world_size()}-{strategy}", 3)
+    Saver(backend, settings, "saved", folder).save_milestone(folder / f"{dist.get_world_size()}-{strategy}", 3, {})
     return [train_step(backend, settings, step) for step in (4, 5)]
 
 

@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 
-from pipeline.errors import InputError
+from pipeline.errors import TRY_AGAIN, InputError, Stopped
 
 COMMANDS = {
     "verify": ("pipeline.provenance.verify", "main"),
@@ -26,7 +26,10 @@ COMMANDS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run a person's command or a step and return the exit code: 2, and one sentence, for a mistake of the user."""
+    """Run a person's command or a step and return the exit code.
+
+    With one sentence: 2 for a mistake of the user, 75 where the step was asked to stop: started again, it continues.
+    """
     if not arguments:
         print(__doc__)
         return 2
@@ -41,6 +44,9 @@ def main(arguments: list[str]) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except Stopped as stop:
+        print(f"stopped: {stop}", file=sys.stderr)
+        return TRY_AGAIN
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

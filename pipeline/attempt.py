@@ -20,6 +20,7 @@ from pipeline.energy.meters import (
     peak_memory_bytes_of_process_tree,
     start_meters,
 )
+from pipeline.errors import Stopped
 
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
@@ -157,7 +158,7 @@ class Attempt:
         if error is None:
             self._end("finished", None)
         else:
-            self._end("failed", f"{type(error).__name__}: {error}")
+            self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
 
     def measured(self) -> dict[str, Any]:
         """Return what the record takes over: times, CPU seconds, memory, energy and the attempt's file name."""

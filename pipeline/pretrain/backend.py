@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 from pipeline.pretrain.pieces import Piece
 from pipeline.pretrain.settings import Training
 
+Accept = Callable[[float], bool]
+"""Says of the gradient's norm whether the step is taken; the same on every process."""
 Batch = tuple[Tensor, Tensor]
 """Input and target tokens, each (B, T); a target of -100 does not count."""
 
@@ -22,8 +24,11 @@ class Backend(Protocol):
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of a step and return the sum of this process's token losses."""
 
-    def update(self, learning_rate: float) -> float:
-        """Take the step and return the global norm of the gradient before clipping."""
+    def update(self, learning_rate: float, accept: Accept) -> float:
+        """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
+
+        Where the norm is not accepted the gradients are dropped; weights and optimizer stay as they are, bit for bit.
+        """
 
     def loss_sum(self, batch: Batch) -> Tensor:
         """Return the sum of the token losses of a batch, without a gradient."""

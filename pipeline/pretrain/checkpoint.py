@@ -79,7 +79,7 @@ def state(
     settings: SegmentSettings,
     step: int,
     optimizer_step: int,
-    skips: Sequence[int],
+    judged: Mapping[str, Any],
     identity: str,
     world_size: int,
     files: Mapping[str, Any],
@@ -90,7 +90,7 @@ def state(
     Args:
         step: the steps of the training that are done.
         optimizer_step: how many of them the optimizer took.
-        skips: the batches that the sampler leaves out.
+        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
         files: by name, the bytes, the sha256 and the pieces with their shapes.
         tensors: by name, the full shapes.
     """
@@ -99,7 +99,7 @@ def state(
         "step": step,
         "optimizer_step": optimizer_step,
         "tokens_seen": step * settings.training.batch_size * settings.training.sequence_length,
-        "skips": list(skips),
+        **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER if name in training}},
         "schedule": {name: training[name] for name in SCHEDULE},
         "layout": {"backend": training["backend"], "strategy": training["strategy"], "world_size": world_size},
@@ -181,9 +181,10 @@ class Start:
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
         self.settings, self.vocabulary_size = settings, vocabulary_size
         self.reader = None if folder is None else Reader(folder)
-        found: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0, "skips": []}
+        found: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0}
         self.step, self.optimizer_step = int(found["step"]), int(found["optimizer_step"])
-        self.skips: list[int] = found["skips"]
+        self.skips: list[int] = found.get("skips", [])
+        self.recent: dict[str, list[float]] = found.get("recent", {})
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters in full by name, float32, one at a time."""

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.model import huggingface
-from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
+from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, fragment
 from pipeline.pretrain.settings import SegmentSettings
@@ -123,17 +123,33 @@ class DeepSpeedBackend:
             total += loss.detach()
         return total
 
-    def update(self, learning_rate: float) -> float:
-        """See Backend."""
+    def update(self, learning_rate: float, accept: Accept) -> float:
+        """See Backend.
+
+        The engine always takes its step, which clips and drops the gradients; the optimizer in it may stand still. It
+        is asked to step once for each part of the state, after the engine has found the norm; where the norm is not
+        finite the engine may not ask at all.
+        """
         for group in self.base.param_groups:
             group["lr"] = learning_rate
-        if self.plain:
-            limit = self.training.gradient_clip or float("inf")
-            norm = nn.utils.clip_grad_norm_(self.parameters.values(), limit)
+        limit = self.training.gradient_clip or float("inf")
+        norm = float(nn.utils.clip_grad_norm_(self.parameters.values(), limit)) if self.plain else None
+        step = self.base.step
+
+        def step_if_accepted(*given: Any) -> Any:
+            return step(*given) if accept(self._norm() if norm is None else norm) else None
+
+        vars(self.base)["step"] = step_if_accepted
+        try:
             self.engine.step()
-            return float(norm)
-        self.engine.step()
-        return float(self.engine.get_global_grad_norm())
+        finally:
+            vars(self.base)["step"] = step
+        return self._norm() if norm is None else norm
+
+    def _norm(self) -> float:
+        """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""
+        norm = float(self.engine.optimizer._global_grad_norm)
+        return norm if norm >= 0 else float("inf")
 
     @torch.no_grad()
     def loss_sum(self, batch: Batch) -> Tensor:

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.model.llama import Llama
 from pipeline.model.prepare import prepare
-from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
+from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, placed
 from pipeline.pretrain.settings import SegmentSettings
@@ -76,15 +76,17 @@ class FsdpBackend:
             total += loss.detach()
         return total
 
-    def update(self, learning_rate: float) -> float:
+    def update(self, learning_rate: float, accept: Accept) -> float:
         """See Backend."""
         limit = self.training.gradient_clip or float("inf")
-        norm = nn.utils.clip_grad_norm_(self.parameters.values(), limit)
+        total = nn.utils.clip_grad_norm_(self.parameters.values(), limit)
+        norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        self.optimizer.step()
+        if accept(norm):
+            self.optimizer.step()
         self.optimizer.zero_grad()
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        return norm
 
     @torch.no_grad()
     def loss_sum(self, batch: Batch) -> Tensor:

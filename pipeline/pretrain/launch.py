@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -126,3 +127,19 @@ def join(kind: str, rendezvous: Path) -> torch.device:
         store = _meet(rank, size, rendezvous) if size > 1 else HashStore()
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     return device
+
+
+def requeue() -> bool:
+    """Ask Slurm to put this job back into the queue; return whether it will.
+
+    A job that is not running any more, because somebody has cancelled it, is left to its end.
+    """
+    job = os.environ.get("SLURM_JOB_ID", "")
+    try:
+        asked = subprocess.run(
+            ["squeue", "--noheader", "--format=%T", f"--jobs={job}"], capture_output=True, text=True, check=True
+        )
+        return asked.stdout.strip() == "RUNNING" and subprocess.run(["scontrol", "requeue", job]).returncode == 0
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+        return False

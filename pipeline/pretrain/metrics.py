@@ -7,12 +7,16 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-Metrics = Mapping[str, float | int | None]
+from pipeline.pretrain.space import is_full
+
+Metrics = Mapping[str, Any]
+"""Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
 EVENTS = "events.out.tfevents.0"
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -31,7 +35,7 @@ def peak_flops_per_second(device_name: str) -> float | None:
     return next((peak for name, peak in PEAK_FLOPS_PER_SECOND.items() if device_name.startswith(name)), None)
 
 
-def read(path: Path) -> list[dict[str, float | int | None]]:
+def read(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics file; a last line that a kill cut off is left out."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -67,7 +71,7 @@ class TensorBoardWriter:
             values = [
                 Summary.Value(tag=name, simple_value=value)
                 for name, value in line.items()
-                if name not in ("step", "seconds") and value is not None
+                if name not in ("step", "seconds") and isinstance(value, int | float)
             ]
             event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
             self._records.write(event.SerializeToString())
@@ -85,16 +89,31 @@ class Log:
         path = scratch / "metrics.jsonl"
         self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
         self._tensorboard.add(read(path))
-        self._stream = path.open("a", encoding="utf-8")
+        self._path = path
+        self._stream = path.open("ab", buffering=0)
+        self._waiting = b""
         self._first, self._last = first_step, last_step
         self._started = time.monotonic()
         self._told = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write one line of metrics."""
-        self._stream.write(json.dumps(line) + "\n")
-        self._stream.flush()
-        self._tensorboard.add([line])
+        """Write one line of metrics; where the disk is full it waits in memory."""
+        self._waiting += (json.dumps(line) + "\n").encode()
+        try:
+            self._write()
+            self._tensorboard.add([line])
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def add_once(self, line: Metrics) -> None:
+        """Write a line of metrics that is not there yet."""
+        if line not in read(self._path):
+            self.add(line)
+
+    def _write(self) -> None:
+        while self._waiting:
+            self._waiting = self._waiting[self._stream.write(self._waiting) :]
 
     def tell(self, line: Metrics) -> None:
         """Print how far the training is, at most every two seconds and at the last step."""
@@ -111,9 +130,11 @@ class Log:
 
     def sync(self) -> None:
         """Wait until the lines are on the disk."""
+        self._write()
         os.fsync(self._stream.fileno())
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; all lines are in them."""
+        self._write()
         self._stream.close()
         self._tensorboard.close()

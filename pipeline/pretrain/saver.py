@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Saver:
         """
         self._settle(None)
 
-    def save(self, step: int, skips: Sequence[int] = ()) -> None:
+    def save(self, step: int, judged: Mapping[str, Any]) -> None:
         """Begin to write a recovery checkpoint; wait for the one before.
 
         Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
@@ -86,15 +86,15 @@ class Saver:
         Raises:
             CheckpointError: the one before failed, or there is no room; what is there is untouched.
         """
-        self._begin(self.folder / f".partial-{step}", self.folder / str(step), step, skips)
+        self._begin(self.folder / f".partial-{step}", self.folder / str(step), step, judged)
 
-    def save_milestone(self, folder: Path, step: int, skips: Sequence[int] = ()) -> None:
+    def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
         """Write a checkpoint to a new folder and wait for it.
 
         Raises:
             CheckpointError: as `save`.
         """
-        self._begin(folder, folder, step, skips)
+        self._begin(folder, folder, step, judged)
         self.wait()
 
     def hold(self) -> None:
@@ -133,11 +133,11 @@ class Saver:
             return f"a checkpoint cannot be written ({error}); the checkpoints before are untouched"
         return None
 
-    def _begin(self, partial: Path, final: Path, step: int, skips: Sequence[int]) -> None:
+    def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
         self._settle(partial)
         live = {(piece.name, piece.box): piece.tensor for piece in self.backend.pieces()}
         ready = self._stream and torch.cuda.current_stream(self._stream.device).record_event()
-        given = (partial, final, live, ready, step, self.backend.optimizer_step(), list(skips))
+        given = (partial, final, live, ready, step, self.backend.optimizer_step(), dict(judged))
         self._copied.clear()
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.hold())
         self._thread = threading.Thread(target=self._write, args=given, daemon=True)
@@ -167,7 +167,7 @@ class Saver:
         ready: torch.cuda.Event | None,
         step: int,
         optimizer_step: int,
-        skips: list[int],
+        judged: dict[str, Any],
     ) -> None:
         """Write this process's file and what it is; on process 0 also commit the checkpoint. Runs in the thread."""
         file = partial / f"rank-{self.rank:05}.safetensors"
@@ -182,7 +182,7 @@ class Saver:
             if self.rank == 0:
                 files = self._collect(partial)
                 content = checkpoint.state(
-                    self.settings, step, optimizer_step, skips, self.identity, self.world_size, files, self._shapes
+                    self.settings, step, optimizer_step, judged, self.identity, self.world_size, files, self._shapes
                 )
                 self._commit(partial, final, content)
         except Exception as error:  # whatever it is: the others wait for this process's note

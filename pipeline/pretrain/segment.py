@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-import signal
-import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import metrics, recovery
+from pipeline.pretrain import metrics, recovery, supervise
 from pipeline.pretrain.checkpoint import check_shape
-from pipeline.pretrain.launch import command, die_with_parent, launcher, world_size
+from pipeline.pretrain.launch import world_size
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.supervise import Course
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, validation_batches
 from pipeline.tokens.staging import stage
-
-WORKER = "pipeline.pretrain.worker"
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
 
 
 def run(
@@ -49,7 +41,8 @@ def run(
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
-        RuntimeError: the training failed, or it was asked to stop and left a recovery checkpoint.
+        RuntimeError: the training failed.
+        Stopped: it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
     vocabulary_size = _check(settings, index, tokenizer, previous, processes)
@@ -57,35 +50,11 @@ def run(
         stage(index, staging)  # what does not fit is said before anything starts
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
-    found = recovery.newest(scratch / "recovery", identity)
-    if previous and not found and (problem := recovery.damage(previous[0])):
-        raise InputError(f"{problem}: remove {previous[0]}, so that it is trained again")
-    start = found or (previous[0] if previous else None)
-    resumed_from = int(found.name) if found else None
-    metrics.truncate(scratch / "metrics.jsonl", settings.first_step if resumed_from is None else resumed_from)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
-    paths |= {"scratch": scratch, **({"start": start} if start else {})}
+    paths |= {"scratch": scratch, **({"previous": previous[0]} if previous else {})}
     paths |= {"staging": staging} if staging else {}
-    if found:
-        print(f"continuing from the recovery checkpoint of step {found.name}", flush=True)
-    outcome = _train(
-        {
-            "settings": settings.model_dump(mode="json"),
-            "paths": {name: str(path.absolute()) for name, path in paths.items()},
-            "identity": identity,
-            "launcher": launcher(launch),
-            "world_size": processes,
-        },
-        scratch,
-        launch,
-    )
-    if outcome["status"] == "stopped":
-        raise RuntimeError(
-            f"stopped as asked after step {outcome['step']} with a recovery checkpoint: start again to continue"
-        )
-    if outcome["status"] == "failed":
-        raise RuntimeError(outcome["error"])
-    return _counts(settings, milestone, processes, vocabulary_size, resumed_from)
+    course = supervise.train(settings, paths, identity, processes, launch)
+    return _counts(settings, milestone, processes, vocabulary_size, course)
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:
@@ -121,57 +90,14 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
     return reader.vocabulary_size
 
 
-@contextmanager
-def _stop_on_signal(stop_file: Path) -> Iterator[None]:
-    """Turn a signal into a file that the training looks for after every step; a second interrupt interrupts."""
-
-    def stop(number: int, frame: object) -> None:
-        stop_file.touch()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _train(arguments: dict[str, Any], scratch: Path, launch: str | None) -> dict[str, Any]:
-    """Start the processes, wait for their end and return the outcome that process 0 wrote."""
-    for left in (*scratch.glob("stop-*"), *scratch.glob("rendezvous-*"), *scratch.glob("arguments-*")):
-        left.unlink()
-    outcome = scratch / "outcome.json"
-    outcome.unlink(missing_ok=True)
-    token = secrets.token_hex(8)
-    file = scratch / f"arguments-{token}.json"
-    file.write_text(json.dumps({**arguments, "outcome": str(outcome.absolute()), "token": token}), encoding="utf-8")
-    words = command(launch, WORKER, [str(file.absolute())])
-    with _stop_on_signal(scratch / f"stop-{token}"):
-        # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
-        process = subprocess.Popen(words, preexec_fn=die_with_parent, start_new_session=True)
-        try:
-            code = process.wait()
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    if not outcome.exists():
-        raise RuntimeError(f"the training ended with exit code {code} before it was done: see the messages above")
-    result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
-    return result
-
-
 def _counts(
-    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, resumed_from: int | None
+    settings: SegmentSettings, milestone: Path, processes: int, vocabulary_size: int, course: Course
 ) -> dict[str, Any]:
     """Return what the segment's record tells, from its metrics."""
     lines = metrics.read(milestone / "metrics.jsonl")
     steps = [line for line in lines if "loss" in line]
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
+    skips = [line for line in lines if "skipped_data_steps" in line]
     seconds = sum(line["seconds"] or 0.0 for line in steps)
     training = settings.training
     tokens_per_step = training.batch_size * training.sequence_length
@@ -184,7 +110,12 @@ def _counts(
         "steps": len(steps),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
-        "resumed_from": resumed_from,
+        "resumed_from": course.resumed_from,
+        "restarts": len(course.restarts),
+        "restart_reasons": course.restarts,
+        "failed_checkpoints": course.failed_checkpoints,
+        "skipped_data_steps": [number for line in skips for number in line["skipped_data_steps"]],
+        "skip_reasons": [line["reason"] for line in skips],
         "tokens": len(steps) * tokens_per_step,
         "tokens_seen": settings.last_step * tokens_per_step,
         "parameters": parameter_count(settings.architecture, vocabulary_size),

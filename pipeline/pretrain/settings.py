@@ -16,6 +16,26 @@ STRATEGIES = {
 }
 
 
+class Stability(Settings):
+    """What a training does when a batch, a process or a disk is bad."""
+
+    bad_step: Literal["skip", "rewind", "fail"] = Field(
+        default="skip",
+        description="where loss or gradient is not finite or a spike: leave the batch out; go back to the last regular "
+        "checkpoint and leave out all batches from there; or fail",
+    )
+    skips_in_a_row: int = Field(default=10, ge=1, description="more bad batches for one step, or rewinds, fail")
+    window: int = Field(default=128, ge=8, description="steps that a spike is told from; before, there are none")
+    loss_deviations: float = Field(
+        default=20, ge=0, description="a spike is above the median by so many median absolute deviations; 0: none"
+    )
+    gradient_norm_deviations: float = Field(default=100, ge=0, description="likewise; clipped norms do little harm")
+    restarts: int = Field(default=3, ge=0, description="starts in a row, after a process died, without progress")
+    hang_seconds: float = Field(
+        default=1800, gt=0, description="without progress in which a process counts as hung; 4 times that at the start"
+    )
+
+
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
@@ -52,6 +72,8 @@ class Training(Settings):
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
 
+    stability: Stability = Field(default_factory=Stability)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Check what concerns several fields."""
@@ -69,6 +91,8 @@ class Training(Settings):
         for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
             if self.backend == "deepspeed" and getattr(self, key) != off:
                 raise ValueError(f"{key} is not available with backend deepspeed: set {key} to {str(off).lower()}")
+        if self.stability.bad_step == "rewind" and not self.checkpoint_every:
+            raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
 
     def milestones(self) -> list[int]:

@@ -17,35 +17,35 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pipeline.errors import TRY_AGAIN, InputError
 from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain import checkpoint, launch, metrics
+from pipeline.pretrain import agree, checkpoint, launch, metrics
 from pipeline.pretrain.backend import Backend, Batch
+from pipeline.pretrain.checkpoint import CheckpointError
+from pipeline.pretrain.rewinds import left_out, regular_step
 from pipeline.pretrain.saver import Saver
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.skips import Judge, Rewind
+from pipeline.pretrain.watchdog import Watchdog
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
 from pipeline.tokens.staging import stage
 
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
-
-
-def _refuse_not_finite(value: float, what: str) -> None:
-    if not math.isfinite(value):
-        raise FloatingPointError(f"{what} is {value}: lower learning_rate, lengthen warmup_steps or use precision fp32")
 
 
 class Worker:
     """The training loop of one process."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any], watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
         self.settings = SegmentSettings.model_validate(arguments["settings"])
         self.training = self.settings.training
         self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
         self.identity: str = arguments["identity"]
-        self.stop_file = self.paths["scratch"] / f"stop-{arguments['token']}"
+        self.stop_file = Path(arguments["stop_file"])
         self.stopping = False
         for number in SIGNALS:
             signal.signal(number, self._stop)
@@ -61,9 +61,12 @@ class Worker:
         if "staging" in self.paths:
             self.paths["index"] = stage(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
-        shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
-        self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
+        skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
+        self.judge = Judge(self.training.stability, skips, self.start.recent)
+        shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
+        self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps, self.judge.skips)
+        self.saves_failed = 0
         self.backend = self._backend()
         self.saver = Saver(self.backend, self.settings, self.identity, self.paths["scratch"] / "recovery")
         on_cuda = self.device.type == "cuda"
@@ -90,40 +93,58 @@ class Worker:
         size = self.training.micro_batch_size
         return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
 
-    def _sums(self, *values: float | torch.Tensor) -> list[float]:
-        """Return the sums of these values over all processes."""
-        tensor = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values])
-        dist.all_reduce(tensor)
-        return [float(v) for v in tensor.tolist()]
+    def _try_batch(self, step: int) -> tuple[dict[str, float], str | None, bool]:
+        """Train on a batch; return loss and norm, why it was left out, and whether a process is asked to stop."""
+        loss = self.backend.accumulate(self._micro_batches(step))
+        self.watchdog.beat()
+        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
+        loss_sum, stop, failed = agree.sums(self.device, loss, float(asked), float(self.saver.failed))
+        if failed:
+            self.settle()
+        values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
+        reasons: list[str | None] = []
 
-    def _train_step(self, step: int) -> tuple[metrics.Metrics, bool]:
-        """Take one step; return its metrics and whether any process has been asked to stop."""
+        def accept(norm: float) -> bool:
+            if not reasons:  # a backend asks several times, or not at all
+                values["gradient_norm"] = agree.largest(self.device, norm)
+                reasons.append(self.judge.reason(**values))
+            return reasons[0] is None
+
+        accept(self.backend.update(learning_rate(self.training, step), accept))
+        self.watchdog.beat()
+        return values, reasons[0], stop > 0
+
+    def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
+        """Take one step, with the first batch that is fit for it.
+
+        Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
+        """
         training = self.training
         tokens = training.batch_size * training.sequence_length
         started = time.perf_counter()
-        loss = self.backend.accumulate(self._micro_batches(step))
-        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop, failed = self._sums(loss, float(asked), float(self.saver.failed))
-        if failed:
-            self.saver.wait()  # it raises what went wrong, on all processes
-        _refuse_not_finite(loss_sum, f"the loss of step {step}")
-        rate = learning_rate(training, step)
-        norm = self.backend.update(rate)
-        _refuse_not_finite(norm, f"the gradient's norm of step {step}")
+        lines: list[metrics.Metrics] = []
+        while True:
+            number = self.sampler.data_step(step - 1)
+            values, reason, stop = self._try_batch(step)
+            if reason is None:
+                break
+            back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
+            lines.append(self.judge.leave_out(step, number, values, reason, back_to))
+        self.judge.keep(**values)
         seconds = time.perf_counter() - started
         flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
         line = {
             "step": step,
+            "data_step": number,
             "tokens_seen": step * tokens,
-            "loss": loss_sum / tokens,
-            "learning_rate": rate,
-            "gradient_norm": norm,
+            **values,
+            "learning_rate": learning_rate(training, step),
             "tokens_per_second": tokens / seconds,
             "model_flops_utilization": tokens * flops / seconds / self.peak / self.world_size if self.peak else None,
             "memory_bytes": self._memory_bytes(),
             "seconds": seconds,
         }
-        return line, stop > 0
+        return [*lines, line], stop
 
     def _memory_bytes(self) -> int:
         """Return the peak of this process: of the device, or of main memory where there is none."""
@@ -142,17 +163,42 @@ class Worker:
             size = training.micro_batch_size
             for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
                 loss += self.backend.loss_sum(batch)
-        loss_sum, token_sum = self._sums(loss, float(tokens))
+                self.watchdog.beat()
+        loss_sum, token_sum = agree.sums(self.device, loss, float(tokens))
         mean = loss_sum / token_sum
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 
-    def _save_milestone(self, step: int) -> None:
+    def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
+        """Begin to write a recovery checkpoint; without room for it the training goes on."""
+        if log:
+            log.sync()
+        try:
+            self.saver.save(step, self.judge.state())
+        except CheckpointError as error:
+            self._count(error)
+
+    def settle(self) -> None:
+        """Wait until the last recovery checkpoint is written, or is known not to be."""
+        try:
+            self.saver.wait()
+        except CheckpointError as error:
+            self._count(error)
+        self.watchdog.beat()
+
+    def _count(self, error: CheckpointError) -> None:
+        self.saves_failed += 1
+        if self.rank == 0:
+            print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
+
+    def _save_milestone(self, step: int, log: metrics.Log | None) -> None:
         """Write the milestone's checkpoint, on all processes, and from its files the model for Transformers."""
+        self.settle()
         folder = self.paths["milestone"]
         folder.parent.mkdir(parents=True, exist_ok=True)
-        self.saver.save_milestone(folder, step, self.start.skips)
-        if self.rank == 0:
+        self.saver.save_milestone(folder, step, self.judge.state())
+        if log:
+            log.close()
             huggingface.export(
                 checkpoint.Reader(folder).weights(),
                 self.settings.architecture,
@@ -165,30 +211,40 @@ class Worker:
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
 
     def run(self) -> dict[str, Any]:
-        """Train to the last step and return how it went: `status` finished or stopped, and the step."""
+        """Train to the last step and return how it went: `status` finished, stopped or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
         log = metrics.Log(self.paths["scratch"], first, last) if self.rank == 0 else None
+        if log:
+            for rewind in self.rewinds:
+                log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
         for step in range(first + 1, last + 1):
-            line, stop = self._train_step(step)
-            lines = [line]
+            lines, stop = self._train_step(step)
+            if log:
+                log.tell(lines[-1])
             if training.validation_every and (step % training.validation_every == 0 or step == training.steps):
                 lines.append(self._validate(step))
             if log:
-                for entry in lines:
-                    log.add(entry)
-                log.tell(line)
+                for line in lines:
+                    log.add(line)
             if step < last and (stop or (training.checkpoint_every and step % training.checkpoint_every == 0)):
-                if log:
-                    log.sync()
-                self.saver.save(step, self.start.skips)
+                self._save_recovery(step, log)
                 if stop:
-                    self.saver.wait()
+                    self.settle()
                     return {"status": "stopped", "step": step}
-        if log:
-            log.close()
-        self._save_milestone(last)
-        return {"status": "finished", "step": last}
+        try:
+            self._save_milestone(last, log)
+        except CheckpointError as error:
+            return {"status": "failed", "error": f"{error}; start again then"}
+        return {"status": "finished", "step": last, "failed_checkpoints": self.saves_failed}
+
+
+def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
+    """Write how it went, in one stroke."""
+    path = Path(arguments["outcome"])
+    partial = path.with_name(f"{path.name}-{rank}")
+    partial.write_text(json.dumps(outcome), encoding="utf-8")
+    partial.replace(path)
 
 
 def main() -> int:
@@ -196,17 +252,36 @@ def main() -> int:
     launch.die_with_parent()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    worker = Worker(arguments)
+    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
+    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), arguments["token"], name, seconds)
     try:
+        worker = Worker(arguments, watchdog)
         outcome = worker.run()
-    except (FloatingPointError, checkpoint.CheckpointError) as error:
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        _conclude(arguments, int(name), {"status": "refused", "error": str(error)})
+        return 2
+    except FloatingPointError as error:
         outcome = {"status": "failed", "error": str(error)}
+    except Rewind as rewind:
+        worker.settle()  # the training goes back to the checkpoint that is being written
+        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
-        Path(arguments["outcome"]).write_text(json.dumps(outcome), encoding="utf-8")
+        _conclude(arguments, 0, outcome)
+    stopped = outcome["status"] == "stopped"
+    if (
+        stopped
+        and arguments["launcher"] == "srun"
+        and agree.sums(worker.device, float(worker.rank == 0 and launch.requeue()))[0]
+    ):
+        watchdog.stop()
+        while True:  # Slurm ends the job and starts it again
+            time.sleep(60)
     dist.barrier()
     dist.destroy_process_group()
+    watchdog.stop()
     # torchrun would report another code than 0 as a crash; what happened stands in the outcome.
-    return STOPPED if outcome["status"] == "stopped" and arguments["launcher"] != "torchrun" else 0
+    return TRY_AGAIN if stopped and arguments["launcher"] != "torchrun" else 0
 
 
 if __name__ == "__main__":

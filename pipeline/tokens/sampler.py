@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,11 +34,18 @@ def documents(tokens_BT: Any, begin_of_text_id: int) -> Any:
     return (tokens_BT == begin_of_text_id).cumsum(1)
 
 
+def data_step(step: int, skips: Sequence[int]) -> int:
+    """The data step that a training step takes, both from 0: the step-th that is not in `skips`, which ascend."""
+    kept_before = [skip - number for number, skip in enumerate(skips)]
+    return step + bisect_left(kept_before, step + 1)
+
+
 class Sampler:
     """The batches of a training run, equal at every world size that divides the global batch.
 
     Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets; what is left at its
-    end is fewer than T + 1 tokens. `skips` are the data steps, from 0, that were left out: they may grow while it runs.
+    end is fewer than T + 1 tokens. `skips` are the data steps, from 0 and ascending, that were left out: the list may
+    grow while it runs.
     Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
     """
 
@@ -50,12 +57,12 @@ class Sampler:
         seed: int,
         sampling: Sampling | None = None,
         steps: int | None = None,
-        skips: Iterable[int] = (),
+        skips: Sequence[int] = (),
     ) -> None:
         self.reader = reader
         self.sequence_length = sequence_length
         self.global_batch_size = global_batch_size
-        self.skips = list(skips)
+        self.skips = skips
         mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
         alike: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
         for group in sorted(reader.groups):
@@ -94,9 +101,7 @@ class Sampler:
 
     def data_step(self, step: int) -> int:
         """The step of the order that a training step takes: skipped ones are left out, all others follow each other."""
-        skipped = sorted(set(self.skips))
-        kept_before = [skip - number for number, skip in enumerate(skipped)]
-        return step + bisect_left(kept_before, step + 1)
+        return data_step(step, self.skips)
 
     def global_batch(self, step: int) -> Integers:
         """The sequence numbers of a training step (from 0), (B,), counted through all streams."""

@@ -60,9 +60,9 @@ def differences(one: Backend, other: Backend) -> list[str]:
 def tried(settings: SegmentSettings, canonical: Path, folder: Path) -> dict[str, Any]:
     backend, _ = backend_of(settings, canonical)
     saver = Saver(backend, settings, "identity", folder)
-    saver.save(3, [7])
+    saver.save(3, {"skips": [7]})
     losses = [train_step(backend, settings, 4)]  # while the checkpoint is written
-    saver.save(4, [7])
+    saver.save(4, {"skips": [7]})
     losses.append(train_step(backend, settings, 5))
     saver.wait()
     again, start = backend_of(settings, folder / "4")
@@ -82,7 +82,7 @@ def main() -> None:
         backend, _ = backend_of(settings, None)
         for step in range(1, 4):
             train_step(backend, settings, step)
-        Saver(backend, settings, "identity", output).save_milestone(output / "canonical", 3)
+        Saver(backend, settings, "identity", output).save_milestone(output / "canonical", 3, {})
     else:
         found: dict[str, Any] = {}
         for strategy, name in STRATEGIES.items():

@@ -58,7 +58,7 @@ def numbers(saver: Saver) -> Tensor:
 def save(saver: Saver, *steps: int) -> None:
     for step in steps:
         numbers(saver).fill_(step)
-        saver.save(step)
+        saver.save(step, {})
         saver.hold()
         numbers(saver).fill_(-1)  # the training goes on
     saver.wait()
@@ -81,7 +81,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(saver: Saver, monkeypatc
     usage = shutil.disk_usage(saver.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**6))
     with pytest.raises(CheckpointError, match=r"has 0.00 GB free and a checkpoint takes 0.02 GB: make room"):
-        saver.save(2)
+        saver.save(2, {})
     assert names(saver) == ["1"] and recovery.damage(saver.folder / "1") is None
     monkeypatch.undo()
     save(saver, 2)
@@ -101,7 +101,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_a_disk_that_fills_while_writing_leaves_the_checkpoint_before(saver: Saver) -> None:
     save(saver, 1)
     with files_of_at_most(10**6):
-        saver.save(2)
+        saver.save(2, {})
         with pytest.raises(CheckpointError, match=r"step 2 was not written \(.*\); those before are untouched"):
             saver.wait()
     assert names(saver) == ["1"] and not saver.failed
@@ -168,7 +168,7 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
 def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver) -> None:
     tensor = numbers(saver).fill_(1)
     tensor.grad = torch.ones_like(tensor)
-    saver.save(1)
+    saver.save(1, {})
     torch.optim.SGD([tensor], lr=1.0).step()
     saver.wait()
     assert (tensor == 0).all() and (Reader(saver.folder / "1").read("model.numbers") == 1).all()

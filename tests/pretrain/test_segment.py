@@ -187,7 +187,7 @@ def test_a_signal_ends_in_a_checkpoint(
     wait_for_step(tmp_path / "run", 20, process)
     process.send_signal(number)
     message = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 1 and "stopped as asked after step" in message and "recovery checkpoint" in message
+    assert process.returncode == 1 and "Stopped: as asked after step" in message and "recovery checkpoint" in message
     (recovery,) = (tmp_path / "run/scratch/recovery").iterdir()
     assert 20 <= int(recovery.name) < 200
     counts = train(chosen, tokens, tmp_path / "run", launch)

@@ -1,0 +1,24 @@
+"""Numbers on which all processes agree."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def sums(device: torch.device, *values: float | Tensor) -> list[float]:
+    """Return the sums of these values over all processes."""
+    tensor = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in values])
+    dist.all_reduce(tensor)
+    return [float(value) for value in tensor.tolist()]
+
+
+def largest(device: torch.device, value: float) -> float:
+    """Return the largest of the processes' values; one that is not finite is infinite."""
+    finite = value if math.isfinite(value) else math.inf
+    tensor = torch.tensor(finite, dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return float(tensor)

@@ -1,0 +1,64 @@
+"""Finds a process that hangs: without a heartbeat for too long it leaves its stacks and ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+HUNG = 70  # EX_SOFTWARE of sysexits.h
+START_FACTOR = 4
+"""How much longer the first step may take: processes meet, read a checkpoint and compile."""
+
+
+def stacks(scratch: Path, token: str) -> list[Path]:
+    """Return the files into which hung processes of this start of a training have written their stacks."""
+    return [path for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")) if path.stat().st_size]
+
+
+class Watchdog:
+    """A thread that ends this process where `beat` is not called for `seconds`.
+
+    Where even threads do not run, because a library holds the interpreter, faulthandler's own thread, which does not
+    need it, does the same a little later, with exit code 1.
+    """
+
+    def __init__(self, scratch: Path, token: str, name: str, seconds: float) -> None:
+        (scratch / "logs").mkdir(parents=True, exist_ok=True)
+        self.path = scratch / "logs" / f"stacks-{token}-{name}.txt"
+        self.seconds = seconds
+        self._interval = min(seconds / 10, 10.0)
+        self._stream = self.path.open("w", encoding="utf-8")
+        self._deadline = time.monotonic() + START_FACTOR * seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def beat(self) -> None:
+        """Say that there is progress."""
+        self._deadline = time.monotonic() + self.seconds
+
+    def stop(self) -> None:
+        """End the watch; nothing remains where nothing was found."""
+        self._ended.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        self._stream.close()
+        self.path.unlink(missing_ok=True)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval):
+            left = self._deadline - time.monotonic()
+            if left > 0:
+                later = left + 2 * self._interval
+                faulthandler.dump_traceback_later(later, file=self._stream, exit=True)
+                continue
+            sentence = f"no progress for {self.seconds:g} s: the stacks of process {os.getpid()} are in {self.path}\n"
+            for stream in (self._stream, sys.stderr):
+                stream.write(sentence)
+                stream.flush()
+                faulthandler.dump_traceback(file=stream, all_threads=True)
+            os._exit(HUNG)

@@ -1,0 +1,77 @@
+"""Run by torchrun: a step that is not accepted leaves weights and optimizer as they are, in every backend."""
+
+import hashlib
+import json
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.pretrain import agree, launch
+from pipeline.pretrain.checkpoint import Start
+from pipeline.pretrain.deepspeed import DeepSpeedBackend
+from pipeline.pretrain.fsdp import FsdpBackend
+from pipeline.pretrain.settings import SegmentSettings
+
+
+def state(backend: Any) -> str:
+    """Return a hash of what this process's optimizer holds: its parts of the weights, and their moments."""
+    optimizer = getattr(backend, "base", None) or backend.optimizer
+    parts = []
+    for weight, held in optimizer.state.items():
+        for tensor in (weight, *(held[name] for name in sorted(held))):
+            local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            parts.append(local.detach().float().contiguous().numpy().tobytes())
+    assert len(parts) >= 4
+    return hashlib.sha256(b"".join(sorted(parts))).hexdigest()
+
+
+def norm_of(backend: Any) -> torch.nn.Module:
+    return backend.model.norm if hasattr(backend, "model") else backend.engine.module.model.norm
+
+
+def main() -> None:
+    """Train each case with and without bad batches in between and write what was found."""
+    given = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    device = launch.join("torchrun", Path("unused"))
+    batches = []
+    for number in range(5):
+        draw = torch.Generator().manual_seed(10 * number + dist.get_rank())
+        tokens = torch.randint(0, 304, (2, 33), generator=draw)
+        batches.append([(row[None, :-1], row[None, 1:]) for row in tokens])
+    found = {}
+    for case, text in given["cases"].items():
+        settings = SegmentSettings.model_validate(text)
+        kind = DeepSpeedBackend if settings.training.backend == "deepspeed" else FsdpBackend
+        hashes, norms = [], []
+        for disturbed in (False, True):
+            backend = kind(settings, 304, Start(None, settings, 304), device)
+            for number in (0, 1, 2):
+                backend.accumulate(batches[number])
+                backend.update(0.01, lambda norm: True)
+                if disturbed and number < 2:
+                    poison = norm_of(backend).register_forward_hook(lambda *given: given[2] * math.nan)
+                    loss = backend.accumulate(batches[3])
+                    poison.remove()
+                    norms.append(backend.update(0.01, math.isfinite))
+                    assert not math.isfinite(float(loss))
+                    backend.accumulate(batches[4])
+                    norms.append(backend.update(0.01, lambda norm: False))
+            hashes.append(state(backend))
+        (same,) = agree.sums(device, float(hashes[0] == hashes[1]))
+        finite = [math.isfinite(norm) for norm in norms]
+        found[case] = {"same": same == dist.get_world_size(), "finite": finite}
+    if dist.get_rank() == 0:
+        Path(given["found"]).write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
