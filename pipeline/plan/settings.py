@@ -9,7 +9,20 @@ from pydantic import ConfigDict, Field
 from pipeline.model.settings import Architecture
 from pipeline.settings import Settings
 
-Strategy = Literal["no_shard", "shard_grad_op", "full_shard", "zero0", "zero1", "zero2", "zero3"]
+Strategy = Literal[
+    "no_shard",
+    "shard_grad_op",
+    "hybrid_shard_zero2",
+    "hybrid_shard",
+    "full_shard",
+    "zero0",
+    "zero1",
+    "zero2",
+    "zero2_offload_optimizer",
+    "zero3",
+    "zero3_offload_optimizer",
+    "zero3_offload_all",
+]
 Precision = Literal["fp32", "bf16"]
 
 

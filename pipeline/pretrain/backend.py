@@ -18,14 +18,22 @@ Batch = tuple[Tensor, Tensor]
 class Backend(Protocol):
     """A model and its optimizer, spread over the processes. Every process calls the same methods in the same order."""
 
+    data_rank: int
+    """Which part of the global batch this process computes; processes that share a model's work have the same."""
+    data_size: int
+    """The number of these parts."""
+
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Add up the gradients of a step and return the sum of this process's token losses."""
+        """Add up the gradients of a step and return the sum of this process's token losses.
+
+        Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
+        """
 
     def update(self, learning_rate: float) -> float:
         """Take the step and return the global norm of the gradient before clipping."""
 
     def loss_sum(self, batch: Batch) -> Tensor:
-        """Return the sum of the token losses of a batch, without a gradient."""
+        """Return the sum of the token losses of a batch likewise, without a gradient."""
 
     def weights(self) -> dict[str, Tensor]:
         """Return all parameters in full by name, float32 on the CPU, on process 0; nothing on the others."""

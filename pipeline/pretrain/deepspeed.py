@@ -1,7 +1,8 @@
-"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of Transformers' Llama, from the same weights as the native model.
+"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
 Strategies: zero0 keeps everything in every process, zero1 shards the optimizer, zero2 gradients as well, zero3 the
-parameters as well. Every process holds the whole model in its memory while it starts.
+parameters as well; _offload_optimizer keeps the optimizer's state in main memory and steps there, _offload_all the
+parameters too. Every process holds the whole model in its memory while it starts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.model import huggingface
+from pipeline.model.llama import Llama
 from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.settings import SegmentSettings
@@ -32,7 +33,6 @@ from deepspeed.utils import (
     safe_set_local_fp32_param,
     safe_set_local_optimizer_state,
 )
-from transformers import LlamaConfig, LlamaForCausalLM
 
 
 class DeepSpeedBackend:
@@ -44,13 +44,13 @@ class DeepSpeedBackend:
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         # Processes on a CPU talk through gloo: DeepSpeed's own shared memory needs a compiler and outlives a kill.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        self.stage = int(training.strategy.removeprefix("zero"))
+        self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
+        self.stage = int(training.strategy[len("zero")])
         self.plain = self.stage == 0 and training.precision == "fp32"
-        shape = huggingface.configuration(settings.architecture, vocabulary_size, training.sequence_length)
-        model: nn.Module = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
+        model: nn.Module = Llama(settings.architecture, vocabulary_size)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.copy_(start.weight(huggingface.own_name(name)))
+                parameter.copy_(start.weight(name))
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
         config: dict[str, Any] = {
@@ -58,16 +58,31 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": {"stage": self.stage},
+            "zero_optimization": self._zero(),
+            "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
+            "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
             "bf16": {"enabled": training.precision == "bf16"},
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(model.parameters(), training, fused=False)
+        optimizer = adamw(model.parameters(), training, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
-        self.parameters = {huggingface.own_name(n): p for n, p in self.engine.module.named_parameters()}
+        self.parameters = dict(self.engine.module.named_parameters())
         self._load(start)
+
+    def _zero(self) -> dict[str, Any]:
+        """Return what is sharded and what lies in main memory."""
+        place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
+        zero: dict[str, Any] = {"stage": self.stage}
+        if "offload" in self.training.strategy:
+            zero["offload_optimizer"] = place
+        if self.training.strategy.endswith("offload_all"):
+            zero["offload_param"] = place
+        return zero
+
+    def _loss(self, input_BT: Tensor, target_BT: Tensor) -> Tensor:
+        return token_loss_sum(self.engine(input_BT), target_BT)
 
     def _flat(self) -> list[Tensor]:
         """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
@@ -123,7 +138,7 @@ class DeepSpeedBackend:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
         total = torch.zeros((), device=self.device)
         for number, (input_BT, target_BT) in enumerate(micro_batches, start=1):
-            loss = token_loss_sum(self.engine(input_ids=input_BT).logits, target_BT)
+            loss = self._loss(input_BT, target_BT)
             self.engine.backward(loss / target_BT.numel())
             if number < len(micro_batches):
                 self.engine.step()
@@ -145,7 +160,7 @@ class DeepSpeedBackend:
     @torch.no_grad()
     def loss_sum(self, batch: Batch) -> Tensor:
         """See Backend."""
-        return token_loss_sum(self.engine(input_ids=batch[0]).logits, batch[1])
+        return self._loss(*batch)
 
     def weights(self) -> dict[str, Tensor]:
         """See Backend."""

@@ -81,12 +81,6 @@ def run(
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:
     """Check what can be known before anything starts and return the vocabulary size."""
     training = settings.training
-    per_step = processes * training.micro_batch_size
-    if training.batch_size % per_step:
-        raise InputError(
-            f"training.batch_size {training.batch_size} is not divisible by {processes} processes times "
-            f"micro_batch_size {training.micro_batch_size}: change one of them"
-        )
     reader = TokenReader(index, "train")
     Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
     if training.validation_every:

@@ -79,7 +79,7 @@ class Worker:
 
     def _micro_batches(self, step: int) -> list[Batch]:
         """Return this process's share of a step, counted from 1."""
-        arrays = self.sampler.batch_tokens(step - 1, self.rank, self.world_size)
+        arrays = self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
         input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
         size = self.training.micro_batch_size
         return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
@@ -127,7 +127,7 @@ class Worker:
         """Return the mean loss of the held-out tokens in nats per token and in bits per byte of their text."""
         training, reader = self.training, TokenReader(self.paths["index"], "validation")
         loss, tokens = torch.zeros((), device=self.device), 0
-        shape = (training.sequence_length, training.batch_size, self.rank, self.world_size)
+        shape = (training.sequence_length, training.batch_size, self.backend.data_rank, self.backend.data_size)
         for arrays in validation_batches(reader, *shape, batches=training.validation_batches):
             input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
             tokens += int((target_BT != IGNORED).sum())
@@ -135,7 +135,7 @@ class Worker:
             for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
                 loss += self.backend.loss_sum(batch)
         loss_sum, token_sum = self._sums(loss, float(tokens))
-        mean = loss_sum / token_sum
+        mean = loss_sum / (token_sum * self.backend.data_size / self.world_size)  # all of a mesh count the same tokens
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 

@@ -1,0 +1,90 @@
+"""Pipeline parallelism: each process holds an equal share of the layers; 1F1B (Narayanan et al. 2021) by PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from pipeline.model.llama import Llama
+from pipeline.model.settings import Architecture
+from pipeline.pretrain.backend import token_loss_sum
+
+
+class _Elsewhere(nn.Module):
+    """Stands for a part of the model that another process has."""
+
+    def forward(self, x_BTD: Tensor, *others: object) -> Tensor:
+        """Return the stream as it came."""
+        return x_BTD
+
+
+class _Received(nn.Module):
+    """Stands for the embedding in later stages: the stream is what the stage before sent."""
+
+    x_BTD: Tensor | None = None
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Return the stream that was received for these tokens."""
+        x_BTD, self.x_BTD = self.x_BTD, None
+        assert x_BTD is not None
+        return x_BTD
+
+
+class Stage(Llama):
+    """The layers of one stage under their names in the whole model; every stage is told the tokens."""
+
+    def __init__(self, architecture: Architecture, vocabulary_size: int, index: int, stages: int) -> None:
+        super().__init__(architecture, vocabulary_size)
+        layers = architecture.layers // stages
+        for number in range(architecture.layers):
+            if number // layers != index:
+                self.blocks[number] = _Elsewhere()
+        self.is_first, self.is_last = index == 0, index == stages - 1
+        if not self.is_first:
+            self.embedding = _Received()  # type: ignore[assignment]
+        if not self.is_last:
+            self.norm, self.output = _Elsewhere(), _Elsewhere()  # type: ignore[assignment]
+
+    def forward(self, received: Tensor, tokens_BT: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the stream after these layers, or the logits; the first stage ignores what it received."""
+        if not self.is_first:
+            self.embedding.x_BTD = received  # type: ignore[assignment]
+        return super().forward(tokens_BT)
+
+
+class Pipeline:
+    """Runs the micro-batches of a step through the stages; their gradient is that of the loss by `tokens`."""
+
+    def __init__(
+        self, stage: Stage, micro_batches: int, tokens: int, device: torch.device, group: dist.ProcessGroup
+    ) -> None:
+        def mean(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
+            return token_loss_sum(logits_BTV, target_BT) / tokens
+
+        index, stages = dist.get_rank(group), dist.get_world_size(group)
+        self.stage, self.tokens, self.device = stage, tokens, device
+        made = [PipelineStage(stage, index, stages, device, group=group) for _ in range(2)]
+        self.training = Schedule1F1B(made[0], micro_batches, loss_fn=mean, scale_grads=False)
+        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=token_loss_sum, scale_grads=False)
+
+    def step(self, tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
+        """Add up the gradients of all micro-batches, joined in tokens and targets; return the sum of their losses.
+
+        It is zero on all processes but those of the last stage.
+        """
+        return self._run(self.training.step, tokens_BT, target_BT) * self.tokens
+
+    def evaluate(self, tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
+        """Return the loss of one micro-batch likewise, without a gradient."""
+        return self._run(self.evaluation.eval, tokens_BT, target_BT)
+
+    def _run(self, run: Callable[..., object], tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
+        losses: list[Tensor] = []
+        received = (tokens_BT,) if self.stage.is_first else ()
+        last = {"target": target_BT, "losses": losses} if self.stage.is_last else {}
+        run(*received, tokens_BT=tokens_BT, return_outputs=False, **last)
+        return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self.device)

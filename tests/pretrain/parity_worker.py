@@ -1,0 +1,93 @@
+"""One process that trains with many strategies and meshes, one after the other: torchrun parity_worker.py CASES.json.
+
+Process 0 writes for every case the losses, the gradients' norms and the validation loss that it saw, or the error.
+"""
+
+import json
+import math
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.pretrain import launch
+from pipeline.pretrain.backend import Backend
+from pipeline.pretrain.checkpoint import Start
+from pipeline.pretrain.schedule import learning_rate
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler, validation_batches
+
+
+def backend(settings: SegmentSettings, vocabulary_size: int) -> Backend:
+    start = Start(None, settings, vocabulary_size)
+    arguments = (settings, vocabulary_size, start, torch.device("cpu"))
+    if settings.training.backend == "deepspeed":
+        from pipeline.pretrain.deepspeed import DeepSpeedBackend
+
+        return DeepSpeedBackend(*arguments)
+    from pipeline.pretrain.fsdp import FsdpBackend
+
+    return FsdpBackend(*arguments)
+
+
+def total(value: torch.Tensor) -> float:
+    everywhere = value.detach().double().clone()
+    dist.all_reduce(everywhere)
+    return float(everywhere)
+
+
+def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
+    training, reader = settings.training, TokenReader(index, "train")
+    sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
+    made = backend(settings, reader.vocabulary_size)
+    place, size = (made.data_rank, made.data_size), training.micro_batch_size
+
+    def split(arrays: Any) -> list[Any]:
+        return list(zip(*(torch.split(torch.from_numpy(array), size) for array in arrays), strict=True))
+
+    losses, norms = [], []
+    for step in range(settings.last_step):
+        loss = total(made.accumulate(split(sampler.batch_tokens(step, *place))))
+        losses.append(loss / (training.batch_size * training.sequence_length))
+        norms.append(made.update(learning_rate(training, step + 1)))
+    held_out = validation_batches(
+        TokenReader(index, "validation"), training.sequence_length, training.batch_size, *place, batches=1
+    )
+    validation = sum(total(made.loss_sum(batch)) for arrays in held_out for batch in split(arrays))
+    names = sorted(made.parameters)  # type: ignore[attr-defined]
+    weights = {name: float(tensor.double().square().sum().sqrt()) for name, tensor in sorted(made.weights().items())}
+    return {"losses": losses, "norms": norms, "validation": validation, "names": names, "weights": weights}
+
+
+def main() -> None:
+    launch.die_with_parent()
+    warnings.simplefilter("ignore", FutureWarning)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    arguments = json.loads(Path(sys.argv[1]).read_text())
+    launch.join(arguments["launcher"], Path(sys.argv[1]).with_suffix(".rendezvous"))
+    found = {}
+    for name, settings in arguments["cases"].items():
+        started, cpu = time.perf_counter(), time.process_time()
+        try:
+            found[name] = train(SegmentSettings.model_validate(settings), Path(arguments["index"]))
+        except Exception:
+            found[name] = {"error": traceback.format_exc()}
+            print(name, found[name]["error"], flush=True)
+            if dist.get_world_size() > 1 or not math.isfinite(1):
+                raise
+        found[name] |= {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
+    if dist.get_rank() == 0:
+        Path(arguments["outcome"]).write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
