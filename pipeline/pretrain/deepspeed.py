@@ -58,7 +58,7 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": self._zero(),
+            "zero_optimization": self._zero(sum(p.numel() for p in model.parameters())),
             "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
             "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
             "bf16": {"enabled": training.precision == "bf16"},
@@ -71,10 +71,10 @@ class DeepSpeedBackend:
         self.parameters = dict(self.engine.module.named_parameters())
         self._load(start)
 
-    def _zero(self) -> dict[str, Any]:
-        """Return what is sharded and what lies in main memory."""
+    def _zero(self, parameters: int) -> dict[str, Any]:
+        """Return what is sharded and what lies in main memory; no bucket is larger than the model."""
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
-        zero: dict[str, Any] = {"stage": self.stage}
+        zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": min(parameters, 500_000_000)}
         if "offload" in self.training.strategy:
             zero["offload_optimizer"] = place
         if self.training.strategy.endswith("offload_all"):

@@ -31,7 +31,7 @@ class FsdpBackend:
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
         self.training, self.device = settings.training, device
         processes = dist.get_world_size()
-        self.layout = mesh.layout(self.training, processes, int(os.environ.get("LOCAL_WORLD_SIZE", processes)))
+        self.layout = mesh.layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
         self.mesh = mesh.make(self.layout, device.type)
         self.stages = self.mesh["pipeline"]
@@ -163,8 +163,12 @@ class FsdpBackend:
                 collected[name] = full.detach().cpu()
         if self.pipeline:
             stages: list[dict[str, Tensor]] = [{}] * self.layout.pipeline
-            dist.gather_object(collected, stages if self.stages.get_local_rank() == 0 else None, group_dst=0,
-                               group=self.stages.get_group())
+            dist.gather_object(
+                collected,
+                stages if self.stages.get_local_rank() == 0 else None,
+                group_dst=0,
+                group=self.stages.get_group(),
+            )
             collected = {name: tensor for stage in stages for name, tensor in stage.items()}
         return collected
 

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import metrics, recovery
-from pipeline.pretrain.launch import command, die_with_parent, launcher, world_size
+from pipeline.pretrain import mesh, metrics, recovery
+from pipeline.pretrain.launch import command, die_with_parent, launcher, processes_per_node, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, validation_batches
@@ -47,7 +49,8 @@ def run(
         RuntimeError: the training failed, or it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
-    vocabulary_size = _check(settings, index, tokenizer, previous, processes)
+    vocabulary_size = _check(settings, index, tokenizer, previous)
+    mesh.check(settings.training, settings.architecture, vocabulary_size, processes, processes_per_node(launch))
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
     found = recovery.newest(scratch / "recovery", identity)
@@ -73,14 +76,21 @@ def run(
         raise RuntimeError(
             f"stopped as asked after step {outcome['step']} with a recovery checkpoint: start again to continue"
         )
+    if outcome["status"] == "refused":
+        raise InputError(outcome["error"])
     if outcome["status"] == "failed":
         raise RuntimeError(outcome["error"])
     return _counts(settings, milestone, processes, vocabulary_size, resumed_from)
 
 
-def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:
+def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
     """Check what can be known before anything starts and return the vocabulary size."""
     training = settings.training
+    if training.device == "gpu" and not torch.cuda.is_available():
+        raise InputError(
+            "training.device asks for a GPU and PyTorch sees none on this machine: start the job where there is one, "
+            "install the lock of its kind (make LOCK=cuda), or set device to auto"
+        )
     reader = TokenReader(index, "train")
     Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
     if training.validation_every:

@@ -36,7 +36,9 @@ class Mesh(Settings):
     pipeline: int = Field(default=1, ge=1, description="stages that the layers are split into")
     context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
     shard: int | None = Field(
-        default=None, ge=1, description="processes that hold one copy of the state in a hybrid strategy; default: a node"
+        default=None,
+        ge=1,
+        description="processes that hold one copy of the state in a hybrid strategy; default: a node",
     )
 
 
@@ -87,7 +89,9 @@ class Training(Settings):
         if split and self.backend == "deepspeed":
             raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")
         if self.mesh.shard is not None and not self.strategy.startswith("hybrid"):
-            raise ValueError(f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it")
+            raise ValueError(
+                f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it"
+            )
         if self.async_tensor_parallel and not (self.compile and self.mesh.tensor > 1):
             raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
         if self.batch_size % self.micro_batch_size:

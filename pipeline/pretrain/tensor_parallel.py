@@ -41,9 +41,7 @@ _BLOCK: dict[str, ParallelStyle] = {
     "feed_forward.down": RowwiseParallel(output_layouts=_POSITIONS),
 }
 # Once for all matrices that read the same input, not by each of them.
-_GATHER = PrepareModuleOutput(
-    output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False
-)
+_GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)
 
 
 def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pipeline.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain import checkpoint, launch, metrics
+from pipeline.pretrain import checkpoint, launch, memory, metrics
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
@@ -52,7 +53,7 @@ class Worker:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         rendezvous = self.paths["scratch"] / f"rendezvous-{arguments['token']}"
-        self.device = launch.join(arguments["launcher"], rendezvous)
+        self.device = launch.join(arguments["launcher"], rendezvous, self.training.device)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
@@ -202,9 +203,13 @@ def main() -> int:
     launch.die_with_parent()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    worker = Worker(arguments)
     try:
-        outcome = worker.run()
+        with memory.explained(arguments):
+            worker = Worker(arguments)
+            outcome = worker.run()
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        Path(arguments["outcome"]).write_text(json.dumps({"status": "refused", "error": str(error)}), encoding="utf-8")
+        return 2
     except FloatingPointError as error:
         outcome = {"status": "failed", "error": str(error)}
     if worker.rank == 0:

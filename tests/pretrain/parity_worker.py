@@ -70,10 +70,12 @@ def main() -> None:
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     arguments = json.loads(Path(sys.argv[1]).read_text())
     launch.join(arguments["launcher"], Path(sys.argv[1]).with_suffix(".rendezvous"))
     found = {}
     for name, settings in arguments["cases"].items():
+        print(name, flush=True)
         started, cpu = time.perf_counter(), time.process_time()
         try:
             found[name] = train(SegmentSettings.model_validate(settings), Path(arguments["index"]))

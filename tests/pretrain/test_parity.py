@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipeline.pretrain.launch import command
 from pipeline.pretrain.settings import STRATEGIES, SegmentSettings
 
@@ -28,7 +26,12 @@ MESHES: dict[int, list[dict[str, int]]] = {
 
 def named_cases(processes: int, make: Callable[..., SegmentSettings]) -> dict[str, SegmentSettings]:
     """Return the settings of all cases for that many processes, by name."""
-    usual: dict[str, Any] = {"steps": STEPS, "batch_size": 8, "micro_batch_size": 1, "learning_rate": 0.003}
+    usual: dict[str, Any] = {
+        "steps": STEPS,
+        "learning_rate": 0.003,
+        "batch_size": 8,
+        "micro_batch_size": 4 if processes == 1 else 2,
+    }
     cases = {
         strategy: make(last_step=STEPS, backend=backend, strategy=strategy, **usual)
         for backend, strategies in STRATEGIES.items()
