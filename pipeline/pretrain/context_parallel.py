@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
@@ -18,18 +19,18 @@ from pipeline.pretrain.tensor_parallel import split_heads
 
 def _exchange(parts: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Send part i of the first dimension to process i and return what came from each."""
-    return all_to_all_single_autograd(parts.contiguous().flatten(), None, None, group).view(parts.shape)
+    return all_to_all_single_autograd(parts.flatten(), None, None, group).view(parts.shape)
 
 
 def to_heads(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Give (B, T / C, X) with all heads, return (B, T, X / C) with all positions; C processes."""
-    parts = x_BTX.unflatten(-1, (group.size(), -1)).permute(2, 0, 1, 3)
+    parts = torch.stack(x_BTX.chunk(group.size(), dim=-1))
     return _exchange(parts, group).transpose(0, 1).flatten(1, 2)
 
 
 def to_positions(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Give (B, T, X / C), return (B, T / C, X): the reverse of to_heads."""
-    parts = x_BTX.unflatten(1, (group.size(), -1)).transpose(0, 1)
+    parts = torch.stack(x_BTX.chunk(group.size(), dim=1))
     return _exchange(parts, group).permute(1, 2, 0, 3).flatten(2)
 
 

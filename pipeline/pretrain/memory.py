@@ -82,7 +82,7 @@ def advice(settings: SegmentSettings, vocabulary_size: int, processes: int, per_
 def capacity_bytes(device: torch.device, per_node: int) -> int:
     """Return the memory that one process has: its device's, or its share of the machine's."""
     if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
+        return int(torch.cuda.get_device_properties(device).total_memory)
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
     share = psutil.virtual_memory().total // per_node
     return share if allowed == resource.RLIM_INFINITY else min(share, allowed)

@@ -52,7 +52,7 @@ class Stage(Llama):
     def forward(self, received: Tensor, tokens_BT: Tensor) -> Tensor:  # type: ignore[override]
         """Return the stream after these layers, or the logits; the first stage ignores what it received."""
         if not self.is_first:
-            self.embedding.x_BTD = received  # type: ignore[assignment]
+            self.embedding.x_BTD = received
         return super().forward(tokens_BT)
 
 
