@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from pipeline.pretrain import launch
 from pipeline.pretrain.backend import Backend
@@ -41,6 +43,16 @@ def total(value: torch.Tensor) -> float:
     return float(everywhere)
 
 
+def check_boxes(made: Backend) -> None:
+    """Check that what a process holds of a distributed parameter is the one box that its placements say."""
+    for name, parameter in made.parameters.items():  # type: ignore[attr-defined]
+        if isinstance(parameter, DTensor):
+            mesh, placements = parameter.device_mesh, parameter.placements
+            extents, offsets = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
+            box = tuple(slice(start, start + extent) for start, extent in zip(offsets, extents, strict=True))
+            assert torch.equal(parameter.full_tensor()[box], parameter.to_local()), name
+
+
 def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     training, reader = settings.training, TokenReader(index, "train")
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
@@ -59,6 +71,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         TokenReader(index, "validation"), training.sequence_length, training.batch_size, *place, batches=1
     )
     validation = sum(total(made.loss_sum(batch)) for arrays in held_out for batch in split(arrays))
+    check_boxes(made)
     weights = {name: float(tensor.double().square().sum().sqrt()) for name, tensor in sorted(made.weights().items())}
     return {"losses": losses, "norms": norms, "validation": validation, "weights": weights}
 

@@ -34,7 +34,7 @@ def test_then_a_strategy_that_shards_more() -> None:
     assert "strategy shard_grad_op with micro_batch_size 1 should" in advice(
         80, 64, strategy="no_shard", micro_batch_size=1
     )
-    sentence = advice(141, 2, backend="deepspeed", strategy="zero1", micro_batch_size=1)
+    sentence = advice(80, 2, backend="deepspeed", strategy="zero1", micro_batch_size=1)
     assert "strategy zero2_offload_optimizer with micro_batch_size 1 should fit" in sentence
 
 
@@ -64,11 +64,11 @@ def test_a_training_that_runs_out_of_memory_is_refused(
 ) -> None:
     """The process gets two gibibytes; the feed-forward blocks of this micro-batch need more."""
     chosen = settings(
-        batch_size=64, micro_batch_size=64, sequence_length=512, architecture={"feed_forward_width": 8192}
+        batch_size=32, micro_batch_size=32, sequence_length=512, architecture={"feed_forward_width": 8192}
     )
     places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "previous": []}
     with pytest.raises(
-        InputError, match=r"out of memory, 2.5 GiB .* strategy full_shard with micro_batch_size \d+ should"
+        InputError, match=r"out of memory, 2 GiB .* strategy full_shard with micro_batch_size \d+ should"
     ):
-        segment.run(chosen, **tokens, **places, launch="prlimit --as=2684354560")
+        segment.run(chosen, **tokens, **places, launch="prlimit --as=2147483648")
     assert not (tmp_path / "milestone").exists()
