@@ -22,7 +22,8 @@ from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.settings import SegmentSettings
 
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+# The processes have met already, on GPUs or on CPUs.
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() == "nccl" else "cpu")
 
 import deepspeed
 from deepspeed.utils import (
@@ -99,7 +100,7 @@ class DeepSpeedBackend:
         """
         for flat in self._flat():
             moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
-            self.base.state[flat] = {"step": torch.tensor(float(start.step)), **moments}
+            self.base.state[flat] = {"step": torch.tensor(float(start.step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         for name, parameter in self.parameters.items():

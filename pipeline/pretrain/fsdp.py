@@ -131,20 +131,23 @@ class FsdpBackend:
         return token_loss_sum(self.model(input_BT), target_BT)
 
     def update(self, learning_rate: float) -> float:
-        """See Backend. The norm is that of all parameters, of the other stages too."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
+        """See Backend."""
+        norm = self._clip()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def _clip(self) -> float:
+        """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         if self.pipeline:
             norm = norm.square()
             dist.all_reduce(norm, group=self.stages.get_group())
             norm = norm.sqrt()
-        limit = self.training.gradient_clip or math.inf
-        nn.utils.clip_grads_with_norm_(self.parameters.values(), limit, norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
         return float(norm)
 
     @torch.no_grad()

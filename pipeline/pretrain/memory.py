@@ -84,7 +84,7 @@ def capacity_bytes(device: torch.device, per_node: int) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
-    share = psutil.virtual_memory().total // per_node
+    share = int(psutil.virtual_memory().total // per_node)
     return share if allowed == resource.RLIM_INFINITY else min(share, allowed)
 
 

@@ -49,11 +49,17 @@ class Stage(Llama):
         if not self.is_last:
             self.norm, self.output = _Elsewhere(), _Elsewhere()  # type: ignore[assignment]
 
-    def forward(self, received: Tensor, tokens_BT: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the stream after these layers, or the logits; the first stage ignores what it received."""
+    def forward(  # type: ignore[override]
+        self, received: Tensor, tokens_BT: Tensor, target_BT: Tensor | None = None
+    ) -> Tensor:
+        """Return the stream after these layers; of the last stage the sum of the token losses.
+
+        The first stage ignores what it received.
+        """
         if not self.is_first:
             self.embedding.x_BTD = received
-        return super().forward(tokens_BT)
+        result = super().forward(tokens_BT)
+        return result if target_BT is None else token_loss_sum(result, target_BT)
 
 
 class Pipeline:
@@ -62,14 +68,12 @@ class Pipeline:
     def __init__(
         self, stage: Stage, micro_batches: int, tokens: int, device: torch.device, group: dist.ProcessGroup
     ) -> None:
-        def mean(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
-            return token_loss_sum(logits_BTV, target_BT) / tokens
-
         index, stages = dist.get_rank(group), dist.get_world_size(group)
         self.stage, self.tokens, self.device = stage, tokens, device
         made = [PipelineStage(stage, index, stages, device, group=group) for _ in range(2)]
-        self.training = Schedule1F1B(made[0], micro_batches, loss_fn=mean, scale_grads=False)
-        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=token_loss_sum, scale_grads=False)
+        # The last stage computes the loss itself; the schedules want a function of it and a target.
+        self.training = Schedule1F1B(made[0], micro_batches, loss_fn=lambda loss, _: loss / tokens, scale_grads=False)
+        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=lambda loss, _: loss, scale_grads=False)
 
     def step(self, tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
         """Add up the gradients of all micro-batches, joined in tokens and targets; return the sum of their losses.
@@ -85,6 +89,6 @@ class Pipeline:
     def _run(self, run: Callable[..., object], tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
         losses: list[Tensor] = []
         received = (tokens_BT,) if self.stage.is_first else ()
-        last = {"target": target_BT, "losses": losses} if self.stage.is_last else {}
+        last = {"target_BT": target_BT, "target": target_BT, "losses": losses} if self.stage.is_last else {}
         run(*received, tokens_BT=tokens_BT, return_outputs=False, **last)
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self.device)
