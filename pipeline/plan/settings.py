@@ -32,10 +32,20 @@ class _Part(Settings):
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
+class MeshPlan(_Part):
+    """How many devices share one model, besides the data, and one copy of its state in a hybrid strategy."""
+
+    tensor: int = Field(default=1, ge=1)
+    pipeline: int = Field(default=1, ge=1)
+    context: int = Field(default=1, ge=1)
+    shard: int | None = Field(default=None, ge=1)
+
+
 class TrainingPlan(_Part):
     """What decides a model's compute and memory."""
 
     strategy: Strategy = "full_shard"
+    mesh: MeshPlan = MeshPlan()
     precision: Precision = "fp32"
     sequence_length: int = Field(ge=1)
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
