@@ -95,7 +95,7 @@ class Attention(nn.Module):
         grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
         if limits is not None and limits.dtype == torch.int32:
             q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
-            length = x_BTD.shape[1]  # no document is longer
+            length = q_BHTE.shape[2]  # no document is longer
             y_NHE = varlen_attn(
                 q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(-1, 0), enable_gqa=grouped
             )

@@ -19,12 +19,12 @@ FORMULAS = {
     "(Chowdhery et al. 2022)",
     "general_purpose_share_6nd": "training_flops_6nd / 1e23, the indicative criterion for general-purpose models",
     "general_purpose_share_8nd": "training_flops_8nd / 1e23",
-    "devices_used": "min(devices, batch_size / micro_batch_size): more devices than micro-batches stand idle",
+    "devices_used": "min(devices, batch_size / micro_batch_size x tensor x pipeline x context): more stand idle",
     "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
-    "model_state_bytes_per_device": "parameters x (weights + gradients + optimizer bytes, each / devices where it is "
-    "sharded) (Rajbhandari et al. 2020)",
-    "activation_bytes_per_device": "micro_batch_size x sequence_length x (layers x (6 D + 2 K + 4 F) + 2 D elements "
-    "+ fp32 logits) (after Korthikanti et al. 2022)",
+    "model_state_bytes_per_device": "parameters / (tensor x pipeline) x (weights + gradients + optimizer bytes, each / "
+    "devices that share it, 0 in main memory) (Rajbhandari et al. 2020)",
+    "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (6 D + 2 K + "
+    "4 F) + 2 D elements + fp32 logits) (after Korthikanti et al. 2022)",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
@@ -73,20 +73,27 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     training, architecture = model.training, model.architecture
     parameters = parameter_count(architecture, model.vocabulary_size)
     tokens = training.steps * training.batch_size * training.sequence_length
-    devices = min(platform.devices, max(training.batch_size // training.micro_batch_size, 1))
+    mesh = training.mesh
+    matrices = mesh.tensor * mesh.pipeline
+    together = matrices * mesh.context
+    devices = min(platform.devices, max(training.batch_size // training.micro_batch_size, 1) * together)
     flops = {
         "training_flops_6nd": formulas.training_flops(parameters, tokens),
         "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),
         "model_flops": tokens * flops_per_token(architecture, model.vocabulary_size, training.sequence_length),
     }
     state = formulas.model_state_bytes(
-        parameters, strategy=training.strategy, precision=training.precision, devices=devices
+        parameters / matrices,
+        strategy=training.strategy,
+        precision=training.precision,
+        devices=max(devices // matrices, 1),
+        node=mesh.shard,
     )
     kept, recomputed = (
         formulas.activation_bytes(
             architecture,
             model.vocabulary_size,
-            tokens=training.micro_batch_size * training.sequence_length,
+            tokens=training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context),
             precision=training.precision,
             recomputation=recomputation,
         )

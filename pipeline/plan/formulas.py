@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pipeline.model.settings import Architecture
 from pipeline.plan.settings import Precision, Strategy
 
@@ -12,15 +14,23 @@ GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model
 # fp32 master weights, first and second moment: Rajbhandari et al. 2020 (ZeRO), section 3.1. fp32 needs no master copy.
 STATE_BYTES: dict[Precision, tuple[int, int, int]] = {"bf16": (2, 2, 12), "fp32": (4, 4, 8)}
 
-# Whether weights, gradients and optimizer state are split over the devices: ZeRO, section 5; Zhao et al. 2023 (FSDP).
-SHARDED: dict[Strategy, tuple[bool, bool, bool]] = {
-    "no_shard": (False, False, False),
-    "zero0": (False, False, False),
-    "zero1": (False, False, True),
-    "shard_grad_op": (False, True, True),
-    "zero2": (False, True, True),
-    "full_shard": (True, True, True),
-    "zero3": (True, True, True),
+# Over what weights, gradients and optimizer state are spread: every device holds all of it ("all"), the devices share
+# it ("share"), those of one node do ("node"), or it lies in main memory ("host"): ZeRO, section 5; Zhao et al. 2023
+# (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload). Offloaded gradients pass through a share on the device.
+Placed = Literal["all", "share", "node", "host"]
+PLACED: dict[Strategy, tuple[Placed, Placed, Placed]] = {
+    "no_shard": ("all", "all", "all"),
+    "zero0": ("all", "all", "all"),
+    "zero1": ("all", "all", "share"),
+    "hybrid_shard_zero2": ("all", "node", "node"),
+    "shard_grad_op": ("all", "share", "share"),
+    "zero2": ("all", "share", "share"),
+    "zero2_offload_optimizer": ("all", "share", "host"),
+    "hybrid_shard": ("node", "node", "node"),
+    "full_shard": ("share", "share", "share"),
+    "zero3": ("share", "share", "share"),
+    "zero3_offload_optimizer": ("share", "share", "host"),
+    "zero3_offload_all": ("host", "share", "host"),
 }
 
 
@@ -33,13 +43,17 @@ def training_flops(parameters: float, tokens: float, *, recomputation: bool = Fa
     return (8 if recomputation else 6) * parameters * tokens
 
 
-def model_state_bytes(parameters: float, *, strategy: Strategy, precision: Precision, devices: int) -> float:
+def model_state_bytes(
+    parameters: float, *, strategy: Strategy, precision: Precision, devices: int, node: int | None = None
+) -> float:
     """Return the bytes on one device of weights, gradients and Adam's state.
 
-    Buffers, fragmentation and the weights that a sharded strategy gathers for one block at a time come on top.
+    `node` devices share one copy in a hybrid strategy; without it all do. Buffers, fragmentation and the weights that a
+    sharded strategy gathers for one block at a time come on top.
     """
-    pairs = zip(STATE_BYTES[precision], SHARDED[strategy], strict=True)
-    return sum(parameters * size / (devices if sharded else 1) for size, sharded in pairs)
+    share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices), "host": 0.0}
+    pairs = zip(STATE_BYTES[precision], PLACED[strategy], strict=True)
+    return sum(parameters * size * share[placed] for size, placed in pairs)
 
 
 def activation_bytes(

@@ -9,7 +9,20 @@ from pydantic import ConfigDict, Field
 from pipeline.model.settings import Architecture
 from pipeline.settings import Settings
 
-Strategy = Literal["no_shard", "shard_grad_op", "full_shard", "zero0", "zero1", "zero2", "zero3"]
+Strategy = Literal[
+    "no_shard",
+    "shard_grad_op",
+    "hybrid_shard_zero2",
+    "hybrid_shard",
+    "full_shard",
+    "zero0",
+    "zero1",
+    "zero2",
+    "zero2_offload_optimizer",
+    "zero3",
+    "zero3_offload_optimizer",
+    "zero3_offload_all",
+]
 Precision = Literal["fp32", "bf16"]
 
 
@@ -19,10 +32,20 @@ class _Part(Settings):
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
+class MeshPlan(_Part):
+    """How many devices share one model, besides the data, and one copy of its state in a hybrid strategy."""
+
+    tensor: int = Field(default=1, ge=1)
+    pipeline: int = Field(default=1, ge=1)
+    context: int = Field(default=1, ge=1)
+    shard: int | None = Field(default=None, ge=1)
+
+
 class TrainingPlan(_Part):
     """What decides a model's compute and memory."""
 
     strategy: Strategy = "full_shard"
+    mesh: MeshPlan = MeshPlan()
     precision: Precision = "fp32"
     sequence_length: int = Field(ge=1)
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,15 +14,29 @@ from pipeline.pretrain.settings import Training
 
 Accept = Callable[[float], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
-Batch = tuple[Tensor, Tensor]
-"""Input and target tokens, each (B, T); a target of -100 does not count."""
+
+
+class Batch(NamedTuple):
+    """Input and target tokens, each (B, T); a target of -100 does not count. Documents: see `Llama.forward`."""
+
+    input_BT: Tensor
+    target_BT: Tensor
+    document_BT: Tensor | None = None
 
 
 class Backend(Protocol):
     """A model and its optimizer, spread over the processes. Every process calls the same methods in the same order."""
 
+    data_rank: int
+    """Which part of the global batch this process computes; processes that share a model's work have the same."""
+    data_size: int
+    """The number of these parts."""
+
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Add up the gradients of a step and return the sum of this process's token losses."""
+        """Add up the gradients of a step and return the sum of this process's token losses.
+
+        Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
+        """
 
     def update(self, learning_rate: float, accept: Accept) -> float:
         """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
@@ -31,7 +45,7 @@ class Backend(Protocol):
         """
 
     def loss_sum(self, batch: Batch) -> Tensor:
-        """Return the sum of the token losses of a batch, without a gradient."""
+        """Return the sum of the token losses of a batch likewise, without a gradient."""
 
     def pieces(self) -> list[Piece]:
         """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""

@@ -1,7 +1,8 @@
-"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of Transformers' Llama, from the same weights as the native model.
+"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
 Strategies: zero0 keeps everything in every process, zero1 shards the optimizer, zero2 gradients as well, zero3 the
-parameters as well. Every process holds the whole model in its memory while it starts.
+parameters as well; _offload_optimizer keeps the optimizer's state in main memory and steps there, _offload_all the
+parameters too. Every process holds the whole model in its memory while it starts.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.model import huggingface
-from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum
+from pipeline.model.llama import Llama
+from pipeline.pretrain.backend import Accept, Batch, adamw
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, fragment
 from pipeline.pretrain.settings import SegmentSettings
 
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+# The processes have met already, on GPUs or on CPUs.
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() == "nccl" else "cpu")
 
 import deepspeed
-from transformers import LlamaConfig, LlamaForCausalLM
 
 
 class DeepSpeedBackend:
@@ -36,12 +37,12 @@ class DeepSpeedBackend:
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         # Processes on a CPU talk through gloo: DeepSpeed's own shared memory needs a compiler and outlives a kill.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        self.stage = int(training.strategy.removeprefix("zero"))
+        self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
+        self.stage = int(training.strategy[len("zero")])
         self.plain = self.stage == 0 and training.precision == "fp32"
-        shape = huggingface.configuration(settings.architecture, vocabulary_size, training.sequence_length)
-        model: nn.Module = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
+        model: nn.Module = Llama(settings.architecture, vocabulary_size)
         with torch.no_grad():
-            named = {huggingface.own_name(name): parameter for name, parameter in model.named_parameters()}
+            named = dict(model.named_parameters())
             for name, weight in start.weights():
                 named[name].copy_(weight)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
@@ -51,16 +52,28 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": {"stage": self.stage},
+            "zero_optimization": self._zero(sum(p.numel() for p in model.parameters())),
+            "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
+            "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
             "bf16": {"enabled": training.precision == "bf16"},
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(model.parameters(), training, fused=False)
+        optimizer = adamw(model.parameters(), training, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
-        self.parameters = {huggingface.own_name(n): p for n, p in self.engine.module.named_parameters()}
+        self.parameters = dict(self.engine.module.named_parameters())
         self._load(start)
+
+    def _zero(self, parameters: int) -> dict[str, Any]:
+        """Return what is sharded and what lies in main memory; no bucket is larger than the model."""
+        place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
+        zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": min(parameters, 500_000_000)}
+        if "offload" in self.training.strategy:
+            zero["offload_optimizer"] = place
+        if self.training.strategy.endswith("offload_all"):
+            zero["offload_param"] = place
+        return zero
 
     def _flat(self) -> list[Tensor]:
         """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
@@ -77,7 +90,7 @@ class DeepSpeedBackend:
         """
         for flat in self._flat():
             moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
-            self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step)), **moments}
+            self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         start.load(self.pieces())
@@ -115,9 +128,9 @@ class DeepSpeedBackend:
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
         total = torch.zeros((), device=self.device)
-        for number, (input_BT, target_BT) in enumerate(micro_batches, start=1):
-            loss = token_loss_sum(self.engine(input_ids=input_BT).logits, target_BT)
-            self.engine.backward(loss / target_BT.numel())
+        for number, batch in enumerate(micro_batches, start=1):
+            loss = self.engine(*batch)
+            self.engine.backward(loss / batch.target_BT.numel())
             if number < len(micro_batches):
                 self.engine.step()
             total += loss.detach()
@@ -154,4 +167,5 @@ class DeepSpeedBackend:
     @torch.no_grad()
     def loss_sum(self, batch: Batch) -> Tensor:
         """See Backend."""
-        return token_loss_sum(self.engine(input_ids=batch[0]).logits, batch[1])
+        loss: Tensor = self.engine(*batch)
+        return loss

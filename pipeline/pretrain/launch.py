@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shlex
 import signal
 import socket
@@ -78,6 +79,25 @@ def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) 
     return 1
 
 
+def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many of the processes run on one node, as far as the command or Slurm tells: the first node's number.
+
+    Without a word on it all run on one node.
+    """
+    words, kind = shlex.split(launch or ""), launcher(launch)
+    told = None
+    if kind == "torchrun":
+        words = words[words.index("torchrun") :]
+        told = _option(words, "--nproc-per-node", "--nproc_per_node") or "1"
+    elif kind == "srun":
+        words = words[words.index("srun") :]
+        told = _option(words, "--ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
+        nodes = _option(words, "--nodes", "-N") or environment.get("SLURM_NNODES")
+        if told is None and nodes is not None:
+            return -(-world_size(launch, environment) // _number(nodes, "--nodes"))
+    return world_size(launch, environment) if told is None else _number(told, "the number of processes on a node")
+
+
 def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs a module of this package in every process."""
     words = shlex.split(launch or "")
@@ -108,16 +128,18 @@ def _meet(rank: int, size: int, rendezvous: Path) -> Store:
     return TCPStore(host, int(port), size, is_master=False, timeout=PATIENCE)
 
 
-def join(kind: str, rendezvous: Path) -> torch.device:
-    """Join the other processes and return the device that this one computes on."""
+def join(kind: str, rendezvous: Path, device_kind: str = "auto") -> torch.device:
+    """Join the other processes and return the device that this one computes on: a GPU where there is one, or "cpu"."""
     if kind != "torchrun":
         names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
         for variable, theirs in names.items():
             alone = "1" if variable == "WORLD_SIZE" else "0"
             os.environ[variable] = os.environ[theirs] if kind == "srun" else alone
+        per_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")) if kind == "srun" else None
+        os.environ["LOCAL_WORLD_SIZE"] = per_node[0] if per_node else os.environ["WORLD_SIZE"]
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     backend, device = "gloo", torch.device("cpu")
-    if torch.cuda.is_available():
+    if device_kind != "cpu" and torch.cuda.is_available():
         # Where Slurm shows each task its own device only, that device is number 0.
         backend, device = "nccl", torch.device("cuda", local % torch.cuda.device_count())
         torch.cuda.set_device(device)

@@ -129,9 +129,13 @@ class Log:
         )
 
     def sync(self) -> None:
-        """Wait until the lines are on the disk."""
-        self._write()
-        os.fsync(self._stream.fileno())
+        """Wait until the lines are on the disk; where it is full they wait in memory."""
+        try:
+            self._write()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def close(self) -> None:
         """Close the files; all lines are in them."""

@@ -11,11 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import metrics, recovery, supervise
+from pipeline.pretrain import mesh, metrics, recovery, supervise
 from pipeline.pretrain.checkpoint import check_shape
-from pipeline.pretrain.launch import world_size
+from pipeline.pretrain.launch import processes_per_node, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.supervise import Course
 from pipeline.tokens.reader import TokenReader
@@ -45,7 +47,8 @@ def run(
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
-    vocabulary_size = _check(settings, index, tokenizer, previous, processes)
+    vocabulary_size = _check(settings, index, tokenizer, previous)
+    mesh.check(settings.training, settings.architecture, vocabulary_size, processes, processes_per_node(launch))
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
     scratch.mkdir(parents=True, exist_ok=True)
@@ -57,14 +60,13 @@ def run(
     return _counts(settings, milestone, processes, vocabulary_size, course)
 
 
-def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:
+def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
     """Check what can be known before anything starts and return the vocabulary size."""
     training = settings.training
-    per_step = processes * training.micro_batch_size
-    if training.batch_size % per_step:
+    if training.device == "gpu" and not torch.cuda.is_available():
         raise InputError(
-            f"training.batch_size {training.batch_size} is not divisible by {processes} processes times "
-            f"micro_batch_size {training.micro_batch_size}: change one of them"
+            "training.device asks for a GPU and PyTorch sees none on this machine: start the job where there is one, "
+            "install the lock of its kind (make LOCK=cuda), or set device to auto"
         )
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)

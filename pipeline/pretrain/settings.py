@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -10,9 +10,23 @@ from pipeline.model.settings import Architecture
 from pipeline.settings import Settings
 from pipeline.tokens.settings import Sampling
 
+Strategy = Literal[
+    "no_shard",
+    "shard_grad_op",
+    "hybrid_shard_zero2",
+    "hybrid_shard",
+    "full_shard",
+    "zero0",
+    "zero1",
+    "zero2",
+    "zero2_offload_optimizer",
+    "zero3",
+    "zero3_offload_optimizer",
+    "zero3_offload_all",
+]
 STRATEGIES = {
-    "fsdp": ("no_shard", "shard_grad_op", "full_shard"),
-    "deepspeed": ("zero0", "zero1", "zero2", "zero3"),
+    "fsdp": tuple(name for name in get_args(Strategy) if not name.startswith("zero")),
+    "deepspeed": tuple(name for name in get_args(Strategy) if name.startswith("zero")),
 }
 
 
@@ -36,11 +50,25 @@ class Stability(Settings):
     )
 
 
+class Mesh(Settings):
+    """How the processes share one model, besides sharing the data; the rest of the processes is data parallel."""
+
+    tensor: int = Field(default=1, ge=1, description="processes that split every matrix, and the sequence in between")
+    pipeline: int = Field(default=1, ge=1, description="stages that the layers are split into")
+    context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
+    shard: int | None = Field(
+        default=None,
+        ge=1,
+        description="processes that hold one copy of the state in a hybrid strategy; default: a node",
+    )
+
+
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
     backend: Literal["fsdp", "deepspeed"] = "fsdp"
-    strategy: Literal["no_shard", "shard_grad_op", "full_shard", "zero0", "zero1", "zero2", "zero3"] = "full_shard"
+    strategy: Strategy = "full_shard"
+    mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
@@ -58,6 +86,10 @@ class Training(Settings):
     epsilon: float = Field(default=1e-8, gt=0)
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
     precision: Literal["fp32", "bf16"] = "fp32"
+    gradient_reduction: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="in which gradients are summed over processes with precision bf16"
+    )
+    fused_optimizer: bool = Field(default=True, description="one kernel updates all parameters")
     validation_every: int = Field(default=0, ge=0, description="steps between validations; 0: none")
     validation_batches: int = Field(default=8, ge=1, description="global batches in one validation")
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
@@ -70,6 +102,10 @@ class Training(Settings):
     )
     tiled_feed_forward: int = Field(default=1, ge=1, description="parts of the sequence in the feed-forward block")
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
+    async_tensor_parallel: bool = Field(
+        default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
+    )
+    device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: a GPU where there is one")
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
 
     stability: Stability = Field(default_factory=Stability)
@@ -80,6 +116,15 @@ class Training(Settings):
         if self.strategy not in STRATEGIES[self.backend]:
             choices = ", ".join(STRATEGIES[self.backend])
             raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
+        split = [f"mesh.{name} {n}" for name, n in self.mesh.model_dump(exclude={"shard"}).items() if n > 1]
+        if split and self.backend == "deepspeed":
+            raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")
+        if self.mesh.shard is not None and not self.strategy.startswith("hybrid"):
+            raise ValueError(
+                f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it"
+            )
+        if self.async_tensor_parallel and not (self.compile and self.mesh.tensor > 1):
+            raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
         if self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "

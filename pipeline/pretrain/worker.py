@@ -20,7 +20,7 @@ import torch.distributed as dist
 from pipeline.errors import TRY_AGAIN, InputError
 from pipeline.model import huggingface
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain import agree, checkpoint, launch, metrics
+from pipeline.pretrain import agree, checkpoint, launch, memory, metrics
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.checkpoint import CheckpointError
 from pipeline.pretrain.rewinds import left_out, regular_step
@@ -29,8 +29,9 @@ from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.pretrain.watchdog import Watchdog
+from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
+from pipeline.tokens.sampler import IGNORED, Sampler, documents, validation_batches
 from pipeline.tokens.staging import stage
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
@@ -54,7 +55,7 @@ class Worker:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         rendezvous = self.paths["scratch"] / f"rendezvous-{arguments['token']}"
-        self.device = launch.join(arguments["launcher"], rendezvous)
+        self.device = launch.join(arguments["launcher"], rendezvous, self.training.device)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
@@ -88,10 +89,15 @@ class Worker:
 
     def _micro_batches(self, step: int) -> list[Batch]:
         """Return this process's share of a step, counted from 1."""
-        arrays = self.sampler.batch_tokens(step - 1, self.rank, self.world_size)
+        arrays = self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
+        return self._batches(*arrays)
+
+    def _batches(self, *arrays: Integers) -> list[Batch]:
+        """Return input and target tokens, (B, T), as micro-batches on the device."""
         input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
-        size = self.training.micro_batch_size
-        return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
+        parts = [torch.split(x_BT, self.training.micro_batch_size) for x_BT in (input_BT, target_BT)]
+        masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
+        return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
 
     def _try_batch(self, step: int) -> tuple[dict[str, float], str | None, bool]:
         """Train on a batch; return loss and norm, why it was left out, and whether a process is asked to stop."""
@@ -156,21 +162,20 @@ class Worker:
         """Return the mean loss of the held-out tokens in nats per token and in bits per byte of their text."""
         training, reader = self.training, TokenReader(self.paths["index"], "validation")
         loss, tokens = torch.zeros((), device=self.device), 0
-        shape = (training.sequence_length, training.batch_size, self.rank, self.world_size)
+        shape = (training.sequence_length, training.batch_size, self.backend.data_rank, self.backend.data_size)
         for arrays in validation_batches(reader, *shape, batches=training.validation_batches):
-            input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
-            tokens += int((target_BT != IGNORED).sum())
-            size = training.micro_batch_size
-            for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
+            tokens += int((arrays[1] != IGNORED).sum())
+            for batch in self._batches(*arrays):
                 loss += self.backend.loss_sum(batch)
                 self.watchdog.beat()
         loss_sum, token_sum = agree.sums(self.device, loss, float(tokens))
-        mean = loss_sum / token_sum
+        mean = loss_sum / (token_sum * self.backend.data_size / self.world_size)  # all of a mesh count the same tokens
         bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
         return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""
+        self.settle()
         if log:
             log.sync()
         try:
@@ -256,8 +261,9 @@ def main() -> int:
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
     watchdog = Watchdog(Path(arguments["paths"]["scratch"]), arguments["token"], name, seconds)
     try:
-        worker = Worker(arguments, watchdog)
-        outcome = worker.run()
+        with memory.explained(arguments):
+            worker = Worker(arguments, watchdog)
+            outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others
         _conclude(arguments, int(name), {"status": "refused", "error": str(error)})
         return 2

@@ -98,3 +98,17 @@ def test_readable_values():
     assert readable("general_purpose_share_8nd", 1.08) == "108 %"
     assert readable("parameters", 8_030_261_248) == "8.03e+09"
     assert readable("memory_fits", None) == "unknown"
+
+
+def test_a_mesh_splits_the_state_and_the_activations():
+    mesh = {"tensor": 2, "pipeline": 4, "context": 2, "shard": 2}
+    models = {
+        "whole": {"strategy": "no_shard"},
+        "split": {"strategy": "no_shard", "mesh": mesh},
+        "hybrid": {"strategy": "hybrid_shard", "mesh": mesh},
+    }
+    plan = estimate(settings({**PLATFORM, "devices": 96}, **models))["models"]
+    state = {name: model["model_state_bytes_per_device"] for name, model in plan.items()}
+    assert abs(state["split"] * 8 - state["whole"]) < 8 and abs(state["hybrid"] * 2 - state["split"]) < 2
+    activations = {name: model["activation_bytes_per_device"] for name, model in plan.items()}
+    assert activations["split"] * 4 == activations["whole"] and plan["split"]["devices_used"] == 96

@@ -82,7 +82,11 @@ def test_thirteen_key_value_heads_do_not_split():
 @given(parameters=st.integers(1, 10**12), devices=st.integers(1, 4096))
 def test_more_sharding_never_needs_more_memory(parameters: int, devices: int):
     for precision in formulas.STATE_BYTES:
-        for order in (("no_shard", "shard_grad_op", "full_shard"), ("zero0", "zero1", "zero2", "zero3")):
+        for order in (
+            ("no_shard", "shard_grad_op", "full_shard"),
+            ("no_shard", "hybrid_shard_zero2", "hybrid_shard"),
+            ("zero0", "zero1", "zero2", "zero3"),
+        ):
             sizes = [
                 formulas.model_state_bytes(parameters, strategy=strategy, precision=precision, devices=devices)
                 for strategy in order
@@ -90,6 +94,17 @@ def test_more_sharding_never_needs_more_memory(parameters: int, devices: int):
             assert sizes == sorted(sizes, reverse=True)
             assert sizes[0] == 16 * parameters
             assert math.isclose(sizes[-1], 16 * parameters / devices)
+
+
+def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device():
+    def state(strategy):
+        return formulas.model_state_bytes(8e9, strategy=strategy, precision="bf16", devices=64, node=4)
+
+    assert state("hybrid_shard") == 16 * 8e9 / 4
+    assert state("hybrid_shard_zero2") == 2 * 8e9 + 14 * 8e9 / 4
+    assert state("zero2_offload_optimizer") == 2 * 8e9 + 2 * 8e9 / 64
+    assert state("zero3_offload_optimizer") == 4 * 8e9 / 64
+    assert state("zero3_offload_all") == 2 * 8e9 / 64
 
 
 def test_activations_are_those_that_the_model_keeps():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.errors import InputError
@@ -251,6 +252,7 @@ def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_
         ({"batch_size": 6}, "torchrun --nproc-per-node=4", "batch_size 6 is not divisible by 4 processes"),
         ({"sequence_length": 10**6}, "", "sequence_length 1000000"),
         ({}, "torchrun --nproc-per-node=auto", "--nproc-per-node"),
+        ({"mesh": {"tensor": 2}}, "torchrun --nproc-per-node=3", "3 processes are not divisible by training.mesh"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_starts(
@@ -259,6 +261,12 @@ def test_what_cannot_work_is_refused_before_it_starts(
     with pytest.raises(InputError, match=message):
         train(settings(**training), tokens, tmp_path, launch)
     assert not (tmp_path / "scratch").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"training.device asks for a GPU .* or set device to auto"):
+        train(settings(device="gpu"), tokens, tmp_path)
 
 
 def test_a_missing_or_wrong_previous_milestone_is_refused(

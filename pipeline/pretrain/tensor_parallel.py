@@ -1,0 +1,64 @@
+"""Tensor parallelism with sequence parallelism of a Llama (Shoeybi et al. 2020, Korthikanti et al. 2022).
+
+Matrices that open a branch are split by columns, those that close it by rows; between them the stream is split by
+position. Embedding, norms and output take part, so that every parameter lies on the same mesh.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from pipeline.model.llama import Block, Llama
+
+_POSITIONS = Shard(1)
+_TOP: dict[str, ParallelStyle] = {
+    "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=_POSITIONS),
+    "norm": SequenceParallel(),
+    "output": ColwiseParallel(input_layouts=_POSITIONS, output_layouts=Replicate()),
+}
+
+
+_BLOCK: dict[str, ParallelStyle] = {
+    "attention_norm": SequenceParallel(),
+    "attention.query": ColwiseParallel(),
+    "attention.key": ColwiseParallel(),
+    "attention.value": ColwiseParallel(),
+    "attention.output": RowwiseParallel(output_layouts=_POSITIONS),
+    "feed_forward_norm": SequenceParallel(),
+    "feed_forward.gate": ColwiseParallel(),
+    "feed_forward.up": ColwiseParallel(),
+    "feed_forward.down": RowwiseParallel(output_layouts=_POSITIONS),
+}
+# Once for all matrices that read the same input, not by each of them.
+_GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)
+
+
+def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:
+    """Split the parameters of a model, or of a pipeline's stage of it, over a mesh of one dimension.
+
+    `asynchronous` lets the compiler overlap communication with matrix products, on NVIDIA GPUs that see each other's
+    memory.
+    """
+    present = {name: style for name, style in _TOP.items() if next(getattr(model, name).parameters(), None) is not None}
+    parallelize_module(model, mesh, present)
+    if model.architecture.tie_embeddings:
+        model.output.weight = model.embedding.weight
+    for block in model.blocks:
+        if isinstance(block, Block):
+            parallelize_module(block, mesh, _BLOCK)
+            parallelize_module(block, mesh, {"attention_norm": _GATHER, "feed_forward_norm": _GATHER})
+    if asynchronous:
+        from torch.distributed._symmetric_memory import enable_symm_mem_for_group
+
+        torch._inductor.config._micro_pipeline_tp = True
+        enable_symm_mem_for_group(mesh.get_group().group_name)
