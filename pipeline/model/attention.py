@@ -100,7 +100,7 @@ class Attention(nn.Module):
                 q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(-1, 0), enable_gqa=grouped
             )
             assert isinstance(y_NHE, Tensor)
-            y_BTHE = y_NHE.view(-1, length, *y_NHE.shape[1:])
+            y_BTHE = y_NHE.reshape(-1, length, *y_NHE.shape[1:])
         else:
             with sdpa_kernel(list(self.kernels), set_priority=True) if self.kernels else nullcontext():
                 y_BHTE = F.scaled_dot_product_attention(
