@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,7 +166,9 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
         Reader(saver.folder / "1").read("model.numbers")
 
 
-def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver) -> None:
+def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = saver._copy
+    monkeypatch.setattr(saver, "_copy", lambda *given: (time.sleep(0.3), copy(*given))[1])
     tensor = numbers(saver).fill_(1)
     tensor.grad = torch.ones_like(tensor)
     saver.save(1)
