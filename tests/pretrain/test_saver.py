@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,10 +166,14 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
         Reader(saver.folder / "1").read("model.numbers")
 
 
-def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver) -> None:
-    tensor = numbers(saver).fill_(1)
+def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = saver._copy
+    monkeypatch.setattr(saver, "_copy", lambda *given: (time.sleep(0.3), copy(*given))[1])
+    tensor = numbers(saver).fill_(2)
     tensor.grad = torch.ones_like(tensor)
+    optimizer = torch.optim.SGD([tensor], lr=1.0)
+    optimizer.step()  # the first one takes seconds of imports
     saver.save(1, {})
-    torch.optim.SGD([tensor], lr=1.0).step()
+    optimizer.step()
     saver.wait()
     assert (tensor == 0).all() and (Reader(saver.folder / "1").read("model.numbers") == 1).all()
