@@ -1,6 +1,6 @@
 """How fast a batch is chosen and read, against Megatron's indexed data set and Hugging Face `datasets`.
 
-    PYTHONPATH=. python benchmarks/sampler.py [--megatron CHECKOUT] [--tokens 40e6] [--batch 2048] [--seconds 5]
+    PYTHONPATH=. python benchmarks/sampler.py [--megatron CHECKOUT] [--tokens 40e6] [--batch 256] [--seconds 5]
 
 All sides hold the same tokens in mapped files and give the same thing: the inputs and targets of a shuffled batch as
 int64, (B, T) each, read once with the token after. Ours computes the order and packs documents as it reads; the others
@@ -107,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megatron", type=Path, help="a folder that holds megatron/core; without it: not compared")
     parser.add_argument("--tokens", type=float, default=40e6)
-    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
