@@ -130,9 +130,9 @@ class Sampler:
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank's share of a step, each (B / world_size, T)."""
-        tokens_BT = self.read_rows(self.rank_batch(step, rank, world_size))
-        return tokens_BT[:, :-1].astype(np.int64), tokens_BT[:, 1:].astype(np.int64)
+        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
+        tokens_BT = self.read_rows(self.rank_batch(step, rank, world_size)).astype(np.int64)
+        return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
 def _rate(mixture: Mixture, group: Group) -> tuple[str, Fraction]:
