@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline.model import huggingface
-from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
+from pipeline.pretrain.backend import Batch, adamw, token_loss_sum, token_losses
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -146,6 +146,11 @@ class DeepSpeedBackend:
     def loss_sum(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_loss_sum(self.engine(input_ids=batch[0]).logits, batch[1])
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor | None:
+        """See Backend."""
+        return token_losses(lambda input_BT: self.engine(input_ids=input_BT).logits, batch)
 
     def weights(self) -> dict[str, Tensor]:
         """See Backend."""

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pipeline.model.llama import Llama
-from pipeline.pretrain.backend import Batch, adamw, token_loss_sum
+from pipeline.pretrain.backend import Batch, adamw, token_loss_sum, token_losses
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -90,6 +90,11 @@ class FsdpBackend:
     def loss_sum(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_loss_sum(self.model(batch[0]), batch[1])
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor | None:
+        """See Backend."""
+        return token_losses(self.model, batch)
 
     def _collected(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         collected = {}

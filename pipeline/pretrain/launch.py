@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
 from pipeline.errors import InputError
+from pipeline.pretrain import device as devices
 
 PATIENCE = timedelta(hours=1)
 _PR_SET_PDEATHSIG = 1
@@ -115,10 +116,8 @@ def join(kind: str, rendezvous: Path) -> torch.device:
             alone = "1" if variable == "WORLD_SIZE" else "0"
             os.environ[variable] = os.environ[theirs] if kind == "srun" else alone
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    backend, device = "gloo", torch.device("cpu")
-    if torch.cuda.is_available():
-        # Where Slurm shows each task its own device only, that device is number 0.
-        backend, device = "nccl", torch.device("cuda", local % torch.cuda.device_count())
+    backend, device = devices.choose(local)
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     if kind == "torchrun":
         dist.init_process_group(backend, timeout=PATIENCE)

@@ -19,7 +19,8 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import metrics, recovery
+from pipeline.pretrain import device, metrics, recovery
+from pipeline.pretrain.consumption import ReadMeters, published
 from pipeline.pretrain.launch import command, die_with_parent, launcher, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
@@ -39,14 +40,19 @@ def run(
     milestone: Path,
     scratch: Path,
     launch: str | None,
+    platform: str | None = None,
+    energy: ReadMeters | None = None,
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
+
+    `platform` names a file of workflow/platforms, whose variables the training gets; `energy` reads the job's meters.
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
         RuntimeError: the training failed, or it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
+    device.prepare(platform, launch)
     vocabulary_size = _check(settings, index, tokenizer, previous, processes)
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
@@ -58,17 +64,18 @@ def run(
     paths |= {"scratch": scratch, **({"start": start} if start else {})}
     if found:
         print(f"continuing from the recovery checkpoint of step {found.name}", flush=True)
-    outcome = _train(
-        {
-            "settings": settings.model_dump(mode="json"),
-            "paths": {name: str(path.absolute()) for name, path in paths.items()},
-            "identity": identity,
-            "launcher": launcher(launch),
-            "world_size": processes,
-        },
-        scratch,
-        launch,
-    )
+    with published(energy, scratch / "energy.json"):
+        outcome = _train(
+            {
+                "settings": settings.model_dump(mode="json"),
+                "paths": {name: str(path.absolute()) for name, path in paths.items()},
+                "identity": identity,
+                "launcher": launcher(launch),
+                "world_size": processes,
+            },
+            scratch,
+            launch,
+        )
     if outcome["status"] == "stopped":
         raise RuntimeError(
             f"stopped as asked after step {outcome['step']} with a recovery checkpoint: start again to continue"

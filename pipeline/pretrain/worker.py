@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -18,13 +17,15 @@ import torch
 import torch.distributed as dist
 
 from pipeline.model import huggingface
-from pipeline.model.size import flops_per_token
 from pipeline.pretrain import checkpoint, launch, metrics
 from pipeline.pretrain.backend import Backend, Batch
+from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.telemetry import Telemetry
+from pipeline.pretrain.validation import validate
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, validation_batches
+from pipeline.tokens.sampler import Sampler
 
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
@@ -60,9 +61,9 @@ class Worker:
         self.sampler = Sampler(self.reader, self.training.sequence_length, self.training.batch_size, self.settings.seed)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         self.backend = self._backend()
-        on_cuda = self.device.type == "cuda"
-        known = metrics.peak_flops_per_second(torch.cuda.get_device_name(self.device)) if on_cuda else None
-        self.peak = self.training.peak_flops_per_second or known
+        self.loader = Loader(lambda step: self.sampler.batch_tokens(step - 1, self.rank, self.world_size), self.device)
+        energy = self.paths["scratch"] / "energy.json" if self.rank == 0 else None
+        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, energy)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
@@ -79,8 +80,7 @@ class Worker:
 
     def _micro_batches(self, step: int) -> list[Batch]:
         """Return this process's share of a step, counted from 1."""
-        arrays = self.sampler.batch_tokens(step - 1, self.rank, self.world_size)
-        input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
+        input_BT, target_BT = self.loader.get(step)
         size = self.training.micro_batch_size
         return list(zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True))
 
@@ -103,41 +103,22 @@ class Worker:
         norm = self.backend.update(rate)
         _refuse_not_finite(norm, f"the gradient's norm of step {step}")
         seconds = time.perf_counter() - started
-        flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
         line = {
             "step": step,
             "tokens_seen": step * tokens,
             "loss": loss_sum / tokens,
             "learning_rate": rate,
             "gradient_norm": norm,
-            "tokens_per_second": tokens / seconds,
-            "model_flops_utilization": tokens * flops / seconds / self.peak / self.world_size if self.peak else None,
-            "memory_bytes": self._memory_bytes(),
+            **self.telemetry.line(tokens, seconds, self.loader.stall_seconds),
             "seconds": seconds,
         }
         return line, stop > 0
 
-    def _memory_bytes(self) -> int:
-        """Return the peak of this process: of the device, or of main memory where there is none."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
     def _validate(self, step: int) -> metrics.Metrics:
-        """Return the mean loss of the held-out tokens in nats per token and in bits per byte of their text."""
-        training, reader = self.training, TokenReader(self.paths["index"], "validation")
-        loss, tokens = torch.zeros((), device=self.device), 0
-        shape = (training.sequence_length, training.batch_size, self.rank, self.world_size)
-        for arrays in validation_batches(reader, *shape, batches=training.validation_batches):
-            input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
-            tokens += int((target_BT != IGNORED).sum())
-            size = training.micro_batch_size
-            for batch in zip(torch.split(input_BT, size), torch.split(target_BT, size), strict=True):
-                loss += self.backend.loss_sum(batch)
-        loss_sum, token_sum = self._sums(loss, float(tokens))
-        mean = loss_sum / token_sum
-        bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
-        return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
+        """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
+        shape = (self.rank, self.world_size)
+        line = validate(self.backend, self.paths["index"], self.training, self.device, *shape, self._sums)
+        return {"step": step, **line}
 
     def _save(self, folder: Path, step: int, *, milestone: bool) -> None:
         """Write a checkpoint; all processes take part, process 0 writes."""
@@ -175,6 +156,7 @@ class Worker:
         """Train to the last step and return how it went: `status` finished or stopped, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
+        self.telemetry.start()
         log = metrics.Log(self.paths["scratch"], first, last) if self.rank == 0 else None
         for step in range(first + 1, last + 1):
             line, stop = self._train_step(step)

@@ -80,6 +80,11 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
     last = lines[-2]
+    assert last["hardware_flops_utilization"] == last["model_flops_utilization"]
+    assert last["memory_used_bytes"] > 1e7 and 0 <= last["data_stall_seconds"] < 1
+    assert last["energy_joules"] is None and last["energy_measured"] is None
+    assert lines[-1]["validation_loss/source/words"] == pytest.approx(lines[-1]["validation_loss"])
+    assert lines[-1]["validation_bits_per_byte/language/nl"] == pytest.approx(lines[-1]["validation_bits_per_byte"])
     assert last["tokens_seen"] == counts["tokens_seen"] == 10 * 4 * 32 and last["memory_bytes"] > 1e7
     assert last["model_flops_utilization"] > 0 and counts["world_size"] == 1 and counts["resumed_from"] is None
     index = json.loads(tokens["index"].read_text())["validation"]
