@@ -47,26 +47,31 @@ class Gauges:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
+    def _look(self) -> None:
+        try:
+            sample = self._sample()
+        except Exception as error:  # a device that does not answer must not stop the training
+            logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
+            self._stop.set()
+            with self._lock:
+                self._last, self._samples = None, []
+            return
+        with self._lock:
+            self._samples.append(sample)
+
     def _work(self) -> None:
         while not self._stop.wait(self._every):
-            try:
-                sample = self._sample()
-            except Exception as error:  # a device that does not answer must not stop the training
-                logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
-                with self._lock:
-                    self._last, self._samples = None, []
-                return
-            with self._lock:
-                self._samples.append(sample)
+            self._look()
             self._also()
 
     def take(self) -> Sample | None:
         """Return the mean of the samples since the last call; of a step without one, the last before it."""
+        if self._last is None and not self._samples and not self._stop.is_set():
+            self._look()
         with self._lock:
             samples, self._samples = self._samples, []
             if samples:
-                means = [sum(values) / len(samples) for values in zip(*samples, strict=True)]
-                self._last = Sample(*means)
+                self._last = Sample(*(sum(values) / len(samples) for values in zip(*samples, strict=True)))
             return self._last
 
     def close(self) -> None:

@@ -82,7 +82,8 @@ def run(
         )
     if outcome["status"] == "failed":
         raise RuntimeError(outcome["error"])
-    return _counts(settings, milestone, processes, vocabulary_size, resumed_from)
+    counts = _counts(settings, milestone, processes, vocabulary_size, resumed_from)
+    return {**counts, **{key: outcome[key] for key in ("device", "peak_flops_per_second")}}
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:

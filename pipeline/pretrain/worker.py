@@ -176,7 +176,10 @@ class Worker:
         self._save(self.paths["milestone"], last, milestone=True)
         if self.rank == 0:
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", self.paths["milestone"] / "metrics.jsonl")
-        return {"status": "finished", "step": last}
+        self.loader.close()
+        self.telemetry.close()
+        machine = {"device": self.telemetry.name, "peak_flops_per_second": self.telemetry.peak}
+        return {"status": "finished", "step": last, **machine}
 
 
 def main() -> int:
