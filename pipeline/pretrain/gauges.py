@@ -43,6 +43,7 @@ class Gauges:
         self._lock = threading.Lock()
         self._samples: list[Sample] = []
         self._last: Sample | None = None
+        self._failed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -52,21 +53,21 @@ class Gauges:
             sample = self._sample()
         except Exception as error:  # a device that does not answer must not stop the training
             logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
-            self._stop.set()
             with self._lock:
-                self._last, self._samples = None, []
+                self._failed, self._last, self._samples = True, None, []
             return
         with self._lock:
             self._samples.append(sample)
 
     def _work(self) -> None:
         while not self._stop.wait(self._every):
-            self._look()
+            if not self._failed:
+                self._look()
             self._also()
 
     def take(self) -> Sample | None:
         """Return the mean of the samples since the last call; of a step without one, the last before it."""
-        if self._last is None and not self._samples and not self._stop.is_set():
+        if self._last is None and not self._samples and not self._failed:
             self._look()
         with self._lock:
             samples, self._samples = self._samples, []

@@ -82,8 +82,8 @@ def run(
         )
     if outcome["status"] == "failed":
         raise RuntimeError(outcome["error"])
-    counts = _counts(settings, milestone, processes, vocabulary_size, resumed_from)
-    return {**counts, **{key: outcome[key] for key in ("device", "peak_flops_per_second")}}
+    machine = json.loads((scratch / "device.json").read_text(encoding="utf-8"))
+    return {**_counts(settings, milestone, processes, vocabulary_size, resumed_from), **machine}
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path], processes: int) -> int:

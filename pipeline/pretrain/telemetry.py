@@ -8,6 +8,7 @@ utilisation. Device utilisation is something else: the share of time in which an
 
 from __future__ import annotations
 
+import json
 import resource
 from pathlib import Path
 
@@ -26,18 +27,23 @@ UNKNOWN = -1.0  # between processes, where every figure has to be a number
 
 
 class Telemetry:
-    """The figures of one process, brought together with those of all others once a step."""
+    """The figures of one process, brought together with those of all others once a step.
+
+    Process 0 has the `scratch` folder: it finds the joules there and leaves what the device is in device.json.
+    """
 
     def __init__(
-        self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, energy: Path | None
+        self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
         shape = settings.architecture, vocabulary_size, training.sequence_length
-        self._device = device
-        self.name = devices.name(device)
-        self.peak = training.peak_flops_per_second or peak_flops_per_second(self.name, training.precision)
+        name, self._device = devices.name(device), device
+        self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
+        if scratch:
+            described = {"device": name, "peak_flops_per_second": self._peak}
+            (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._model_flops = self._hardware_flops = flops_per_token(*shape)
-        self._consumption = None if energy is None else Consumption(energy)
+        self._consumption = Consumption(scratch / "energy.json") if scratch else None
         refresh = self._consumption.refresh if self._consumption else lambda: None
         self._gauges = Gauges(sampler(device, training.threads), refresh)
 
@@ -66,7 +72,7 @@ class Telemetry:
         busy, used, peak, stall = table.view(-1, len(row)).T.tolist()
         known = min(busy) >= 0
         energy = self._consumption.take() if self._consumption else None
-        per_peak = tokens / seconds / self.peak / len(busy) if self.peak else None
+        per_peak = tokens / seconds / self._peak / len(busy) if self._peak else None
         return {
             "tokens_per_second": tokens / seconds,
             "model_flops_utilization": None if per_peak is None else self._model_flops * per_peak,
@@ -79,7 +85,3 @@ class Telemetry:
             "energy_joules": energy[0] if energy else None,
             "energy_measured": energy[1] if energy else None,
         }
-
-    def close(self) -> None:
-        """Look no more."""
-        self._gauges.close()

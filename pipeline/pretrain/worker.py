@@ -62,8 +62,8 @@ class Worker:
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         self.backend = self._backend()
         self.loader = Loader(lambda step: self.sampler.batch_tokens(step - 1, self.rank, self.world_size), self.device)
-        energy = self.paths["scratch"] / "energy.json" if self.rank == 0 else None
-        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, energy)
+        scratch = self.paths["scratch"] if self.rank == 0 else None
+        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, scratch)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
@@ -176,10 +176,7 @@ class Worker:
         self._save(self.paths["milestone"], last, milestone=True)
         if self.rank == 0:
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", self.paths["milestone"] / "metrics.jsonl")
-        self.loader.close()
-        self.telemetry.close()
-        machine = {"device": self.telemetry.name, "peak_flops_per_second": self.telemetry.peak}
-        return {"status": "finished", "step": last, **machine}
+        return {"status": "finished", "step": last}
 
 
 def main() -> int:
