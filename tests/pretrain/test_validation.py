@@ -91,6 +91,23 @@ def test_losses_go_to_the_group_of_their_document(index: Path) -> None:
     assert line["validation_loss/language/nl"] == line["validation_loss/source/nl_book"]
 
 
+def test_the_borders_of_documents_are_exact(index: Path) -> None:
+    expected: dict[str, float] = defaultdict(float)
+    position = 0
+    for entry in json.loads(index.read_text())["validation"]["shards"]:
+        for batch in open_shard(index.parent / entry["path"])[1]:
+            for row in batch.to_pylist():
+                places = range(position, position := position + len(row["tokens"]))
+                for name in ("language", "source"):
+                    expected[f"{name}/{row[name]}"] += sum(places)
+    groups = Groups(index)
+    positions = np.arange(position)
+    found = dict(
+        zip((f"{column}/{name}" for column, name in groups.names), groups.sum(positions, positions), strict=True)
+    )
+    assert found == expected
+
+
 def test_the_shares_of_two_processes_are_the_whole(index: Path) -> None:
     halves = []
     for rank in (0, 1):
