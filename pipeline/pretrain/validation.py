@@ -65,12 +65,19 @@ class Groups:
 
 
 def validate(
-    backend: Backend, index: Path, training: Training, device: torch.device, rank: int, size: int, sums: Sums
+    backend: Backend,
+    index: Path,
+    training: Training,
+    device: torch.device,
+    rank: int,
+    size: int,
+    sums: Sums,
+    beat: Callable[[], None] = lambda: None,
 ) -> Metrics:
     """Return the mean loss in nats per token and in bits per byte, of all and per group; all processes call this.
 
     `rank` and `size` are those of data parallelism; `sums` adds numbers up over all processes. Where a strategy has no
-    losses of single tokens there are no groups.
+    losses of single tokens there are no groups. `beat` is called after every micro-batch.
     """
     reader, groups = TokenReader(index, "validation"), Groups(index)
     length, micro = training.sequence_length, training.micro_batch_size
@@ -90,6 +97,7 @@ def validate(
             by_token = loss_BT is not None
             total += backend.loss_sum(batch) if loss_BT is None else loss_BT.sum(dtype=torch.float64)
             losses += [] if loss_BT is None else [loss_BT.cpu().numpy()]
+            beat()
         if by_token:
             position_BT = (first + np.arange(len(inputs)))[:, None] * length + np.arange(1, length + 1)
             loss_G += groups.sum(position_BT[counted], np.concatenate(losses)[counted].astype(np.float64))

@@ -121,16 +121,19 @@ def energy_label(metrics: list[Json]) -> str | None:
 
 
 def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:
-    """Return (segment, what happened, how often or at which step) of resumptions, restarts, rewinds and skips."""
+    """Return (segment, what happened, how often or at which step) of resumptions, restarts and skipped batches."""
     rows: list[tuple[str, str, int | None]] = []
     for record in segments:
         counts, step = record.get("counts") or {}, str(record["instance"].get("step"))
         if counts.get("resumed_from") is not None:
             rows.append((step, "continued from the checkpoint of step", counts["resumed_from"]))
-        for key, words in (("restarts", "started again"), ("rewinds", "went back"), ("skips", "batches skipped")):
-            happened = counts.get(key)
-            number = len(happened) if isinstance(happened, list | dict) else happened
-            if isinstance(number, int) and number:
-                reasons = f": {'; '.join(map(str, happened))}" if isinstance(happened, list) else ""
-                rows.append((step, words + reasons, number))
+        restarts, skips = counts.get("restarts"), counts.get("skipped_data_steps")
+        if restarts:
+            rows.append((step, _because("started again", counts.get("restart_reasons")), restarts))
+        if skips:
+            rows.append((step, _because("batches left out", counts.get("skip_reasons")), len(skips)))
     return rows
+
+
+def _because(words: str, reasons: list[str] | None) -> str:
+    return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words

@@ -144,7 +144,16 @@ def run_folder(tmp_path: Path) -> Run:
                 "world_size": 4,
                 "device": "NVIDIA H100 80GB HBM3",
                 "peak_flops_per_second": 989.4e12,
-                **({"resumed_from": 260, "restarts": ["rank 3 <died>"], "skips": [17, 18]} if step == "500" else {}),
+                **(
+                    {
+                        "resumed_from": 260,
+                        "restarts": 1,
+                        "restart_reasons": ["rank 3 <died>"],
+                        "skipped_data_steps": [17, 18],
+                    }
+                    if step == "500"
+                    else {}
+                ),
             },
             energy=energy(120_000.0, measured=True),
             slurm={"slurm_job_id": "4711"},

@@ -172,7 +172,7 @@ def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Ru
     assert "Model FLOPs utilisation (MFU): useful arithmetic over the peak 41.0 %" in text
     assert "energy of the first process's node, measured" in text and "Waiting for data, of a step 400 µs" in text
     assert "language nl 500 2.635 0.8501" in text and f"source {HOSTILE} 500" in text
-    assert "500 started again: rank 3 <died> 1" in text and "500 batches skipped: 17; 18 2" in text
+    assert "500 started again: rank 3 <died> 1" in text and "500 batches left out 2" in text
     assert "<died>" not in page.read_text() and "path.series-6" in page.read_text()
 
 
