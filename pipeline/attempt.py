@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from pipeline.energy.meters import (
+    Reading,
     cpu_seconds_of_process_tree,
     peak_memory_bytes_of_process_tree,
     start_meters,
@@ -139,6 +140,10 @@ class Attempt:
         self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
         self._write()
         Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
+
+    def energy(self) -> Reading:
+        """Return what the meters say since the start; from any thread."""
+        return self._meters.read()
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from pipeline import platforms
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
@@ -22,6 +22,7 @@ from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
 from pipeline.evaluate.settings import Evaluation, Suite
 from pipeline.evaluate.task_files import suite_items
+from pipeline.platforms import Platform
 from pipeline.pretrain.settings import Model
 from pipeline.settings import Settings
 from pipeline.sources.licenses import canonical, is_allowed
@@ -30,7 +31,6 @@ from pipeline.sources.units import SourceUnits
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
 
-PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
 
@@ -52,18 +52,6 @@ class Run(Settings):
         if not re.fullmatch(r"[\w./+-]+", results):
             raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
         return results
-
-
-class Platform(Settings):
-    """The machine that the plan is made for; the file workflow/platforms/NAME.yaml."""
-
-    name: str = "local"
-    devices: int = Field(default=1, ge=1)
-    peak_flops_per_second: float | None = None
-    device_power_watts: float | None = None
-    memory_bytes_per_device: int | None = None
-    model_flops_utilization: float | None = None
-    price_euros_per_device_hour: float | None = None
 
 
 class Config(Settings):
@@ -243,15 +231,6 @@ def _sentence(error: ValidationError) -> str:
     return f"configuration: {field + ': ' if field else ''}{message}{given}"
 
 
-def _platform(name: str) -> dict[str, Any]:
-    path = PLATFORMS / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in PLATFORMS.glob("*.yaml")))
-        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {known}")
-    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return content
-
-
 def load(raw: Mapping[str, Any]) -> Config:
     """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
 
@@ -259,6 +238,6 @@ def load(raw: Mapping[str, Any]) -> Config:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
     try:
-        return Config.model_validate({**raw, "platform": _platform(str(raw.get("platform", "local")))})
+        return Config.model_validate({**raw, "platform": platforms.content(str(raw.get("platform", "local")))})
     except ValidationError as error:
         raise InputError(_sentence(error)) from None

@@ -97,7 +97,7 @@ class Stage:
                     "start snakemake again, so that it plans with what is here"
                 )
 
-    def bind(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
+    def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
         run = importlib.import_module(self.module).run
         hints = get_type_hints(run)
@@ -123,6 +123,10 @@ class Stage:
             keywords["scratch"] = Path(self.arguments.scratch)
         if "staging" in parameters and self.arguments.staging:
             keywords["staging"] = Path(self.arguments.staging)
+        if "platform" in parameters:
+            keywords["platform"] = self.arguments.platform
+        if "energy" in parameters:
+            keywords["energy"] = attempt.energy
         for name in ("raw", "private"):
             if name in parameters:
                 keywords[name] = Path(getattr(self.arguments, name))
@@ -202,7 +206,7 @@ class Stage:
         attempt = Attempt(self.name, self.instance, self.run_directory)
         try:
             self.refuse_other_versions()
-            run, settings, keywords = self.bind()
+            run, settings, keywords = self.bind(attempt)
         except InputError as error:
             attempt.refused(str(error))
             raise

@@ -11,7 +11,8 @@ rule pretrain_segment:
         log_file("pretrain.segment", "model", "step"),
     threads: 2
     resources:
-        launch="torchrun --standalone --nproc-per-node=2",
+        launch=run.platform.launch or "",
+        platform=run.platform.name,
         staging="",
     params:
         contract=contract("pretrain.segment"),
@@ -23,7 +24,8 @@ rule pretrain_segment:
         "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
-        " --scratch {params.scratch} --launch {resources.launch:q} --staging {resources.staging:q} 2> {log}"
+        " --scratch {params.scratch} --launch {resources.launch:q} --platform {resources.platform}"
+        " --staging {resources.staging:q} 2> {log}"
 
 
 rule pretrain_export:

@@ -102,3 +102,11 @@ def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
 def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
     config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
     assert load(json.loads(json.dumps(config.written()))) == config
+
+
+def test_the_platform_changes_no_setting_of_training() -> None:
+    found = [
+        step_settings(load(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"})
+        for name in ("local", "lumi", "snellius", "juwels-booster")
+    ]
+    assert all(settings == found[0] for settings in found)

@@ -47,6 +47,9 @@ class Backend(Protocol):
     def loss_sum(self, batch: Batch) -> Tensor:
         """Return the sum of the token losses of a batch likewise, without a gradient."""
 
+    def token_losses(self, batch: Batch) -> Tensor | None:
+        """Return the loss of every token likewise, (B, T), zero on processes that must not count; None: not here."""
+
     def pieces(self) -> list[Piece]:
         """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""
 
@@ -57,6 +60,20 @@ class Backend(Protocol):
 def token_loss_sum(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
     """Return the summed cross-entropy in nats, computed in float32."""
     return F.cross_entropy(logits_BTV.float().flatten(0, 1), target_BT.flatten(), reduction="sum")
+
+
+def token_losses(model: Callable[..., Tensor], batch: Batch, at_once: int = 1024) -> Tensor:
+    """Return the cross-entropy of every token in nats, (B, T) in float32, 0 where the target does not count.
+
+    One sequence goes through the model at a time, and few tokens of it have float32 logits, so that memory is bounded.
+    """
+    rows = []
+    for row, target_T in enumerate(batch.target_BT):
+        document_BT = None if batch.document_BT is None else batch.document_BT[row : row + 1]
+        logits_TV = model(batch.input_BT[row : row + 1], None, document_BT)[0]
+        parts = zip(torch.split(logits_TV, at_once), torch.split(target_T, at_once), strict=True)
+        rows.append(torch.cat([F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]))
+    return torch.stack(rows)
 
 
 def adamw(parameters: Iterable[torch.nn.Parameter], training: Training, *, fused: bool) -> torch.optim.AdamW:

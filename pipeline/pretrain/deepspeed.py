@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.model.llama import Llama
-from pipeline.pretrain.backend import Accept, Batch, adamw
+from pipeline.pretrain.backend import Accept, Batch, adamw, token_losses
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, fragment
 from pipeline.pretrain.settings import SegmentSettings
@@ -169,3 +169,8 @@ class DeepSpeedBackend:
         """See Backend."""
         loss: Tensor = self.engine(*batch)
         return loss
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor | None:
+        """See Backend."""
+        return token_losses(self.engine, batch)

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.model.llama import Block, Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain import context_parallel, mesh, tensor_parallel
-from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum
+from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum, token_losses
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, placed
 from pipeline.pretrain.pipeline_parallel import Pipeline, Stage
@@ -159,6 +159,11 @@ class FsdpBackend:
         if self.pipeline:
             return self._once(self.pipeline.evaluate(batch))
         return self._once(self._loss(batch))
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor | None:
+        """See Backend. Where a sequence or the layers lie in several processes there are none."""
+        return None if self.pipeline or self.context else self._once(token_losses(self.model, batch))
 
     def pieces(self) -> list[Piece]:
         """See Backend."""

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
 from pipeline.errors import InputError
+from pipeline.pretrain import device as devices
 
 PATIENCE = timedelta(hours=1)
 _PR_SET_PDEATHSIG = 1
@@ -128,8 +129,8 @@ def _meet(rank: int, size: int, rendezvous: Path) -> Store:
     return TCPStore(host, int(port), size, is_master=False, timeout=PATIENCE)
 
 
-def join(kind: str, rendezvous: Path, device_kind: str = "auto") -> torch.device:
-    """Join the other processes and return the device that this one computes on: a GPU where there is one, or "cpu"."""
+def join(kind: str, rendezvous: Path) -> torch.device:
+    """Join the other processes and return the device that this one computes on."""
     if kind != "torchrun":
         names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
         for variable, theirs in names.items():
@@ -138,10 +139,8 @@ def join(kind: str, rendezvous: Path, device_kind: str = "auto") -> torch.device
         per_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")) if kind == "srun" else None
         os.environ["LOCAL_WORLD_SIZE"] = per_node[0] if per_node else os.environ["WORLD_SIZE"]
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    backend, device = "gloo", torch.device("cpu")
-    if device_kind != "cpu" and torch.cuda.is_available():
-        # Where Slurm shows each task its own device only, that device is number 0.
-        backend, device = "nccl", torch.device("cuda", local % torch.cuda.device_count())
+    backend, device = devices.choose(local)
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     if kind == "torchrun":
         dist.init_process_group(backend, timeout=PATIENCE)

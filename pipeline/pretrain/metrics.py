@@ -20,20 +20,6 @@ Metrics = Mapping[str, Any]
 EVENTS = "events.out.tfevents.0"
 SECONDS_BETWEEN_LINES = 2.0
 
-# Dense bf16 FLOP/s of one device, from the vendors' data sheets.
-PEAK_FLOPS_PER_SECOND = {
-    "NVIDIA A100": 312e12,
-    "NVIDIA H100 PCIe": 756e12,
-    "NVIDIA H100": 989e12,
-    "NVIDIA H200": 989e12,
-    "AMD Instinct MI250X": 191.5e12,
-}
-
-
-def peak_flops_per_second(device_name: str) -> float | None:
-    """Return what one device can reach in bf16, or None where it is not known."""
-    return next((peak for name, peak in PEAK_FLOPS_PER_SECOND.items() if device_name.startswith(name)), None)
-
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics file; a last line that a kill cut off is left out."""
@@ -71,7 +57,7 @@ class TensorBoardWriter:
             values = [
                 Summary.Value(tag=name, simple_value=value)
                 for name, value in line.items()
-                if name not in ("step", "seconds") and isinstance(value, int | float)
+                if name not in ("step", "seconds") and isinstance(value, int | float) and not isinstance(value, bool)
             ]
             event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
             self._records.write(event.SerializeToString())
@@ -122,9 +108,10 @@ class Log:
             return
         self._told = now
         remaining = (now - self._started) / (step - self._first) * (self._last - step)
+        utilization = line.get("model_flops_utilization")
         print(
             f"step {step}/{self._last}  loss {line['loss']:.4f}  {line['tokens_per_second']:,.0f} tokens/s  "
-            f"{remaining / 60:.1f} min left",
+            f"{'' if utilization is None else f'MFU {utilization:.1%}  '}{remaining / 60:.1f} min left",
             flush=True,
         )
 

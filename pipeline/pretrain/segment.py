@@ -11,12 +11,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import mesh, metrics, recovery, supervise
+from pipeline.pretrain import device, mesh, metrics, recovery, supervise
 from pipeline.pretrain.checkpoint import check_shape
+from pipeline.pretrain.consumption import ReadMeters, published
 from pipeline.pretrain.launch import processes_per_node, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.supervise import Course
@@ -36,10 +35,13 @@ def run(
     scratch: Path,
     launch: str | None,
     staging: Path | None = None,
+    platform: str | None = None,
+    energy: ReadMeters | None = None,
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
 
-    The processes of each node read the tokens from a copy in the folder `staging`, if one is named.
+    The processes of each node read the tokens from a copy in the folder `staging`, if one is named. `platform` names a
+    file of workflow/platforms, whose variables the training gets; `energy` reads the job's meters.
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
@@ -47,6 +49,7 @@ def run(
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
+    device.prepare(platform, launch)
     vocabulary_size = _check(settings, index, tokenizer, previous)
     mesh.check(settings.training, settings.architecture, vocabulary_size, processes, processes_per_node(launch))
     if staging:
@@ -56,18 +59,15 @@ def run(
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
     paths |= {"scratch": scratch, **({"previous": previous[0]} if previous else {})}
     paths |= {"staging": staging} if staging else {}
-    course = supervise.train(settings, paths, identity, processes, launch)
-    return _counts(settings, milestone, processes, vocabulary_size, course)
+    with published(energy, scratch / "energy.json"):
+        course = supervise.train(settings, paths, identity, processes, launch)
+    machine = json.loads((scratch / "device.json").read_text(encoding="utf-8"))
+    return {**_counts(settings, milestone, processes, vocabulary_size, course), **machine}
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
     """Check what can be known before anything starts and return the vocabulary size."""
     training = settings.training
-    if training.device == "gpu" and not torch.cuda.is_available():
-        raise InputError(
-            "training.device asks for a GPU and PyTorch sees none on this machine: start the job where there is one, "
-            "install the lock of its kind (make LOCK=cuda), or set device to auto"
-        )
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
     Sampler(reader, *shape)

@@ -105,7 +105,6 @@ class Training(Settings):
     async_tensor_parallel: bool = Field(
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
     )
-    device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: a GPU where there is one")
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
 
     stability: Stability = Field(default_factory=Stability)

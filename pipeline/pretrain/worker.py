@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -19,19 +17,21 @@ import torch.distributed as dist
 
 from pipeline.errors import TRY_AGAIN, InputError
 from pipeline.model import huggingface
-from pipeline.model.size import flops_per_token
 from pipeline.pretrain import agree, checkpoint, launch, memory, metrics
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.checkpoint import CheckpointError
+from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.rewinds import left_out, regular_step
 from pipeline.pretrain.saver import Saver
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
+from pipeline.pretrain.telemetry import Telemetry
+from pipeline.pretrain.validation import validate
 from pipeline.pretrain.watchdog import Watchdog
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, documents, validation_batches
+from pipeline.tokens.sampler import Sampler, documents
 from pipeline.tokens.staging import stage
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
@@ -55,7 +55,7 @@ class Worker:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         rendezvous = self.paths["scratch"] / f"rendezvous-{arguments['token']}"
-        self.device = launch.join(arguments["launcher"], rendezvous, self.training.device)
+        self.device = launch.join(arguments["launcher"], rendezvous)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
@@ -70,9 +70,9 @@ class Worker:
         self.saves_failed = 0
         self.backend = self._backend()
         self.saver = Saver(self.backend, self.settings, self.identity, self.paths["scratch"] / "recovery")
-        on_cuda = self.device.type == "cuda"
-        known = metrics.peak_flops_per_second(torch.cuda.get_device_name(self.device)) if on_cuda else None
-        self.peak = self.training.peak_flops_per_second or known
+        self.loader = Loader(self._read, self.device)
+        scratch = self.paths["scratch"] if self.rank == 0 else None
+        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, scratch)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
@@ -89,12 +89,13 @@ class Worker:
 
     def _micro_batches(self, step: int) -> list[Batch]:
         """Return this process's share of a step, counted from 1."""
-        arrays = self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
-        return self._batches(*arrays)
+        return self._split(*self.loader.get(step))
 
-    def _batches(self, *arrays: Integers) -> list[Batch]:
-        """Return input and target tokens, (B, T), as micro-batches on the device."""
-        input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
+    def _read(self, step: int) -> tuple[Integers, Integers]:
+        return self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
+
+    def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor) -> list[Batch]:
+        """Return micro-batches of input and target tokens on the device, (B, T)."""
         parts = [torch.split(x_BT, self.training.micro_batch_size) for x_BT in (input_BT, target_BT)]
         masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
         return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
@@ -136,42 +137,31 @@ class Worker:
                 break
             back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
             lines.append(self.judge.leave_out(step, number, values, reason, back_to))
+            self.loader.forget()  # what comes next is another batch
         self.judge.keep(**values)
         seconds = time.perf_counter() - started
-        flops = flops_per_token(self.settings.architecture, self.reader.vocabulary_size, training.sequence_length)
         line = {
             "step": step,
             "data_step": number,
             "tokens_seen": step * tokens,
             **values,
             "learning_rate": learning_rate(training, step),
-            "tokens_per_second": tokens / seconds,
-            "model_flops_utilization": tokens * flops / seconds / self.peak / self.world_size if self.peak else None,
-            "memory_bytes": self._memory_bytes(),
+            **self.telemetry.line(tokens, seconds, self.loader.stall_seconds),
             "seconds": seconds,
         }
         return [*lines, line], stop
 
-    def _memory_bytes(self) -> int:
-        """Return the peak of this process: of the device, or of main memory where there is none."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
     def _validate(self, step: int) -> metrics.Metrics:
-        """Return the mean loss of the held-out tokens in nats per token and in bits per byte of their text."""
-        training, reader = self.training, TokenReader(self.paths["index"], "validation")
-        loss, tokens = torch.zeros((), device=self.device), 0
-        shape = (training.sequence_length, training.batch_size, self.backend.data_rank, self.backend.data_size)
-        for arrays in validation_batches(reader, *shape, batches=training.validation_batches):
-            tokens += int((arrays[1] != IGNORED).sum())
-            for batch in self._batches(*arrays):
-                loss += self.backend.loss_sum(batch)
-                self.watchdog.beat()
-        loss_sum, token_sum = agree.sums(self.device, loss, float(tokens))
-        mean = loss_sum / (token_sum * self.backend.data_size / self.world_size)  # all of a mesh count the same tokens
-        bits_per_byte = mean * reader.tokens / (math.log(2) * reader.bytes)
-        return {"step": step, "validation_loss": mean, "validation_bits_per_byte": bits_per_byte}
+        """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
+
+        def split(*arrays: Integers) -> list[Batch]:
+            return self._split(*(torch.from_numpy(array).to(self.device) for array in arrays))
+
+        def sums(*values: float) -> list[float]:
+            return agree.sums(self.device, *values)
+
+        line = validate(self.backend, self.paths["index"], self.training, split, sums, self.watchdog.beat)
+        return {"step": step, **line}
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""
@@ -219,6 +209,7 @@ class Worker:
         """Train to the last step and return how it went: `status` finished, stopped or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
+        self.telemetry.start()
         log = metrics.Log(self.paths["scratch"], first, last) if self.rank == 0 else None
         if log:
             for rewind in self.rewinds:

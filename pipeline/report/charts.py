@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import cycle
 
 from markupsafe import Markup, escape
 
@@ -11,6 +12,7 @@ from pipeline.markup import number
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
+STYLES = 6  # lines that the style sheet tells apart by colour and dashes
 POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
 
 
@@ -95,7 +97,7 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
     parts.append(
         Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>').format(middle, y_label)
     )
-    for index, line in enumerate(drawn, 1):
+    for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False):
         placed = [place(*point) for point in line.points]
         path = "M" + "L".join(f"{x} {y}" for x, y in placed)
         parts.append(Markup('<path class="line series-{}" d="{}"/>').format(index, path))
@@ -106,7 +108,7 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
     parts.append(Markup("</svg>"))
     legend = Markup(" ").join(
         Markup('<span class="key"><i class="series-{}"></i>{}</span>').format(index, line.name)
-        for index, line in enumerate(drawn, 1)
+        for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False)
     )
     caption = Markup("<figcaption>{} {}</figcaption>").format(title, legend if len(drawn) > 1 else "")
     return Markup("<figure>{}{}</figure>").format(Markup("").join(parts), caption)

@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline import markup
-from pipeline.report import charts, formats
+from pipeline.report import charts, formats, training
 from pipeline.report.consumption import Consumption
 from pipeline.report.read import Json, Material, read_material
 from pipeline.report.settings import PageSettings
@@ -69,6 +69,7 @@ def _command(words: list[str] | None) -> str:
 
 
 FILTERS: dict[str, Any] = {
+    "brief": training.brief,
     "command": _command,
     "duration": formats.duration,
     "energy": _energy,
@@ -80,6 +81,7 @@ FILTERS: dict[str, Any] = {
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
     "score": lambda value: "–" if value is None else f"{value:.4f}",
     "setting": _setting,
+    "share": lambda value: f"{100 * value:.1f} %",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pipeline.report.charts import Series, lines
+from pipeline.report import training
 from pipeline.report.checks import conservation_checks
 from pipeline.report.consumption import consumption, run_energy
 from pipeline.report.read import Artefact, Json, Material
@@ -88,22 +88,6 @@ def removed(material: Material, *words: str) -> list[tuple[str, str, int]]:
     ]
 
 
-def _charts(metrics: list[Json]) -> list[Any]:
-    def series(name: str, key: str) -> Series:
-        return Series(name, [(line["step"], line[key]) for line in metrics if line.get(key) is not None])
-
-    charts = [
-        lines("Loss", "step", "nats per token", [series("training", "loss"), series("validation", "validation_loss")]),
-        lines("Throughput", "step", "tokens per second", [series("throughput", "tokens_per_second")], from_zero=True),
-        lines("Learning rate", "step", "learning rate", [series("learning rate", "learning_rate")], from_zero=True),
-    ]
-    if any(line.get("model_flops_utilization") is not None for line in metrics):
-        name = "Model FLOPs utilisation"
-        shares = [series("share", "model_flops_utilization")]
-        charts.append(lines(name, "step", "share of peak", shares, from_zero=True))
-    return charts
-
-
 def _last(metrics: list[Json], key: str) -> Any:
     return next((line[key] for line in reversed(metrics) if line.get(key) is not None), None)
 
@@ -137,11 +121,19 @@ def model(material: Material, metrics: Artefact) -> Json:
         "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
         "tokens_per_second": _median(values("tokens_per_second")),
         "model_flops_utilization": _median(values("model_flops_utilization")),
+        "device_utilization": _median(values("device_utilization")),
         "memory_bytes": max(values("memory_bytes"), default=None),
         "settings": flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
         "energy": consumption(metrics.name, [record.content for record in segments]),
-        "charts": _charts(steps),
+        "charts": training.charts(steps),
+        "figures": training.figures(steps),
+        "validation": training.validation(steps),
+        "energy_label": training.energy_label(steps),
+        "device": (last.get("counts") or {}).get("device"),
+        "peak_flops_per_second": (last.get("counts") or {}).get("peak_flops_per_second"),
+        "processes": (last.get("counts") or {}).get("world_size"),
+        "interruptions": training.interruptions([record.content for record in segments]),
     }
 
 

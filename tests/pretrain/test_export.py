@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.metrics import peak_flops_per_second, read, truncate
+from pipeline.pretrain.metrics import read, truncate
 from pipeline.pretrain.settings import ExportSettings
 
 
@@ -63,9 +63,3 @@ def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:
     assert [line["step"] for line in read(path)] == [1, 2, 3, 4]
     truncate(tmp_path / "m/none.jsonl", 0)
     assert read(tmp_path / "m/none.jsonl") == []
-
-
-def test_peak_is_known_for_common_devices_only() -> None:
-    assert peak_flops_per_second("NVIDIA H100 PCIe") == 756e12
-    assert peak_flops_per_second("NVIDIA H100 80GB HBM3") == 989e12
-    assert peak_flops_per_second("Some CPU") is None

@@ -75,12 +75,22 @@ def undisturbed(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPat
 
 def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(validation_every=5, validation_batches=2, peak_flops_per_second=1e9)
-    counts = train(chosen, tokens, tmp_path)
+    began = time.monotonic()
+    counts = train(
+        chosen, tokens, tmp_path, energy=lambda: {"joules": 30 * (time.monotonic() - began), "measured": False}
+    )
     lines = metrics.read(tmp_path / "milestone/metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
     assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
     last = lines[-2]
+    assert last["hardware_flops_utilization"] == last["model_flops_utilization"]
+    assert last["memory_used_bytes"] > 1e7 and 0 <= last["data_stall_seconds"] < 1
+    assert last["energy_joules"] >= 0 and last["energy_measured"] is False
+    assert counts["device"] == "CPU" and counts["peak_flops_per_second"] == 1e9
+    assert not (tmp_path / "scratch/energy.json").exists()
+    assert lines[-1]["validation_loss/source/words"] == pytest.approx(lines[-1]["validation_loss"])
+    assert lines[-1]["validation_bits_per_byte/language/nl"] == pytest.approx(lines[-1]["validation_bits_per_byte"])
     assert last["tokens_seen"] == counts["tokens_seen"] == 10 * 4 * 32 and last["memory_bytes"] > 1e7
     assert last["model_flops_utilization"] > 0 and counts["world_size"] == 1 and counts["resumed_from"] is None
     index = json.loads(tokens["index"].read_text())["validation"]
@@ -263,10 +273,12 @@ def test_what_cannot_work_is_refused_before_it_starts(
     assert not (tmp_path / "scratch").exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"training.device asks for a GPU .* or set device to auto"):
-        train(settings(device="gpu"), tokens, tmp_path)
+def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(InputError, match="platform snellius has cuda devices, but"):
+        train(settings(), tokens, tmp_path, platform="snellius")
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_a_missing_or_wrong_previous_milestone_is_refused(

@@ -139,7 +139,22 @@ def run_folder(tmp_path: Path) -> Run:
             "pretrain.segment",
             {"model": "base", "step": step},
             hour,
-            counts={"parameters": 3_412_224},
+            counts={
+                "parameters": 3_412_224,
+                "world_size": 4,
+                "device": "NVIDIA H100 80GB HBM3",
+                "peak_flops_per_second": 989.4e12,
+                **(
+                    {
+                        "resumed_from": 260,
+                        "restarts": 1,
+                        "restart_reasons": ["rank 3 <died>"],
+                        "skipped_data_steps": [17, 18],
+                    }
+                    if step == "500"
+                    else {}
+                ),
+            },
             energy=energy(120_000.0, measured=True),
             slurm={"slurm_job_id": "4711"},
             settings={

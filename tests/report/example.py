@@ -142,16 +142,28 @@ def metrics(steps: int) -> str:
                 "tokens_seen": step * 4096,
                 "loss": 2.2 + 5.5 * math.exp(-step / 120) + 0.05 * math.sin(step),
                 "learning_rate": 3e-3 * min(step / 20, 0.5 + 0.5 * math.cos(math.pi * step / steps)),
-                "gradient_norm": 1.0,
+                "gradient_norm": 1.0 + 2 * math.exp(-step / 40),
                 "tokens_per_second": 5200 + 90 * math.sin(step / 7),
-                "model_flops_utilization": None,
+                "model_flops_utilization": 0.41 + 0.01 * math.sin(step / 9),
+                "hardware_flops_utilization": 0.53 + 0.01 * math.sin(step / 9),
+                "device_utilization": 0.98,
+                "device_utilization_least": 0.95,
                 "memory_bytes": 512_000_000,
+                "memory_used_bytes": 480_000_000,
+                "data_stall_seconds": 0.0004,
+                "energy_joules": 320.0 + 10 * math.cos(step / 5),
+                "energy_measured": True,
                 "seconds": 0.8,
             }
         )
         if step % 50 == 0:
             loss = 2.35 + 5.5 * math.exp(-step / 120)
-            lines.append({"step": step, "validation_loss": loss, "validation_bits_per_byte": loss / 3.1})
+            line = {"step": step, "validation_loss": loss, "validation_bits_per_byte": loss / 3.1}
+            for column, names in {"language": ("en", "nl"), "source": ("laws", "tales", HOSTILE)}.items():
+                for number, name in enumerate(names):
+                    line[f"validation_loss/{column}/{name}"] = loss + 0.2 * number
+                    line[f"validation_bits_per_byte/{column}/{name}"] = (loss + 0.2 * number) / 3.1
+            lines.append(line)
     return "\n".join(json.dumps(line) for line in lines) + "\n"
 
 

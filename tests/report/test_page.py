@@ -164,6 +164,25 @@ def test_evaluation_tells_what_is_better_than_chance(run_folder: Run) -> None:
     assert "1.3100 – 200 no chance level" in text
 
 
+def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Run) -> None:
+    page = made(run_folder)["page"]
+    text = outline(page).text
+    assert "Device: NVIDIA H100 80GB HBM3, 4 processes; its peak is 989.4 TFLOP/s." in text
+    assert "Device utilisation: share of time in which anything ran 98.0 %" in text
+    assert "Model FLOPs utilisation (MFU): useful arithmetic over the peak 41.0 %" in text
+    assert "energy of the first process's node, measured" in text and "Waiting for data, of a step 400 µs" in text
+    assert "language nl 500 2.635 0.8501" in text and f"source {HOSTILE} 500" in text
+    assert "500 started again: rank 3 <died> 1" in text and "500 batches left out 2" in text
+    assert "<died>" not in page.read_text() and "path.series-6" in page.read_text()
+
+
+def test_metrics_of_loss_alone_still_make_a_page(run_folder: Run) -> None:
+    lines = [{"step": step, "tokens_seen": step, "loss": 2.0, "learning_rate": 0.1} for step in (1, 2)]
+    run_folder.write("models/base/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    text = outline(made(run_folder)["page"]).text
+    assert "Model FLOPs utilisation, median not known" in text and "Validation by language" not in text
+
+
 def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
     yaml = pytest.importorskip("yaml")
     text = made(run_folder)["model_card"].read_text(encoding="utf-8")

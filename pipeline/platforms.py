@@ -1,0 +1,47 @@
+"""The machine that a run is for: a file of workflow/platforms. It may change without changing any result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from pipeline.errors import InputError
+from pipeline.settings import Settings
+
+PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
+
+
+class Platform(Settings):
+    """What is known of a machine; what is not known of it is left out."""
+
+    name: str = "local"
+    device: Literal["cuda", "rocm"] | None = Field(
+        default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
+    )
+    devices: int = Field(default=1, ge=1, description="of one node")
+    launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
+    environment: dict[str, str] = Field(
+        default={}, description="variables of training; those that are already set stay as they are"
+    )
+    peak_flops_per_second: float | None = None
+    device_power_watts: float | None = None
+    memory_bytes_per_device: int | None = None
+    model_flops_utilization: float | None = None
+    price_euros_per_device_hour: float | None = None
+
+
+def content(name: str) -> dict[str, Any]:
+    """Return what the file of a platform says.
+
+    Raises:
+        InputError: there is no such platform.
+    """
+    path = PLATFORMS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in PLATFORMS.glob("*.yaml")))
+        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {known}")
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return loaded

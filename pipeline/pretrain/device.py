@@ -1,0 +1,89 @@
+"""Which devices a process computes on: NVIDIA's through CUDA, AMD's through ROCm, both under torch.cuda, or the CPU."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, MutableMapping
+
+import torch
+
+from pipeline import platforms
+from pipeline.errors import InputError
+
+VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+"""The variables that hide devices from a process; torch numbers those that are left from 0."""
+
+
+def built_for() -> str:
+    """Return what the installed torch can use: `cuda`, `rocm` or `cpu`."""
+    if torch.version.hip:
+        return "rocm"
+    return "cuda" if torch.version.cuda else "cpu"
+
+
+def seen() -> int:
+    """Return the number of GPUs that this process may use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def choose(local_rank: int) -> tuple[str, torch.device]:
+    """Return the collectives' backend and the device of a process; `nccl` is NVIDIA's NCCL or AMD's RCCL.
+
+    Where a scheduler shows each process its own device only, that device is number 0.
+    """
+    count = seen()
+    return ("nccl", torch.device("cuda", local_rank % count)) if count else ("gloo", torch.device("cpu"))
+
+
+def name(device: torch.device) -> str:
+    """Return the name that a device gives itself."""
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
+
+
+def prepare(platform: str | None, launch: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the platform's variables where they are not set, and check that its devices are there.
+
+    Raises:
+        InputError: the platform asks for GPUs that this process does not see, or a launch command for more of them.
+    """
+    if platform is None:
+        return
+    described = platforms.Platform.model_validate(platforms.content(platform))
+    for variable, value in described.environment.items():
+        environment.setdefault(variable, value)
+    if described.device is None:
+        return
+    wanted, count = described.device, seen()
+    if built_for() != wanted:
+        raise InputError(
+            f"platform {platform} has {wanted} devices, but the installed torch is built for {built_for()}: install "
+            f"envs/{wanted}.lock, or choose the platform local"
+        )
+    if not count:
+        hidden = _hidden(wanted, environment)
+        raise InputError(
+            f"platform {platform} has {wanted} devices, but this process sees none{hidden}: start it on a node with "
+            "GPUs, or choose the platform local"
+        )
+    processes = _processes_per_node(launch)
+    if processes is not None and processes > count > 1:
+        raise InputError(
+            f"launch starts {processes} processes on a node where {count} devices are seen: start at most {count}"
+        )
+
+
+def _hidden(kind: str, environment: Mapping[str, str]) -> str:
+    given = [f"{variable} is {environment[variable]!r}" for variable in VISIBLE[kind] if variable in environment]
+    return f" ({', '.join(given)})" if given else ""
+
+
+def _processes_per_node(launch: str | None) -> int | None:
+    """Return how many processes a launch command says that it starts on one node, if it says so."""
+    words = shlex.split(launch or "")
+    for position, word in enumerate(words):
+        option, _, value = word.partition("=")
+        if option in ("--nproc-per-node", "--nproc_per_node", "--ntasks-per-node"):
+            value = value or (words[position + 1] if position + 1 < len(words) else "")
+            return int(value) if value.isdigit() else None
+    return None

@@ -1,0 +1,81 @@
+"""How busy a process's device is and how full, looked at every few seconds by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import psutil
+import torch
+
+SECONDS_BETWEEN_SAMPLES = 2.0
+
+
+class Sample(NamedTuple):
+    """Utilisation, the share of time in which the device worked on anything (not how well), and memory in use."""
+
+    utilization: float
+    memory_bytes: float
+
+
+def sampler(device: torch.device, threads: int) -> Callable[[], Sample]:
+    """Return a function that looks at a device once; its first look at a CPU tells nothing yet.
+
+    A GPU is asked through NVML or AMD SMI, by torch; all processes on it count. Of a CPU the process's own share of its
+    `threads` counts, and its resident memory.
+    """
+    if device.type == "cuda":
+        return lambda: Sample(torch.cuda.utilization(device) / 100, torch.cuda.device_memory_used(device))
+    process = psutil.Process()
+    process.cpu_percent(None)
+    return lambda: Sample(process.cpu_percent(None) / 100 / threads, process.memory_info().rss)
+
+
+class Gauges:
+    """The samples since the last step, taken until the process ends."""
+
+    def __init__(
+        self, sample: Callable[[], Sample], also: Callable[[], None], every_seconds: float = SECONDS_BETWEEN_SAMPLES
+    ) -> None:
+        self._sample, self._also, self._every = sample, also, every_seconds
+        self._lock = threading.Lock()
+        self._samples: list[Sample] = []
+        self._last: Sample | None = None
+        self._failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        try:
+            sample = self._sample()
+        except Exception as error:  # a device that does not answer must not stop the training
+            logging.getLogger(__name__).warning("the device does not tell how busy it is: %s", error)
+            with self._lock:
+                self._failed, self._last, self._samples = True, None, []
+            return
+        with self._lock:
+            self._samples.append(sample)
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._every):
+            if not self._failed:
+                self._look()
+            self._also()
+
+    def take(self) -> Sample | None:
+        """Return the mean of the samples since the last call; of a step without one, the last before it."""
+        if self._last is None and not self._samples and not self._failed:
+            self._look()
+        with self._lock:
+            samples, self._samples = self._samples, []
+            if samples:
+                self._last = Sample(*(sum(values) / len(samples) for values in zip(*samples, strict=True)))
+            return self._last
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()

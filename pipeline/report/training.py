@@ -1,0 +1,139 @@
+"""A training run as a page of its own: how well it learned, how well it used its devices, and what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.report.charts import Series, lines
+from pipeline.report.read import Json
+
+# What the table of a run tells: the key of the metrics, the words for it, and the filter of its figures.
+FIGURES = (
+    ("loss", "Training loss, nats per token", "number"),
+    ("gradient_norm", "Norm of the gradient, before clipping", "number"),
+    ("tokens_per_second", "Tokens per second", "number"),
+    ("seconds", "Time of a step", "brief"),
+    ("device_utilization", "Device utilisation: share of time in which anything ran", "share"),
+    ("device_utilization_least", "The same, of the least busy device", "share"),
+    ("model_flops_utilization", "Model FLOPs utilisation (MFU): useful arithmetic over the peak", "share"),
+    ("hardware_flops_utilization", "Hardware FLOPs utilisation: with what is computed twice", "share"),
+    ("memory_bytes", "Most memory of a process so far", "size"),
+    ("memory_used_bytes", "Memory in use on a device", "size"),
+    ("data_stall_seconds", "Waiting for data, of a step", "brief"),
+    ("energy_joules", "Energy of a step", "joules"),
+)
+GROUPED = "validation_loss/"
+
+
+def present(metrics: list[Json], key: str) -> list[tuple[float, float]]:
+    """Return (step, value) of the lines that know a value."""
+    return [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
+
+
+def brief(seconds: float) -> str:
+    """Return a short time in seconds, milliseconds or microseconds."""
+    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if seconds * f >= 1), ("µs", 1e6))
+    return f"{seconds * factor:,.3g} {unit}"
+
+
+def charts(metrics: list[Json]) -> list[Any]:
+    """Return the charts of a run; those of which nothing is known are left out, except the first three."""
+
+    def series(name: str, key: str, factor: float = 1.0) -> Series:
+        return Series(name, [(step, value * factor) for step, value in present(metrics, key)])
+
+    def drawn(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+        found = [line for line in wanted if line.points]
+        return lines(title, "step", unit, found, from_zero=from_zero) if found else None
+
+    hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
+    model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)
+    stall = [
+        (line["step"], 100 * line["data_stall_seconds"] / line["seconds"])
+        for line in metrics
+        if line.get("data_stall_seconds") is not None and line.get("seconds")
+    ]
+    by_language, by_source = (
+        [series(name, f"{GROUPED}{column}/{name}") for name in groups(metrics, column)]
+        for column in ("language", "source")
+    )
+    found = [
+        lines("Loss", "step", "nats per token", [series("training", "loss"), series("validation", "validation_loss")]),
+        lines("Throughput", "step", "tokens per second", [series("throughput", "tokens_per_second")], from_zero=True),
+        lines("Learning rate", "step", "learning rate", [series("learning rate", "learning_rate")], from_zero=True),
+        drawn(
+            "Device utilisation is not MFU: a device is busy also where it does little",
+            "%",
+            series("device utilisation", "device_utilization", 100),
+            model,
+            *([hardware] if hardware.points != model.points else []),
+        ),
+        drawn("Norm of the gradient", "before clipping", series("norm", "gradient_norm")),
+        drawn(
+            "Memory of the fullest process",
+            "GB",
+            series("most so far", "memory_bytes", 1e-9),
+            series("in use", "memory_used_bytes", 1e-9),
+        ),
+        drawn("Energy", "J per step", series("energy", "energy_joules")),
+        drawn("Waiting for data", "% of the step", Series("stall", stall)),
+        drawn("Validation loss per language", "nats per token", *by_language, from_zero=False),
+        drawn("Validation loss per source", "nats per token", *by_source, from_zero=False),
+    ]
+    return [chart for chart in found if chart is not None]
+
+
+def figures(metrics: list[Json]) -> list[Json]:
+    """Return a row per figure that is known: mean, least, most and last."""
+    rows = []
+    for key, words, shown in FIGURES:
+        values = [float(value) for _, value in present(metrics, key)]
+        if values:
+            summary = [sum(values) / len(values), min(values), max(values), values[-1]]
+            rows.append({"words": words, "filter": shown, "values": summary})
+    return rows
+
+
+def groups(metrics: list[Json], column: str) -> list[str]:
+    """Return the languages or sources that validation tells apart, in order."""
+    start = f"{GROUPED}{column}/"
+    return sorted({key.removeprefix(start) for line in metrics for key in line if key.startswith(start)})
+
+
+def validation(metrics: list[Json]) -> list[Json]:
+    """Return the last validation of each language and source."""
+    rows = []
+    for column in ("language", "source"):
+        for name in groups(metrics, column):
+            loss, bits = (
+                present(metrics, f"validation_{kind}/{column}/{name}")[-1] for kind in ("loss", "bits_per_byte")
+            )
+            rows.append({"column": column, "name": name, "step": int(loss[0]), "loss": loss[1], "bits": bits[1]})
+    return rows
+
+
+def energy_label(metrics: list[Json]) -> str | None:
+    """Return how the joules of the steps are known, or None where they are not."""
+    known = {line["energy_measured"] for line in metrics if line.get("energy_joules") is not None}
+    if not known:
+        return None
+    return "measured" if known == {True} else "estimated" if known == {False} else "measured and estimated"
+
+
+def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:
+    """Return (segment, what happened, how often or at which step) of resumptions, restarts and skipped batches."""
+    rows: list[tuple[str, str, int | None]] = []
+    for record in segments:
+        counts, step = record.get("counts") or {}, str(record["instance"].get("step"))
+        if counts.get("resumed_from") is not None:
+            rows.append((step, "continued from the checkpoint of step", counts["resumed_from"]))
+        restarts, skips = counts.get("restarts"), counts.get("skipped_data_steps")
+        if restarts:
+            rows.append((step, _because("started again", counts.get("restart_reasons")), restarts))
+        if skips:
+            rows.append((step, _because("batches left out", counts.get("skip_reasons")), len(skips)))
+    return rows
+
+
+def _because(words: str, reasons: list[str] | None) -> str:
+    return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words
