@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 
 from pipeline.model.llama import Llama
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.backend import token_loss_sum, token_losses
+from pipeline.pretrain.backend import Batch, token_loss_sum, token_losses
 from pipeline.pretrain.settings import Training
 from pipeline.pretrain.validation import Groups, validate
 from pipeline.tokenizer import train
@@ -28,13 +28,19 @@ TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "step
 class ByToken:
     """A backend in which a token's loss is its own number."""
 
-    by_token = True
+    def __init__(self, by_token: bool = True, data_rank: int = 0, data_size: int = 1) -> None:
+        self.by_token, self.data_rank, self.data_size = by_token, data_rank, data_size
 
-    def token_losses(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor | None:
-        return torch.where(batch[1] == -100, 0, batch[1]).double() if self.by_token else None
+    def token_losses(self, batch: Batch) -> torch.Tensor | None:
+        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double() if self.by_token else None
 
-    def loss_sum(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return torch.where(batch[1] == -100, 0, batch[1]).double().sum()
+    def loss_sum(self, batch: Batch) -> torch.Tensor:
+        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double().sum()
+
+
+def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
+    pairs = zip(*(torch.from_numpy(array).split(2) for array in (inputs, targets)), strict=True)
+    return [Batch(*pair) for pair in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +77,10 @@ def by_hand(index: Path) -> dict[str, tuple[float, float]]:
     return {name: (sums[name], counts[name]) for name in sums}
 
 
-def run(index: Path, *, rank: int = 0, size: int = 1, by_token: bool = True, **training: int) -> dict[str, float]:
-    backend = ByToken()
-    backend.by_token = by_token
+def run(index: Path, *, by_token: bool = True, **training: int) -> dict[str, float]:
     settings = Training.model_validate({**TRAINING, "validation_batches": 1000, **training})
     summed = lambda *values: [float(value) for value in values]  # noqa: E731
-    return dict(validate(backend, index, settings, torch.device("cpu"), rank, size, summed))  # type: ignore[arg-type]
+    return dict(validate(ByToken(by_token), index, settings, split, summed, lambda: None))  # type: ignore[arg-type]
 
 
 def test_losses_go_to_the_group_of_their_document(index: Path) -> None:
@@ -118,7 +122,7 @@ def test_the_shares_of_two_processes_are_the_whole(index: Path) -> None:
             return [max(value, 1e-9) for value in into[-1]]
 
         settings = Training.model_validate({**TRAINING, "validation_batches": 1000})
-        validate(ByToken(), index, settings, torch.device("cpu"), rank, 2, keep)  # type: ignore[arg-type]
+        validate(ByToken(True, rank, 2), index, settings, split, keep, lambda: None)  # type: ignore[arg-type]
         halves.append(np.array(collected[0]))
     # With one process alive, the share of each of two is counted twice.
     both = (halves[0] + halves[1]) * np.array([1, *[0.5] * 1, *[1] * 4, *[0.5] * 4])
@@ -145,7 +149,7 @@ def test_losses_of_tokens_add_up_to_the_loss_of_the_batch() -> None:
     target_BT = tokens_BT.roll(-1, 1)
     target_BT[2, 4:] = -100
     with torch.no_grad():
-        loss_BT = token_losses(model, (tokens_BT, target_BT), at_once=4)
+        loss_BT = token_losses(model, Batch(tokens_BT, target_BT), at_once=4)
         whole = token_loss_sum(model(tokens_BT), target_BT)
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)
