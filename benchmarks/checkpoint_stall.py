@@ -21,6 +21,7 @@ import torch.distributed as dist
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.pretrain import launch
+from pipeline.pretrain.backend import Batch
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.fsdp import FsdpBackend
 from pipeline.pretrain.saver import Saver
@@ -63,12 +64,12 @@ def main() -> None:
                 saver.wait()
             waited[side].append(time.perf_counter() - started)
             started = time.perf_counter()
-            backend.accumulate([(tokens, tokens)])
+            backend.accumulate([Batch(tokens, tokens)])
             passes[side].append(time.perf_counter() - started)
             started = time.perf_counter()
             saver.hold()
             waited[side][-1] += time.perf_counter() - started
-            backend.update(1e-3)
+            backend.update(1e-3, lambda norm: True)
             saver.wait()
     seconds = {side: statistics.median(values) for side, values in waited.items()}
     beside = {side: statistics.median(values) for side, values in passes.items()}

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.pretrain import agree, launch
+from pipeline.pretrain.backend import Batch
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.deepspeed import DeepSpeedBackend
 from pipeline.pretrain.fsdp import FsdpBackend
@@ -44,7 +45,7 @@ def main() -> None:
     for number in range(5):
         draw = torch.Generator().manual_seed(10 * number + dist.get_rank())
         tokens = torch.randint(0, 304, (2, 33), generator=draw)
-        batches.append([(row[None, :-1], row[None, 1:]) for row in tokens])
+        batches.append([Batch(row[None, :-1], row[None, 1:]) for row in tokens])
     found = {}
     for case, text in given["cases"].items():
         settings = SegmentSettings.model_validate(text)
