@@ -32,7 +32,7 @@ def state(backend: Any) -> str:
 
 
 def norm_of(backend: Any) -> torch.nn.Module:
-    return backend.model.norm if hasattr(backend, "model") else backend.engine.module.model.norm
+    return backend.model.norm if hasattr(backend, "model") else backend.engine.module.norm
 
 
 def main() -> None:

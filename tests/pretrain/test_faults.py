@@ -34,7 +34,7 @@ def drawn(folder: Path) -> list[int]:
     return [line["data_step"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
-SPIKES = {"window": 8, "loss_deviations": 1, "gradient_norm_deviations": 0}
+SPIKES = {"window": 8, "loss_deviations": 0.5, "gradient_norm_deviations": 0}
 
 
 @pytest.mark.slow
@@ -55,14 +55,14 @@ def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens
 def test_a_rewind_gives_what_a_training_without_those_batches_gives(
     settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
-    rewinding = {**SPIKES, "loss_deviations": 2, "bad_step": "rewind"}
-    chosen = settings(last_step=26, steps=26, stability=rewinding, checkpoint_every=10)
+    rewinding = {"window": 8, "loss_deviations": 0, "gradient_norm_deviations": 10, "bad_step": "rewind"}
+    chosen = settings(last_step=30, steps=30, stability=rewinding, checkpoint_every=10)
     counts = train(chosen, tokens, tmp_path / "rewound")
     rewinds = json.loads((tmp_path / "rewound/scratch/rewinds.json").read_text())
     left_out = [number for entry in rewinds["entries"] for number in entry["data_steps"]]
     assert counts["restarts"] == len(rewinds["entries"]) > 0
     assert sorted(counts["skipped_data_steps"]) == sorted(left_out)
-    assert not set(drawn(tmp_path / "rewound")) & set(left_out) and len(drawn(tmp_path / "rewound")) == 26
+    assert not set(drawn(tmp_path / "rewound")) & set(left_out) and len(drawn(tmp_path / "rewound")) == 30
     (tmp_path / "known/scratch").mkdir(parents=True)
     shutil.copy(tmp_path / "rewound/scratch/rewinds.json", tmp_path / "known/scratch")
     assert train(chosen, tokens, tmp_path / "known")["restarts"] == 0
@@ -218,13 +218,13 @@ except RuntimeError as error:
 def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
     settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
-    """A file system of 900 kB holds one checkpoint of 540 kB, not two, and no milestone beside one."""
+    """A checkpoint takes 540 kB and asks for 16 MiB more: the file system has room for one, not for two."""
     disk = tmp_path / "disk"
     disk.mkdir()
     given = {"disk": str(disk), "out": str(tmp_path), "tokens": {name: str(path) for name, path in tokens.items()}}
     given["settings"] = settings().model_dump(mode="json")
     mount = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
-    script = f'mount -t tmpfs -o size=900k none {disk} || exit 99; exec "$@"'
+    script = f'mount -t tmpfs -o size=17300k none {disk} || exit 99; exec "$@"'
     words = [*mount, script, "sh", sys.executable, "-c", FULL_DISK, json.dumps(given)]
     try:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
@@ -234,7 +234,7 @@ def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
         pytest.skip("no file system can be mounted here")
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found").read_text())
-    assert found["kept"] == {"3": ["model.safetensors", "optimizer.safetensors", "state.json"]}
+    assert found["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}
     assert found["counts"]["failed_checkpoints"] == 2 and found["counts"]["steps"] == 10
-    assert done.stderr.count("the disk was full at the checkpoint of step 6") == 2
-    assert "the disk was full at the checkpoint of step 10: free space" in found["error"]
+    assert done.stderr.count("make room; the checkpoints before are untouched; the training goes on without it") == 4
+    assert "make room" in found["error"] and found["error"].endswith("start again then")
