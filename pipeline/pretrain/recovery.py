@@ -12,10 +12,19 @@ from pathlib import Path
 
 from pipeline.pretrain.settings import SegmentSettings
 
+# How a training is computed and kept, not what is learned: a checkpoint continues under other values of these.
+COMPUTATION = (
+    *("backend", "strategy", "mesh", "micro_batch_size", "threads", "compile", "recomputation", "tiled_feed_forward"),
+    *("fused_optimizer", "async_tensor_parallel", "keep_checkpoints", "keep_every", "peak_flops_per_second"),
+)
+WATCH = ("restarts", "hang_seconds")  # of `stability`
+
 
 def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
-    """Return a hash of what a segment's result depends on: settings, tokens and the milestone that it starts from."""
-    parts = [json.dumps(settings.model_dump(mode="json"), sort_keys=True).encode(), index.read_bytes()]
+    """Return a hash of what a segment learns from: settings, tokens and the milestone that it starts from."""
+    others: dict[str, bool | set[str]] = {**dict.fromkeys(COMPUTATION, True), "stability": set(WATCH)}
+    learned = settings.model_dump(mode="json", exclude={"training": others})
+    parts = [json.dumps(learned, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
         parts.append((previous / "state.json").read_bytes())
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -113,6 +113,7 @@ def _counts(
         "first_step": settings.first_step,
         "last_step": settings.last_step,
         "resumed_from": course.resumed_from,
+        "resumed_layout": course.resumed_layout,
         "restarts": len(course.restarts),
         "restart_reasons": course.restarts,
         "failed_checkpoints": course.failed_checkpoints,

@@ -35,11 +35,14 @@ TORCHRUN = {
 
 @dataclass
 class Course:
-    """How a training came to its end: the checkpoint found at the start, why it was started again, and the checkpoints
-    that a full disk has cost since then.
+    """How a training came to its end.
+
+    The checkpoint found at the start and the layout that wrote it, why it was started again, and how many checkpoints a
+    full disk has cost since then.
     """
 
     resumed_from: int | None = None
+    resumed_layout: dict[str, Any] | None = None
     restarts: list[str] = field(default_factory=list)
     failed_checkpoints: int = 0
 
@@ -93,6 +96,7 @@ def train(
                 raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
             if not course.restarts:
                 course.resumed_from = step if found else None
+                course.resumed_layout = json.loads((found / "state.json").read_text())["layout"] if found else None
             if found:
                 print(f"continuing from the recovery checkpoint of step {step}", flush=True)
             tries, reached = (1 if step > reached else tries + 1), step

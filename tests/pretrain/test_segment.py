@@ -231,6 +231,19 @@ def test_processes_of_srun_find_each_other(
 
 
 @pytest.mark.slow
+def test_a_stopped_segment_continues_under_another_strategy(
+    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    train(settings(), tokens, tmp_path)
+    shutil.rmtree(tmp_path / "milestone")
+    other = settings(backend="deepspeed", strategy="zero2", keep_checkpoints=5)
+    counts = train(other, tokens, tmp_path, TWO)
+    assert counts["resumed_from"] == 9
+    assert counts["resumed_layout"] == {"backend": "fsdp", "strategy": "full_shard", "world_size": 1}
+    assert losses(tmp_path) == pytest.approx(losses(alone), abs=1e-5)
+
+
+@pytest.mark.slow
 def test_a_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
     train(settings(last_step=6), tokens, tmp_path / "first")
     other = settings(first_step=6, backend="deepspeed", strategy="zero3")
