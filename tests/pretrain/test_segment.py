@@ -104,13 +104,11 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "tolerance"),
-    [(s, 1e-5) for s in ("no_shard", "shard_grad_op", "full_shard")] + [(f"zero{n}", 1e-4) for n in range(4)],
-)
-def test_two_processes_agree_with_one(strategy: str, tolerance: float, undisturbed: Callable[[str, str], Path]) -> None:
+@pytest.mark.parametrize("strategy", ["full_shard", "zero3"])
+def test_two_processes_agree_with_one(strategy: str, undisturbed: Callable[[str, str], Path]) -> None:
+    """The whole segment of both backends; all strategies are compared in test_parity."""
     one, two = undisturbed("full_shard", ""), undisturbed(strategy, TWO)
-    assert losses(two)[:10] == pytest.approx(losses(one)[:10], abs=tolerance)
+    assert losses(two)[:10] == pytest.approx(losses(one)[:10], abs=1e-5)
     expected, found = (Reader(folder / "milestone") for folder in (one, two))
     assert expected.shapes == found.shapes
     for key in expected.shapes:
@@ -166,7 +164,7 @@ def workers_of(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["full_shard", "zero0", "zero2", "zero3"])
+@pytest.mark.parametrize("strategy", ["full_shard", "zero3"])
 def test_killed_and_started_again_gives_the_same_bytes(
     strategy: str, settings: Make, tokens: Tokens, tmp_path: Path, undisturbed: Callable[[str, str], Path]
 ) -> None:
