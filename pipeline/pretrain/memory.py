@@ -16,8 +16,9 @@ from pipeline.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan import formulas
+from pipeline.plan.settings import Strategy
 from pipeline.pretrain import mesh
-from pipeline.pretrain.settings import STRATEGIES, SegmentSettings, Strategy, Training
+from pipeline.pretrain.settings import STRATEGIES, SegmentSettings, Training
 from pipeline.tokens.reader import TokenReader
 
 USABLE = 0.9

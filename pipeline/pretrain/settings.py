@@ -7,23 +7,10 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from pipeline.model.settings import Architecture
+from pipeline.plan.settings import Strategy
 from pipeline.settings import Settings
 from pipeline.tokens.settings import Sampling
 
-Strategy = Literal[
-    "no_shard",
-    "shard_grad_op",
-    "hybrid_shard_zero2",
-    "hybrid_shard",
-    "full_shard",
-    "zero0",
-    "zero1",
-    "zero2",
-    "zero2_offload_optimizer",
-    "zero3",
-    "zero3_offload_optimizer",
-    "zero3_offload_all",
-]
 STRATEGIES = {
     "fsdp": tuple(name for name in get_args(Strategy) if not name.startswith("zero")),
     "deepspeed": tuple(name for name in get_args(Strategy) if name.startswith("zero")),
