@@ -216,7 +216,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _batches(tokens: Tensor, size: int) -> list[Batch]:
-    return [Batch(rows[:, :-1], rows[:, 1:]) for rows in tokens.split(size)]
+    return [Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()) for rows in tokens.split(size)]
 
 
 if __name__ == "__main__":
