@@ -117,8 +117,10 @@ class Small:
 
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device) -> None:
         training = settings.training
+        torch.set_default_dtype(torch.bfloat16)
         with torch.device(device):
-            self.model = Llama(settings.architecture, vocabulary_size).bfloat16()
+            self.model = Llama(settings.architecture, vocabulary_size)
+        torch.set_default_dtype(torch.float32)
         prepare(
             self.model,
             device,
