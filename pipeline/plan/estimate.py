@@ -15,16 +15,17 @@ FORMULAS = {
     "tokens": "steps x batch_size x sequence_length",
     "training_flops_6nd": "6 x parameters x tokens (Kaplan et al. 2020)",
     "training_flops_8nd": "8 x parameters x tokens, with full recomputation (Narayanan et al. 2021)",
-    "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x width) "
-    "(Chowdhery et al. 2022)",
+    "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x H) with H "
+    "= heads x head dimension (Chowdhery et al. 2022)",
     "general_purpose_share_6nd": "training_flops_6nd / 1e23, the indicative criterion for general-purpose models",
     "general_purpose_share_8nd": "training_flops_8nd / 1e23",
     "devices_used": "min(devices, batch_size / micro_batch_size x tensor x pipeline x context): more stand idle",
     "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
     "model_state_bytes_per_device": "parameters / (tensor x pipeline) x (weights + gradients + optimizer bytes, each / "
     "devices that share it, 0 in main memory) (Rajbhandari et al. 2020)",
-    "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (6 D + 2 K + "
-    "4 F) + 2 D elements + fp32 logits) (after Korthikanti et al. 2022)",
+    "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
+    "2 K + 4 F) + 3 D elements + fp32 logits / 16) + the output weight's fp32 gradient in bf16; with tensor > 1 4 D + "
+    "2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit (after Korthikanti et al. 2022)",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
@@ -96,6 +97,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
             tokens=training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context),
             precision=training.precision,
             recomputation=recomputation,
+            tensor=mesh.tensor,
         )
         for recomputation in (False, True)
     )

@@ -14,6 +14,8 @@ GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model
 # fp32 master weights, first and second moment: Rajbhandari et al. 2020 (ZeRO), section 3.1. fp32 needs no master copy.
 STATE_BYTES: dict[Precision, tuple[int, int, int]] = {"bf16": (2, 2, 12), "fp32": (4, 4, 8)}
 
+LOSS_PARTS = 16  # of the logits, of which the loss holds one at a time: `pipeline.model.loss.PARTS`
+
 # Over what weights, gradients and optimizer state are spread: every device holds all of it ("all"), the devices share
 # it ("share"), those of one node do ("node"), or it lies in main memory ("host"): ZeRO, section 5; Zhao et al. 2023
 # (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload). Offloaded gradients pass through a share on the device.
@@ -57,22 +59,36 @@ def model_state_bytes(
 
 
 def activation_bytes(
-    architecture: Architecture, vocabulary_size: int, *, tokens: int, precision: Precision, recomputation: bool = False
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    tokens: int,
+    precision: Precision,
+    recomputation: bool = False,
+    tensor: int = 1,
 ) -> float:
-    """Return the bytes of activations that one device keeps for the backward pass of `tokens` tokens.
+    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
 
     Korthikanti et al. 2022 (Reducing activation recomputation), section 4, counted for this architecture and an
-    attention kernel that keeps no matrix of scores. A block keeps, per token, 6 D + 2 K + 4 F elements: the inputs of
-    both norms, of the attention's and the feed-forward's projections, the queries and the attention's result (6 D),
-    keys and values (2 K, K their joint width), gate, its activation, up and their product (4 F). With recomputation
-    only the input of each block stays (D), and one block at a time in full. The output keeps its norm's input and
-    result (2 D) and fp32 logits.
+    attention kernel that keeps no matrix of scores. A block keeps, per token, 4 D + 2 H + 2 K + 4 F elements: the
+    inputs of both norms and of the attention's and the feed-forward's projections (4 D), the queries and the
+    attention's result (2 H, H the joint width of the heads), keys and values (2 K, K theirs), gate, its activation, up
+    and their product (4 F). With recomputation only the input of each block stays (D), and one block at a time in full.
+
+    The output keeps its norm's input and result and the latter's gradient (3 D). The loss takes a sixteenth of the fp32
+    logits at a time (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's gradient also exists in
+    fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the inputs of the projections
+    (2 D) and all logits are those of the whole group, the logits with probabilities and gradient in fp32.
     """
     a = architecture
-    block = 6 * a.width + 2 * a.groups * a.head_dimension + 4 * a.hidden
+    block = 2 * (1 + tensor) * a.width + 2 * (a.heads + a.groups) * a.head_dimension + 4 * a.hidden
     blocks = a.layers * a.width + block if recomputation else a.layers * block
-    element = 2 if precision == "bf16" else 4
-    return tokens * (element * (blocks + 2 * a.width) + 4 * vocabulary_size)
+    element, copy = (2, 2) if precision == "bf16" else (4, 0)
+    if tensor > 1:
+        return tokens * (element * (blocks + 2 * a.width) + 12 * tensor * vocabulary_size)
+    weight_gradient = 4 * vocabulary_size * a.width if precision == "bf16" else 0
+    logits = (4 + copy) * vocabulary_size / LOSS_PARTS
+    return tokens * (element * (blocks + 3 * a.width) + logits) + weight_gradient
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:

@@ -7,12 +7,16 @@ import shlex
 from collections.abc import Mapping, MutableMapping
 
 import torch
+import torch.distributed as dist
 
 from pipeline import platforms
 from pipeline.errors import InputError
 
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 """The variables that hide devices from a process; torch numbers those that are left from 0."""
+
+COLLECTIVES = "PIPELINE_COLLECTIVES"
+"""The variable that names torch's backend of collectives on GPUs, such as ucc; a platform may set it."""
 
 
 def built_for() -> str:
@@ -28,12 +32,21 @@ def seen() -> int:
 
 
 def choose(local_rank: int) -> tuple[str, torch.device]:
-    """Return the collectives' backend and the device of a process; `nccl` is NVIDIA's NCCL or AMD's RCCL.
+    """Return the collectives' backend and the device of a process.
 
-    Where a scheduler shows each process its own device only, that device is number 0.
+    On GPUs that is `nccl`, NVIDIA's NCCL or AMD's RCCL, or what the variable COLLECTIVES says, on a CPU `gloo`. Where a
+    scheduler shows each process its own device only, that device is number 0.
+
+    Raises:
+        InputError: UCC is asked for and torch is built without it.
     """
     count = seen()
-    return ("nccl", torch.device("cuda", local_rank % count)) if count else ("gloo", torch.device("cpu"))
+    if not count:
+        return "gloo", torch.device("cpu")
+    backend = os.environ.get(COLLECTIVES, "nccl")
+    if backend == "ucc" and not dist.is_ucc_available():
+        raise InputError(f"{COLLECTIVES} is ucc, but the installed torch is built without UCC: leave it out")
+    return backend, torch.device("cuda", local_rank % count)
 
 
 def name(device: torch.device) -> str:

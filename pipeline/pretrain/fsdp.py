@@ -45,6 +45,7 @@ class FsdpBackend:
             device,
             recomputation=self.training.recomputation,
             compile=self.training.compile,
+            cuda_graphs=self.training.cuda_graphs,
             float8=self.training.float8,
             tiled_feed_forward=self.training.tiled_feed_forward,
         )

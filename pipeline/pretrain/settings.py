@@ -84,6 +84,7 @@ class Training(Settings):
     keep_every: int | None = Field(default=None, ge=1, description="recovery checkpoints of every so many steps stay")
     threads: int = Field(default=1, ge=1, description="threads of one process on a CPU")
     compile: bool = Field(default=False, description="compile each block")
+    cuda_graphs: bool = Field(default=False, description="replay each block's kernels as one; needs compile and a GPU")
     recomputation: Literal["none", "selective", "full"] = Field(
         default="none", description="what of a block is computed again for its gradient instead of kept"
     )
@@ -111,6 +112,8 @@ class Training(Settings):
             )
         if self.async_tensor_parallel and not (self.compile and self.mesh.tensor > 1):
             raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
+        if self.cuda_graphs:
+            self._check_graphs(split)
         if self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
@@ -125,6 +128,18 @@ class Training(Settings):
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
             raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
+
+    def _check_graphs(self, split: list[str]) -> None:
+        """Check that what a block computes can be recorded: no collectives, the same sizes and one batch at a time."""
+        if not self.compile:
+            raise ValueError("cuda_graphs records compiled blocks: set compile to true or cuda_graphs to false")
+        if split:
+            raise ValueError(f"cuda_graphs cannot record blocks with {split[0]}: set it to 1 or cuda_graphs to false")
+        if self.sampling.mask_documents:
+            raise ValueError(
+                "cuda_graphs needs the same sizes at every step, and sampling.mask_documents has as many documents as "
+                "there are: set one of them to false"
+            )
 
     def milestones(self) -> list[int]:
         """Return the steps after which a milestone is kept, in order; the last one is the last step."""

@@ -107,14 +107,15 @@ def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device()
     assert state("zero3_offload_all") == 2 * 8e9 / 64
 
 
-def test_activations_are_those_that_the_model_keeps():
-    """Count what autograd saves in one block of the model itself, on a CPU and in fp32."""
+@pytest.mark.parametrize("head_width", [None, 32])
+def test_activations_are_those_that_the_model_keeps(head_width: int | None):
+    """Count what autograd saves in the model itself, on a CPU and in fp32; no logits are saved."""
     import torch
 
     from pipeline.model.llama import Llama
 
-    shape = Architecture(layers=6, width=64, feed_forward_width=160, heads=4, key_value_heads=2)
-    vocabulary, tokens = 64, 256
+    shape = Architecture(layers=6, width=64, feed_forward_width=160, heads=4, key_value_heads=2, head_width=head_width)
+    vocabulary, tokens = 512, 256
     model = Llama(shape, vocabulary)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     saved: dict[int, int] = {}
@@ -126,10 +127,28 @@ def test_activations_are_those_that_the_model_keeps():
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = model(torch.zeros(1, tokens, dtype=torch.long))
+        model(*torch.zeros(2, 1, tokens, dtype=torch.long))
+    found = sum(saved.values()) - 4 * vocabulary * shape.width  # the output weight's gradient is model state
     estimated = formulas.activation_bytes(shape, vocabulary, tokens=tokens, precision="fp32")
+    logits = 4 * vocabulary * tokens / formulas.LOSS_PARTS
     # Beyond the formula: intermediate results of norms and rotary embeddings that a compiled model does not keep.
-    assert 0.9 * estimated <= sum(saved.values()) + output.nbytes <= 2 * estimated
+    assert 0.9 * (estimated - logits) <= found <= 2 * (estimated - logits)
+
+
+def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_share_them():
+    from pipeline.model.loss import PARTS
+
+    def held(vocabulary: int, **options) -> float:
+        return formulas.activation_bytes(EIGHT, vocabulary, tokens=1024, **options)
+
+    assert formulas.LOSS_PARTS == PARTS
+    more = held(2048, precision="fp32") - held(1024, precision="fp32")
+    assert more == 1024 * 4 * 1024 / PARTS
+    # In bf16 a copy of the part, and once for all tokens the output weight's gradient in fp32.
+    more = held(2048, precision="bf16") - held(1024, precision="bf16")
+    assert more == 1024 * 6 * 1024 / PARTS + 4 * 1024 * EIGHT.width
+    more = held(2048, precision="bf16", tensor=2) - held(1024, precision="bf16", tensor=2)
+    assert more == 1024 * 2 * 12 * 1024
 
 
 def test_recomputation_keeps_less():

@@ -87,3 +87,14 @@ def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.Monke
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
     assert device.choose(3) == ("gloo", torch.device("cpu")) and device.name(torch.device("cpu")) == "CPU"
+
+
+def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "seen", lambda: 4)
+    assert device.choose(5) == ("nccl", torch.device("cuda", 1))
+    monkeypatch.setenv(device.COLLECTIVES, "ucc")
+    monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
+    assert device.choose(1) == ("ucc", torch.device("cuda", 1))
+    monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
+    with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
+        device.choose(1)

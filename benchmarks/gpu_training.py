@@ -1,0 +1,226 @@
+"""One training on one device for `benchmarks/gpu.py`, in a process of its own: python gpu_training.py SETTINGS.
+
+Prints a line of JSON: seconds of the steps, last loss, peak memory, power, and the machine; or that memory ran out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.model.llama import Llama
+from pipeline.model.prepare import prepare
+from pipeline.pretrain import device as devices
+from pipeline.pretrain import launch
+from pipeline.pretrain.backend import Batch, adamw
+from pipeline.pretrain.checkpoint import Start
+from pipeline.pretrain.memory import is_exceeded
+from pipeline.pretrain.pieces import Piece
+from pipeline.pretrain.settings import SegmentSettings
+
+SECONDS_BETWEEN_READINGS = 0.1
+
+
+class Drawn(Start):
+    """Random weights made on the device, which takes no time; nothing that is measured depends on them."""
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield nothing: DeepSpeed's model keeps what PyTorch draws."""
+        return iter(())
+
+    @torch.no_grad()
+    def load(self, pieces: Iterable[Piece]) -> None:
+        """Fill the parameters."""
+        for piece in pieces:
+            if piece.name.startswith("model."):
+                piece.tensor.normal_(0, 0.02) if len(piece.shape) > 1 else piece.tensor.fill_(1)
+
+
+class HuggingFace:
+    """LlamaForCausalLM under DeepSpeed, as far as a backend is needed here."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, zero: int) -> None:
+        os.environ.setdefault("DS_ACCELERATOR", device.type)
+        import deepspeed
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        from pipeline.model.huggingface import configuration
+
+        training = settings.training
+        shape = configuration(settings.architecture, vocabulary_size, training.sequence_length)
+        with torch.device(device):
+            model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
+        if training.recomputation != "none":
+            model.gradient_checkpointing_enable()
+        if training.compile:
+            for layer in model.model.layers:
+                layer.compile()
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
+        config = {
+            "train_batch_size": training.batch_size,
+            "train_micro_batch_size_per_gpu": training.micro_batch_size,
+            "gradient_clipping": training.gradient_clip,
+            "zero_optimization": {"stage": zero},
+            "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": True},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "steps_per_print": 2**62,
+        }
+        optimizer = adamw(model.parameters(), training, fused=True)
+        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    def step(self, micro_batches: Sequence[Batch]) -> float:
+        """Take a step and return the mean of the token losses."""
+        losses = []
+        for batch in micro_batches:
+            loss = self.engine(batch.input_BT, labels=batch.target_BT, shift_labels=batch.target_BT).loss
+            self.engine.backward(loss)
+            self.engine.step()
+            losses.append(loss.detach())
+        return float(torch.stack(losses).mean())
+
+
+class Native:
+    """The backend of the settings."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device) -> None:
+        self.training = settings.training
+        if self.training.backend == "deepspeed":
+            from pipeline.pretrain.deepspeed import DeepSpeedBackend as Backend
+        else:
+            from pipeline.pretrain.fsdp import FsdpBackend as Backend  # type: ignore[assignment]
+        self.backend = Backend(settings, vocabulary_size, Drawn(None, settings, vocabulary_size), device)
+
+    def step(self, micro_batches: Sequence[Batch]) -> float:
+        """Take a step and return the mean of the token losses."""
+        loss = self.backend.accumulate(micro_batches)
+        self.backend.update(self.training.learning_rate, lambda norm: True)
+        return float(loss) / self.training.batch_size / self.training.sequence_length
+
+
+class Small:
+    """The model with the least state: bf16 parameters and gradients, SGD."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device) -> None:
+        training = settings.training
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device(device):
+            self.model = Llama(settings.architecture, vocabulary_size)
+        torch.set_default_dtype(torch.float32)
+        prepare(
+            self.model,
+            device,
+            recomputation=training.recomputation,
+            compile=training.compile,
+            tiled_feed_forward=training.tiled_feed_forward,
+        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=training.learning_rate, fused=True)
+
+    def step(self, micro_batches: Sequence[Batch]) -> float:
+        """Take a step and return the mean of the token losses."""
+        (batch,) = micro_batches
+        loss = self.model(*batch) / batch.target_BT.numel()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss.detach())
+
+
+class Power:
+    """The mean power of a GPU's board while this is open, in watts, through NVML or AMD SMI; None on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._readings, self._stop = device, list[float](), threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def _work(self) -> None:
+        unit = 1.0 if torch.version.hip else 1e-3  # NVML reads milliwatts
+        while not self._stop.wait(SECONDS_BETWEEN_READINGS):
+            self._readings.append(torch.cuda.power_draw(self._device) * unit)
+
+    def __enter__(self) -> Power:
+        if self._device.type == "cuda":
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def watts(self) -> float | None:
+        """Return the mean of the readings."""
+        return statistics.fmean(self._readings) if self._readings else None
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return the names and versions of a device and what drives it."""
+    driver = None
+    if device.type == "cuda" and not torch.version.hip:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    names = {"device": devices.name(device), "driver": driver, "torch": torch.__version__}
+    return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
+
+
+def train(asked: dict[str, Any]) -> dict[str, Any]:
+    """Train in this process; return seconds of the steps, last loss, peak memory and power."""
+    settings, vocabulary_size = SegmentSettings.model_validate(asked["settings"]), int(asked["vocabulary_size"])
+    training = settings.training
+    if asked["deterministic"]:  # as every training is
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    device = launch.join("none", Path())
+    found: dict[str, Any] = {"machine": machine(device)}
+    shape = (training.batch_size, training.sequence_length + 1)
+    seconds: list[float] = []
+    try:
+        arguments = (settings, vocabulary_size, device)
+        kinds = {"native": Native, "small": Small}
+        trainer = (
+            kinds[side](*arguments) if (side := asked["side"]) in kinds else HuggingFace(*arguments, asked["zero"])
+        )
+        for _ in range(asked["warm_up"]):
+            loss = trainer.step(
+                _batches(torch.randint(vocabulary_size, shape, device=device), training.micro_batch_size)
+            )
+        with Power(device) as power:
+            for _ in range(asked["steps"]):
+                tokens = torch.randint(vocabulary_size, shape, device=device)
+                began = time.perf_counter()
+                loss = trainer.step(_batches(tokens, training.micro_batch_size))  # its value waits for the device
+                if device.type == "cuda":
+                    torch.cuda.synchronize()
+                seconds.append(time.perf_counter() - began)
+    except RuntimeError as error:
+        if not is_exceeded(error):
+            raise
+        return {**found, "out_of_memory": True}
+    cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else cpu
+    return {**found, "seconds": seconds, "loss": loss, "peak_memory_bytes": memory, "watts": power.watts}
+
+
+def _batches(tokens: Tensor, size: int) -> list[Batch]:
+    return [Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()) for rows in tokens.split(size)]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", FutureWarning)
+    print(json.dumps(train(json.loads(sys.argv[1]))))
