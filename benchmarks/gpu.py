@@ -71,7 +71,7 @@ class Session:
         except ValueError as error:
             raise InputError(str(error)) from None
         asked = {"side": side, "zero": o.zero, "vocabulary_size": self.vocabulary_size, "steps": steps or o.steps}
-        asked |= {"deterministic": not o.nondeterministic, "warm_up": 1 if steps else o.warm_up}
+        asked |= {"deterministic": not o.nondeterministic, "warm_up": 0 if steps else o.warm_up}
         asked["settings"] = settings.model_dump(mode="json")
         command = [sys.executable, str(TRAINING), json.dumps(asked)]
         try:
@@ -130,7 +130,7 @@ def peer(session: Session) -> dict[str, Any]:
 
 
 def longest(session: Session) -> dict[str, Any]:
-    """Return the longest sequence of which a step fits, and what was tried."""
+    """Return the longest sequence of which a step fits, and what was tried; `certain`: only memory was in the way."""
     tried: dict[int, dict[str, Any]] = {}
 
     def fits(length: int) -> bool:
@@ -146,7 +146,10 @@ def longest(session: Session) -> dict[str, Any]:
         found, length = length, 2 * length
     if length in tried and found in tried and found != length and fits(found + found // 2):
         found += found // 2
-    return {"longest": found if "seconds" in tried.get(found, {}) else None, "tried": tried}
+    certain = any("out_of_memory" in one for one in tried.values()) and not any(
+        "failed" in one for one in tried.values()
+    )
+    return {"longest": found if "seconds" in tried.get(found, {}) else None, "certain": certain, "tried": tried}
 
 
 def strategies(session: Session) -> dict[str, Any]:

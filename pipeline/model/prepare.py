@@ -40,7 +40,9 @@ def prepare(
     if cuda_graphs:
         _check_graphs(device)
         # Blocks are graphs of their own; without this, the second one's run would free the first one's result.
-        model.register_forward_pre_hook(lambda *_: torch.compiler.cudagraph_mark_step_begin())
+        model.register_forward_pre_hook(
+            lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        )
     if device.type == "cuda":
         _choose_flash_attention(device)
     if float8:
