@@ -9,13 +9,25 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pipeline.pretrain.settings import SegmentSettings
 
+# How the numbers are computed, not which: who must change them, for another machine, continues.
+_HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
+_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "peak_flops_per_second"}
+_HOW |= {"checkpoint_every", "keep_checkpoints", "keep_every"}
+_FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
+
 
 def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
-    """Return a hash of what a segment's result depends on: settings, tokens and the milestone that it starts from."""
-    parts = [json.dumps(settings.model_dump(mode="json"), sort_keys=True).encode(), index.read_bytes()]
+    """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
+
+    Settings that move work to other processes, or say when to give up, are not among them: a checkpoint loads under all.
+    """
+    training: dict[str, Any] = {**dict.fromkeys(_HOW, True), "stability": _FAULTS}
+    content = settings.model_dump(mode="json", exclude={"training": training})
+    parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
         parts.append((previous / "state.json").read_bytes())
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -318,5 +318,17 @@ def test_a_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens
     assert counts["resumed_from"] is None and hashes(tmp_path) == hashes(alone)
 
 
+def test_a_recovery_continues_under_another_strategy_but_not_with_other_numbers(
+    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    changed = {"strategy": "no_shard", "micro_batch_size": 2, "stability": {"hang_seconds": 900}}
+    for name, training, step in (("same", changed, 9), ("other", {"learning_rate": 0.02}, None)):
+        shutil.copytree(alone / "scratch/recovery", tmp_path / name / "scratch/recovery")
+        counts = train(settings(**training), tokens, tmp_path / name)
+        assert counts["resumed_from"] == step
+    (last,) = (line["loss"] for line in metrics.read(tmp_path / "same/milestone/metrics.jsonl") if "loss" in line)
+    assert last == pytest.approx(losses(alone)[-1], abs=1e-6)
+
+
 def test_no_process_is_left(tmp_path: Path) -> None:
     assert not [pid for pid in workers_of(tmp_path.parent) if pid != os.getpid()]
