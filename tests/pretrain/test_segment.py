@@ -262,6 +262,7 @@ def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_
         ({"batch_size": 6}, "torchrun --nproc-per-node=4", "batch_size 6 is not divisible by 4 processes"),
         ({"sequence_length": 10**6}, "", "sequence_length 1000000"),
         ({}, "torchrun --nproc-per-node=auto", "--nproc-per-node"),
+        ({}, "torchrun '--nproc-per-node=2", "no command line .*: close its quotes"),
         ({"mesh": {"tensor": 2}}, "torchrun --nproc-per-node=3", "3 processes are not divisible by training.mesh"),
     ],
 )
@@ -271,6 +272,11 @@ def test_what_cannot_work_is_refused_before_it_starts(
     with pytest.raises(InputError, match=message):
         train(settings(**training), tokens, tmp_path, launch)
     assert not (tmp_path / "scratch").exists()
+
+
+def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="launch: mpi-run cannot be started"):
+        train(settings(), tokens, tmp_path, "mpi-run -n 1")
 
 
 def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
