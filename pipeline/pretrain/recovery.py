@@ -23,7 +23,7 @@ _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
 def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
     """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
 
-    Settings that move work to other processes, or say when to give up, are not among them: a checkpoint loads under all.
+    Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
     """
     training: dict[str, Any] = {**dict.fromkeys(_HOW, True), "stability": _FAULTS}
     content = settings.model_dump(mode="json", exclude={"training": training})

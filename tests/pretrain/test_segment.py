@@ -298,6 +298,11 @@ def test_a_missing_or_wrong_previous_milestone_is_refused(
     with pytest.raises(InputError, match=r"of another shape: .* in it and .* in the configuration"):
         train(settings(**last, architecture={"width": 64}), tokens, tmp_path, previous=[alone / "milestone"])
     altered = shutil.copytree(alone / "milestone", tmp_path / "altered")
+    for content in ("[1]", '{"step": '):
+        (altered / "state.json").write_text(content)
+        with pytest.raises(InputError, match=r"altered is no milestone"):
+            train(settings(**last), tokens, tmp_path, previous=[altered])
+    shutil.copy(alone / "milestone/state.json", altered)
     content = bytearray((altered / "rank-00000.safetensors").read_bytes())
     content[-1] ^= 1
     (altered / "rank-00000.safetensors").write_bytes(content)
