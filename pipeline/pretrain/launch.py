@@ -32,6 +32,13 @@ def die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _words(launch: str | None) -> list[str]:
+    try:
+        return shlex.split(launch or "")
+    except ValueError as error:
+        raise InputError(f"launch: {launch} is no command line ({error}): close its quotes") from None
+
+
 def _option(words: Sequence[str], *names: str) -> str | None:
     """Return the value of the first of these options: `--name value`, `--name=value` or `-nVALUE`."""
     for position, word in enumerate(words):
@@ -53,7 +60,7 @@ def _number(value: str | None, what: str) -> int:
 
 def launcher(launch: str | None) -> str:
     """Return what hands out the ranks: torchrun, srun or none."""
-    words = shlex.split(launch or "")
+    words = _words(launch)
     return next((name for name in ("torchrun", "srun") if name in words), "none")
 
 
@@ -63,7 +70,7 @@ def world_size(launch: str | None, environment: Mapping[str, str] = os.environ) 
     Raises:
         InputError: the command does not say it as a number.
     """
-    words, kind = shlex.split(launch or ""), launcher(launch)
+    words, kind = _words(launch), launcher(launch)
     if kind == "torchrun":
         words = words[words.index("torchrun") :]
         per_node = _option(words, "--nproc-per-node", "--nproc_per_node") or "1"
@@ -85,7 +92,7 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
 
     Without a word on it all run on one node.
     """
-    words, kind = shlex.split(launch or ""), launcher(launch)
+    words, kind = _words(launch), launcher(launch)
     told = None
     if kind == "torchrun":
         words = words[words.index("torchrun") :]
@@ -101,7 +108,7 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
 
 def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs a module of this package in every process."""
-    words = shlex.split(launch or "")
+    words = _words(launch)
     if "torchrun" in words:
         position = words.index("torchrun")
         words[position : position + 1] = [sys.executable, "-m", "torch.distributed.run"]

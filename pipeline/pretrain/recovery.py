@@ -9,22 +9,25 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pipeline.pretrain.settings import SegmentSettings
 
-# How a training is computed and kept, not what is learned: a checkpoint continues under other values of these.
-COMPUTATION = (
-    *("backend", "strategy", "mesh", "micro_batch_size", "threads", "compile", "recomputation", "tiled_feed_forward"),
-    *("fused_optimizer", "async_tensor_parallel", "keep_checkpoints", "keep_every", "peak_flops_per_second"),
-)
-WATCH = ("restarts", "hang_seconds")  # of `stability`
+# How the numbers are computed, not which: who must change them, for another machine, continues.
+_HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
+_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "cuda_graphs", "peak_flops_per_second"}
+_HOW |= {"checkpoint_every", "keep_checkpoints", "keep_every"}
+_FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
 
 def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
-    """Return a hash of what a segment learns from: settings, tokens and the milestone that it starts from."""
-    others: dict[str, bool | set[str]] = {**dict.fromkeys(COMPUTATION, True), "stability": set(WATCH)}
-    learned = settings.model_dump(mode="json", exclude={"training": others})
-    parts = [json.dumps(learned, sort_keys=True).encode(), index.read_bytes()]
+    """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
+
+    Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
+    """
+    training: dict[str, Any] = {**dict.fromkeys(_HOW, True), "stability": _FAULTS}
+    content = settings.model_dump(mode="json", exclude={"training": training})
+    parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
         parts.append((previous / "state.json").read_bytes())
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -84,7 +84,7 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
         try:
             state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
             step, _ = state["step"], state["tensors"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
         if step != settings.first_step:
             raise InputError(f"{folder} is of step {step}, not {settings.first_step}: give the milestone before")

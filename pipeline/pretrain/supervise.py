@@ -154,9 +154,12 @@ def _once(arguments: dict[str, Any], scratch: Path, launch: str | None) -> dict[
     file.write_text(json.dumps({**arguments, "outcome": str(outcome.absolute()), "token": token}), encoding="utf-8")
     words = command(launch, WORKER, [str(file.absolute())])
     # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
-    process = subprocess.Popen(
-        words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN, **os.environ}
-    )
+    try:
+        process = subprocess.Popen(
+            words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN, **os.environ}
+        )
+    except OSError as error:
+        raise InputError(f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it") from None
     try:
         # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
         while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):

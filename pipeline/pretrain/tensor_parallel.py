@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -41,6 +41,11 @@ _BLOCK: dict[str, ParallelStyle] = {
 }
 # Once for all matrices that read the same input, not by each of them.
 _GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)
+# Each tile of a feed-forward block has positions of all processes: they are split when the tiles are one again.
+_TILED: dict[str, ParallelStyle] = {
+    "feed_forward.down": RowwiseParallel(output_layouts=Partial(), use_local_output=False),
+    "feed_forward": PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS),
+}
 
 
 def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:
@@ -55,7 +60,7 @@ def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:
         model.output.weight = model.embedding.weight
     for block in model.blocks:
         if isinstance(block, Block):
-            parallelize_module(block, mesh, _BLOCK)
+            parallelize_module(block, mesh, _BLOCK if block.feed_forward.tiles == 1 else _BLOCK | _TILED)
             parallelize_module(block, mesh, {"attention_norm": _GATHER, "feed_forward_norm": _GATHER})
     if asynchronous:
         from torch.distributed._symmetric_memory import enable_symm_mem_for_group

@@ -192,6 +192,7 @@ class Worker:
         folder = self.paths["milestone"]
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.saver.save_milestone(folder, step, self.judge.state())
+        self.watchdog.stop()  # a large model is exported for longer than a step takes, and the others only wait for it
         if log:
             log.close()
             huggingface.export(

@@ -148,20 +148,21 @@ class TokenReader(TokenRow):
     """
 
     def __init__(self, index_path: Path, split: str) -> None:
+        self.split = split
+        self.index_path = index_path
         try:
             index: dict[str, Any] = json.loads(index_path.read_text(encoding="utf-8"))
             described = index[split]
+            self.tokenizer_sha256: str = index["tokenizer_sha256"]
+            self.vocabulary_size: int = index["vocabulary_size"]
+            self.dtype = np.dtype(index["dtype"])
+            self.begin_of_text_id: int = index["begin_of_text_id"]
+            self.end_of_text_id: int = index["end_of_text_id"]
+            self.shards: int = index["shards"]
+            self.documents: int = described["documents"]
+            self.bytes: int = described["bytes"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{index_path} is no index of tokens with a {split} split ({error!r})") from error
-        self.split = split
-        self.tokenizer_sha256: str = index["tokenizer_sha256"]
-        self.vocabulary_size: int = index["vocabulary_size"]
-        self.dtype = np.dtype(index["dtype"])
-        self.begin_of_text_id: int = index["begin_of_text_id"]
-        self.end_of_text_id: int = index["end_of_text_id"]
-        self.shards: int = index["shards"]
-        self.documents: int = described["documents"]
-        self.bytes: int = described["bytes"]
         batches = []
         for number, entry in enumerate(described["shards"]):
             found = _open_indexed(index_path, index, entry)
@@ -171,6 +172,18 @@ class TokenReader(TokenRow):
         for (_, batch), values in zip(batches, self._values, strict=True):
             group = group_of(batch)
             self.groups[group] = self.groups.get(group, 0) + len(values)
+
+    def known(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The same tokens.
+
+        Raises InputError when one is outside the vocabulary, as where a shard was altered and kept its size.
+        """
+        if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
+            raise InputError(
+                f"a shard of {self.index_path} holds the token {largest} of a vocabulary of {self.vocabulary_size}: it "
+                "was altered, build it again (`python -m pipeline verify` names it)"
+            )
+        return tokens
 
     def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """One row of the tokens of some groups, over all shards in their order."""

@@ -130,8 +130,11 @@ class Sampler:
         return tokens_BT
 
     def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
-        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array."""
-        tokens_BT = self.read_rows(self.rank_batch(step, rank, world_size)).astype(np.int64)
+        """The input and target tokens of one rank's share of a step, each (B / world_size, T), views of one array.
+
+        Raises InputError when one is outside the vocabulary.
+        """
+        tokens_BT = self.reader.known(self.read_rows(self.rank_batch(step, rank, world_size))).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
@@ -180,7 +183,7 @@ def validation_batches(
         for row, start in enumerate((numbers * sequence_length).tolist()):
             length = min(sequence_length, reader.tokens - 1 - start)
             if length > 0:
-                tokens = reader.read(start, length + 1)
+                tokens = reader.known(reader.read(start, length + 1))
                 inputs_BT[row, :length], targets_BT[row, :length] = tokens[:-1], tokens[1:]
         yield inputs_BT, targets_BT
 

@@ -58,6 +58,9 @@ def equal_cases(processes: int, make: Make) -> Cases:
         name = " ".join([strategy, *(f"{key} {value}" for key, value in mesh.items())])
         size = shared * mesh.get("tensor", 1) * mesh.get("context", 1)  # with pipeline 2, half a process's share
         cases[name] = case(make, size, strategy=strategy, mesh=mesh)
+    if processes == 2:
+        switches = {"recomputation": "full", "tiled_feed_forward": 4}
+        cases["full_shard tensor 2, in tiles"] = case(make, BATCH, mesh={"tensor": 2}, **switches)
     if processes == 1:
         cases["no_shard, optimizer not fused"] = case(make, BATCH, strategy="no_shard", fused_optimizer=False)
     return cases

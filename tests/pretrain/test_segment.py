@@ -273,6 +273,7 @@ def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_
         ({"batch_size": 6}, "torchrun --nproc-per-node=4", "batch_size 6 is not divisible by 4 processes"),
         ({"sequence_length": 10**6}, "", "sequence_length 1000000"),
         ({}, "torchrun --nproc-per-node=auto", "--nproc-per-node"),
+        ({}, "torchrun '--nproc-per-node=2", "no command line .*: close its quotes"),
         ({"mesh": {"tensor": 2}}, "torchrun --nproc-per-node=3", "3 processes are not divisible by training.mesh"),
     ],
 )
@@ -282,6 +283,11 @@ def test_what_cannot_work_is_refused_before_it_starts(
     with pytest.raises(InputError, match=message):
         train(settings(**training), tokens, tmp_path, launch)
     assert not (tmp_path / "scratch").exists()
+
+
+def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="launch: mpi-run cannot be started"):
+        train(settings(), tokens, tmp_path, "mpi-run -n 1")
 
 
 def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
@@ -303,6 +309,11 @@ def test_a_missing_or_wrong_previous_milestone_is_refused(
     with pytest.raises(InputError, match=r"of another shape: .* in it and .* in the configuration"):
         train(settings(**last, architecture={"width": 64}), tokens, tmp_path, previous=[alone / "milestone"])
     altered = shutil.copytree(alone / "milestone", tmp_path / "altered")
+    for content in ("[1]", '{"step": '):
+        (altered / "state.json").write_text(content)
+        with pytest.raises(InputError, match=r"altered is no milestone"):
+            train(settings(**last), tokens, tmp_path, previous=[altered])
+    shutil.copy(alone / "milestone/state.json", altered)
     content = bytearray((altered / "rank-00000.safetensors").read_bytes())
     content[-1] ^= 1
     (altered / "rank-00000.safetensors").write_bytes(content)
@@ -327,6 +338,18 @@ def test_a_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens
     chosen = settings()
     counts = train(chosen, tokens, tmp_path)
     assert counts["resumed_from"] is None and hashes(tmp_path) == hashes(alone)
+
+
+def test_a_recovery_continues_under_another_strategy_but_not_with_other_numbers(
+    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    changed = {"strategy": "no_shard", "micro_batch_size": 2, "stability": {"hang_seconds": 900}}
+    for name, training, step in (("same", changed, 9), ("other", {"learning_rate": 0.02}, None)):
+        shutil.copytree(alone / "scratch/recovery", tmp_path / name / "scratch/recovery")
+        counts = train(settings(**training), tokens, tmp_path / name)
+        assert counts["resumed_from"] == step
+    (last,) = (line["loss"] for line in metrics.read(tmp_path / "same/milestone/metrics.jsonl") if "loss" in line)
+    assert last == pytest.approx(losses(alone)[-1], abs=1e-6)
 
 
 def test_no_process_is_left(tmp_path: Path) -> None:

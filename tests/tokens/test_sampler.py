@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -246,3 +247,18 @@ def test_documents_are_numbered_by_their_begin(reader: TokenReader) -> None:
         lengths = [min(end, number * 200 + 200) - max(start, number * 200) for _, start, end in spans]
         expected = np.repeat(np.arange(len(spans)), lengths) + (spans[0][1] == number * 200)
         assert np.array_equal(row, expected)
+
+
+def test_tokens_outside_the_vocabulary_are_refused(built: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(built.parent, tmp_path / "altered") / built.name
+    for split in ("train", "validation"):
+        tokens = TokenReader(index, split).slices(0, 200)[0].tobytes()
+        path = index.parent / split / "0.arrow"
+        content = path.read_bytes()
+        assert tokens in content
+        path.write_bytes(content.replace(tokens, b"\xff" * len(tokens)))
+    reader = TokenReader(index, "train")
+    with pytest.raises(InputError, match="holds the token 65535 of a vocabulary of 320: it was altered"):
+        Sampler(reader, 16, reader.tokens // 16 - 1, seed=1).batch_tokens(0)
+    with pytest.raises(InputError, match="was altered"):
+        list(validation_batches(TokenReader(index, "validation"), 16, 8))
