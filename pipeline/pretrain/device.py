@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, MutableMapping
 
 import torch
@@ -54,11 +53,13 @@ def name(device: torch.device) -> str:
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 
-def prepare(platform: str | None, launch: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables where they are not set, and check that its devices are there.
+def prepare(platform: str | None, processes: int, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the platform's variables where they are not set, and check that its devices are there for so many processes.
+
+    `processes` are those of one node.
 
     Raises:
-        InputError: the platform asks for GPUs that this process does not see, or a launch command for more of them.
+        InputError: the platform asks for GPUs that this process does not see, or fewer than processes.
     """
     if platform is None:
         return
@@ -79,8 +80,7 @@ def prepare(platform: str | None, launch: str | None, environment: MutableMappin
             f"platform {platform} has {wanted} devices, but this process sees none{hidden}: start it on a node with "
             "GPUs, or choose the platform local"
         )
-    processes = _processes_per_node(launch)
-    if processes is not None and processes > count > 1:
+    if processes > count > 1:
         raise InputError(
             f"launch starts {processes} processes on a node where {count} devices are seen: start at most {count}"
         )
@@ -89,14 +89,3 @@ def prepare(platform: str | None, launch: str | None, environment: MutableMappin
 def _hidden(kind: str, environment: Mapping[str, str]) -> str:
     given = [f"{variable} is {environment[variable]!r}" for variable in VISIBLE[kind] if variable in environment]
     return f" ({', '.join(given)})" if given else ""
-
-
-def _processes_per_node(launch: str | None) -> int | None:
-    """Return how many processes a launch command says that it starts on one node, if it says so."""
-    words = shlex.split(launch or "")
-    for position, word in enumerate(words):
-        option, _, value = word.partition("=")
-        if option in ("--nproc-per-node", "--nproc_per_node", "--ntasks-per-node"):
-            value = value or (words[position + 1] if position + 1 < len(words) else "")
-            return int(value) if value.isdigit() else None
-    return None

@@ -49,9 +49,10 @@ def run(
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
-    device.prepare(platform, launch)
+    per_node = processes_per_node(launch)
+    device.prepare(platform, per_node)
     vocabulary_size = _check(settings, index, tokenizer, previous)
-    mesh.check(settings.training, settings.architecture, vocabulary_size, processes, processes_per_node(launch))
+    mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
     scratch.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import torch
 from pipeline import platforms
 from pipeline.errors import InputError
 from pipeline.pretrain import device
+from pipeline.pretrain.launch import processes_per_node
 from pipeline.pretrain.peaks import PEAKS, peak, peak_flops_per_second
 
 
@@ -43,7 +44,7 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
     found = platforms.Platform.model_validate(platforms.content(name))
     assert found.name == name and found.launch
-    processes = device._processes_per_node(found.launch)
+    processes = processes_per_node(found.launch)
     assert processes == found.devices
     if found.device and found.peak_flops_per_second:
         assert found.peak_flops_per_second in {entry.bf16 * 1e12 for entry in PEAKS.values()}
@@ -66,22 +67,22 @@ def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytes
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     monkeypatch.setattr(device, "seen", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS"}
-    device.prepare("lumi", "srun --ntasks-per-node=8", environment)
+    device.prepare("lumi", 8, environment)
     assert environment == {"NCCL_NET_GDR_LEVEL": "SYS", "NCCL_SOCKET_IFNAME": "hsn0,hsn1,hsn2,hsn3"}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
-        device.prepare("lumi", "srun --ntasks-per-node 16", {})
+        device.prepare("lumi", 16, {})
 
 
 def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    device.prepare(None, None, {})
-    device.prepare("local", "torchrun --nproc-per-node=2", {})
+    device.prepare(None, 1, {})
+    device.prepare("local", 2, {})
     monkeypatch.setattr(device, "seen", lambda: 0)
     monkeypatch.setattr(device, "built_for", lambda: "cpu")
     with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
-        device.prepare("snellius", None, {})
+        device.prepare("snellius", 1, {})
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
-        device.prepare("lumi", None, {"ROCR_VISIBLE_DEVICES": ""})
+        device.prepare("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
