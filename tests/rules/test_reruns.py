@@ -78,7 +78,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {},
     ),
     "how many processes train": (
-        lambda p: p.edit("rules/pretrain.smk", "--nproc-per-node=2", "--nproc-per-node=1"),
+        lambda p: p.edit("workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"),
         {},
     ),
     "PUE": (lambda p: _append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
