@@ -24,7 +24,7 @@ rule pretrain_segment:
         "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
-        " --scratch {params.scratch} --launch {resources.launch:q} --platform {resources.platform}"
+        " --scratch {params.scratch} --launch {resources.launch:q} --platform {resources.platform:q}"
         " --staging {resources.staging:q} 2> {log}"
 
 

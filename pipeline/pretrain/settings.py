@@ -103,6 +103,8 @@ class Training(Settings):
         if self.strategy not in STRATEGIES[self.backend]:
             choices = ", ".join(STRATEGIES[self.backend])
             raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
+        if self.strategy == "zero0" and self.precision == "bf16":
+            raise ValueError("strategy zero0 with precision bf16 is not available in DeepSpeed: choose zero1 or fp32")
         split = [f"mesh.{name} {n}" for name, n in self.mesh.model_dump(exclude={"shard"}).items() if n > 1]
         if split and self.backend == "deepspeed":
             raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")

@@ -68,6 +68,7 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed"}, "choose one of zero0"),
         ({"micro_batch_size": 3}, "micro_batch_size 3"),
         ({"warmup_steps": 101}, "warmup_steps 101"),
+        ({"backend": "deepspeed", "strategy": "zero0", "precision": "bf16"}, "choose zero1 or fp32"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
         ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),
         ({"backend": "deepspeed", "strategy": "zero1", "tiled_feed_forward": 2}, "tiled_feed_forward to 1"),

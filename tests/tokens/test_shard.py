@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -121,7 +122,6 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
 
 
 def test_datasets_opens_a_shard(built: Path) -> None:
-    datasets = pytest.importorskip("datasets")
     loaded = datasets.Dataset.from_file(str(built.parent / "train" / "0.arrow"))
     [*batches] = open_shard(built.parent / "train" / "0.arrow")[1]
     assert loaded["id"][:] == [name for batch in batches for name in batch.column("id").to_pylist()]
