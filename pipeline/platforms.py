@@ -14,6 +14,16 @@ from pipeline.settings import Settings
 PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
 
 
+class Partition(Settings):
+    """A partition of Slurm and one of its nodes."""
+
+    name: str
+    cpus: int = Field(ge=1, description="of one node")
+    memory_megabytes: int = Field(ge=1, description="of one node, what a job may ask for")
+    minutes: int = Field(ge=1, description="the longest time limit")
+    gpus: int = Field(default=0, ge=0, description="of one node")
+
+
 class Platform(Settings):
     """What is known of a machine; what is not known of it is left out."""
 
@@ -22,6 +32,9 @@ class Platform(Settings):
         default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
     )
     devices: int = Field(default=1, ge=1, description="of one node")
+    partitions: dict[Literal["cpu", "gpu"], Partition] = Field(
+        default={}, description="where jobs go: training and evaluation to gpu where there is one, all else to cpu"
+    )
     launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
     environment: dict[str, str] = Field(
         default={}, description="variables of training; those that are already set stay as they are"
