@@ -15,6 +15,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial
 
 from pipeline.model.attention import Attention, document_limits, rotary_angles
 from pipeline.model.loss import linear_cross_entropy
@@ -75,7 +76,13 @@ class Output(nn.Linear):
 
     def forward(self, x_BTD: Tensor, target_BT: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V), or the sum of the token losses in nats, which takes a fraction of their memory."""
-        return super().forward(x_BTD) if target_BT is None else linear_cross_entropy(x_BTD, self.weight, target_BT)
+        if target_BT is None:
+            return super().forward(x_BTD)
+        if isinstance(self.weight, DTensor) and isinstance(x_BTD, DTensor):  # split by vocabulary
+            group = self.weight.device_mesh.get_group()
+            x_BTD = x_BTD.to_local(grad_placements=[Partial()])
+            return linear_cross_entropy(x_BTD, self.weight.to_local(), target_BT, group)
+        return linear_cross_entropy(x_BTD, self.weight, target_BT)
 
 
 class Llama(nn.Module):

@@ -138,6 +138,8 @@ def main(arguments: list[str]) -> int:
     question.add_argument("--document", metavar="ID", help="which steps saw this document")
     parser.add_argument("--sample", type=int, help="this sample of the step alone, with the filters' decisions; from 0")
     options = parser.parse_args(arguments)
+    if options.document is not None and options.sample is not None:
+        raise InputError("--sample is one of a step: leave it out, or write --step instead of --document")
     audit = Audit(options.run_directory, options.model)
     lines = [audit.header()]
     if options.document is None:

@@ -44,11 +44,8 @@ class Backend(Protocol):
         Where the norm is not accepted the gradients are dropped; weights and optimizer stay as they are, bit for bit.
         """
 
-    def loss_sum(self, batch: Batch) -> Tensor:
-        """Return the sum of the token losses of a batch likewise, without a gradient."""
-
-    def token_losses(self, batch: Batch) -> Tensor | None:
-        """Return the loss of every token likewise, (B, T), zero on processes that must not count; None: not here."""
+    def token_losses(self, batch: Batch) -> Tensor:
+        """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
 
     def pieces(self) -> list[Piece]:
         """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""
@@ -57,23 +54,24 @@ class Backend(Protocol):
         """Return how many steps the optimizer has taken."""
 
 
-def token_loss_sum(logits_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """Return the summed cross-entropy in nats, computed in float32."""
-    return F.cross_entropy(logits_BTV.float().flatten(0, 1), target_BT.flatten(), reduction="sum")
-
-
-def token_losses(model: Callable[..., Tensor], batch: Batch, at_once: int = 1024) -> Tensor:
+def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
     """Return the cross-entropy of every token in nats, (B, T) in float32, 0 where the target does not count.
 
-    One sequence goes through the model at a time, and few tokens of it have float32 logits, so that memory is bounded.
+    Few tokens at a time have float32 logits, so that memory is bounded.
     """
+    parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
+    losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
+    return torch.cat(losses).view(target_BT.shape)
+
+
+def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
+    """Return the same of a batch; one sequence goes through the model at a time."""
     rows = []
-    for row, target_T in enumerate(batch.target_BT):
-        document_BT = None if batch.document_BT is None else batch.document_BT[row : row + 1]
-        logits_TV = model(batch.input_BT[row : row + 1], None, document_BT)[0]
-        parts = zip(torch.split(logits_TV, at_once), torch.split(target_T, at_once), strict=True)
-        rows.append(torch.cat([F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]))
-    return torch.stack(rows)
+    for number in range(len(batch.input_BT)):
+        row = slice(number, number + 1)
+        document_BT = None if batch.document_BT is None else batch.document_BT[row]
+        rows.append(cross_entropies(model(batch.input_BT[row], None, document_BT), batch.target_BT[row]))
+    return torch.cat(rows)
 
 
 def adamw(parameters: Iterable[torch.nn.Parameter], training: Training, *, fused: bool) -> torch.optim.AdamW:

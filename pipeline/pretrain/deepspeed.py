@@ -165,12 +165,6 @@ class DeepSpeedBackend:
         return norm if norm >= 0 else float("inf")
 
     @torch.no_grad()
-    def loss_sum(self, batch: Batch) -> Tensor:
-        """See Backend."""
-        loss: Tensor = self.engine(*batch)
-        return loss
-
-    @torch.no_grad()
-    def token_losses(self, batch: Batch) -> Tensor | None:
+    def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
         return token_losses(self.engine, batch)

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.model.llama import Block, Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain import context_parallel, mesh, tensor_parallel
-from pipeline.pretrain.backend import Accept, Batch, adamw, token_loss_sum, token_losses
+from pipeline.pretrain.backend import Accept, Batch, adamw, token_losses
 from pipeline.pretrain.checkpoint import MOMENTS, Start
 from pipeline.pretrain.pieces import Piece, placed
 from pipeline.pretrain.pipeline_parallel import Pipeline, Stage
@@ -121,16 +121,10 @@ class FsdpBackend:
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))
-            loss = self._loss(self._own(batch))
+            loss = self.model(*self._own(batch))
             torch.autograd.backward(loss / tokens)
             total += loss.detach()
         return self._once(total)
-
-    def _loss(self, batch: Batch) -> Tensor:
-        if self.layout.tensor > 1:  # the output is split by vocabulary: its logits are gathered
-            return token_loss_sum(self.model(batch.input_BT, None, batch.document_BT), batch.target_BT)
-        loss: Tensor = self.model(*batch)
-        return loss
 
     def update(self, learning_rate: float, accept: Accept) -> float:
         """See Backend."""
@@ -154,17 +148,15 @@ class FsdpBackend:
         return float(norm)
 
     @torch.no_grad()
-    def loss_sum(self, batch: Batch) -> Tensor:
+    def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
-        batch = self._own(batch)
-        if self.pipeline:
-            return self._once(self.pipeline.evaluate(batch))
-        return self._once(self._loss(batch))
-
-    @torch.no_grad()
-    def token_losses(self, batch: Batch) -> Tensor | None:
-        """See Backend. Where a sequence or the layers lie in several processes there are none."""
-        return None if self.pipeline or self.context else self._once(token_losses(self.model, batch))
+        own = self._own(batch)
+        loss_BT = self._once(self.pipeline.evaluate(own) if self.pipeline else token_losses(self.model, own))
+        if self.context is None:
+            return loss_BT
+        whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
+        context_parallel.share(whole_BT, self.context).copy_(loss_BT)
+        return whole_BT
 
     def pieces(self) -> list[Piece]:
         """See Backend."""

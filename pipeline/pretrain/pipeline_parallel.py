@@ -8,11 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.tensor import DTensor
 
 from pipeline.model.llama import Llama
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.backend import Batch, token_loss_sum
+from pipeline.pretrain.backend import Batch, cross_entropies
 
 
 class _Elsewhere(nn.Module):
@@ -57,16 +56,13 @@ class Stage(Llama):
         target_BT: Tensor | None = None,
         document_BT: Tensor | None = None,
     ) -> Tensor:
-        """Return the stream after these layers; of the last stage the sum of the token losses.
+        """Return the stream after these layers; of the last stage the logits, or with targets the sum of their losses.
 
         The first stage ignores what it received.
         """
         if not self.is_first:
             self.embedding.x_BTD = received
-        if target_BT is None or not isinstance(self.output.weight, DTensor):
-            return super().forward(tokens_BT, target_BT, document_BT)
-        # Split by vocabulary: its logits are gathered.
-        return token_loss_sum(super().forward(tokens_BT, None, document_BT), target_BT)
+        return super().forward(tokens_BT, target_BT, document_BT)
 
 
 class Pipeline:
@@ -78,29 +74,35 @@ class Pipeline:
         index, stages = dist.get_rank(group), dist.get_world_size(group)
         self.stage, self.tokens, self.device = stage, tokens, device
         made = [PipelineStage(stage, index, stages, device, group=group) for _ in range(2)]
-        # The last stage computes the loss itself; the schedules want a function of it and a target.
+        # In training the last stage computes the loss itself; the schedules want a function of it and a target.
         self.training = Schedule1F1B(made[0], micro_batches, loss_fn=lambda loss, _: loss / tokens, scale_grads=False)
-        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=lambda loss, _: loss, scale_grads=False)
+        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=cross_entropies, scale_grads=False)
 
     def step(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of all micro-batches; return the sum of their losses.
 
         It is zero on all processes but those of the last stage.
         """
-        return self._run(self.training.step, micro_batches) * self.tokens
+        target_BT = torch.cat([batch.target_BT for batch in micro_batches])
+        losses = self._run(self.training.step, micro_batches, target_BT=target_BT)
+        return torch.stack(losses).sum().detach() * self.tokens if losses else torch.zeros((), device=self.device)
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """Return the loss of one micro-batch likewise, without a gradient."""
-        return self._run(self.evaluation.eval, [batch])
+        """Return the loss of every token of a micro-batch likewise, (B, T), without a gradient."""
+        losses = self._run(self.evaluation.eval, [batch])
+        return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 
-    def _run(self, run: Callable[..., object], micro_batches: Sequence[Batch]) -> Tensor:
-        """Let a schedule run over the micro-batches, which it gets joined and cuts again."""
+    def _run(self, run: Callable[..., object], micro_batches: Sequence[Batch], **of_last: Tensor) -> list[Tensor]:
+        """Let a schedule run over the micro-batches, which it gets joined and cuts again; return their losses.
+
+        Only the last stage has them, and gets what is `of_last`.
+        """
         losses: list[Tensor] = []
         tokens_BT = torch.cat([batch.input_BT for batch in micro_batches])
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         documents = [batch.document_BT for batch in micro_batches if batch.document_BT is not None]
         limits = {"document_BT": torch.cat(documents)} if documents else {}
         received = (tokens_BT,) if self.stage.is_first else ()
-        last = {"target_BT": target_BT, "target": target_BT, "losses": losses} if self.stage.is_last else {}
+        last = {**of_last, "target": target_BT, "losses": losses} if self.stage.is_last else {}
         run(*received, tokens_BT=tokens_BT, return_outputs=False, **limits, **last)
-        return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self.device)
+        return losses

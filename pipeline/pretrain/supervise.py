@@ -119,8 +119,8 @@ def train(
                 launch,
             )
             status = outcome["status"]
+            course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
             if status == "finished":
-                course.failed_checkpoints = outcome["failed_checkpoints"]
                 return course
             if status == "refused":
                 raise InputError(outcome["error"])

@@ -6,9 +6,12 @@ position. Embedding, norms and output take part, so that every parameter lies on
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -21,10 +24,30 @@ from torch.distributed.tensor.parallel import (
 from pipeline.model.llama import Block, Llama
 
 _POSITIONS = Shard(1)
+
+
+class _Vocabulary(ParallelStyle):
+    """Splits the output by vocabulary: from positions to the logits of all, or with targets to their loss."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in module.named_parameters(recurse=False):
+            module.register_parameter(name, nn.Parameter(distribute_tensor(parameter, device_mesh, [Shard(0)])))
+
+        def gathered(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (inputs[0].redistribute(placements=[Replicate()]), *inputs[1:])
+
+        def joined(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+            return output.redistribute(placements=[Replicate()]).to_local() if isinstance(output, DTensor) else output
+
+        module.register_forward_pre_hook(gathered)
+        module.register_forward_hook(joined)
+        return module
+
+
 _TOP: dict[str, ParallelStyle] = {
     "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=_POSITIONS),
     "norm": SequenceParallel(),
-    "output": ColwiseParallel(input_layouts=_POSITIONS, output_layouts=Replicate()),
+    "output": _Vocabulary(),
 }
 
 

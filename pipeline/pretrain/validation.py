@@ -75,12 +75,12 @@ def validate(
     """Return the mean loss in nats per token and in bits per byte, of all and per group; all processes call this.
 
     `split` makes micro-batches of input and target tokens, `sums` adds numbers up over all processes, and `beat` is
-    called after every micro-batch. Where a strategy has no losses of single tokens there are no groups.
+    called after every micro-batch.
     """
     reader, groups = TokenReader(index, "validation"), Groups(index)
     length, rank, size = training.sequence_length, backend.data_rank, backend.data_size
     share = size / dist.get_world_size()  # processes that hold parts of the same batch count its tokens once together
-    total, tokens, by_token = 0.0, 0, True
+    total, tokens = 0.0, 0
     loss_G, tokens_G = np.zeros(len(groups.names)), np.zeros(len(groups.names))
     shape = (length, training.batch_size, rank, size)
     for number, (inputs, targets) in enumerate(validation_batches(reader, *shape, batches=training.validation_batches)):
@@ -90,23 +90,20 @@ def validate(
         losses = []
         for batch in split(inputs, targets):
             loss_BT = backend.token_losses(batch)
-            by_token = loss_BT is not None
-            total += float(backend.loss_sum(batch) if loss_BT is None else loss_BT.sum(dtype=torch.float64))
-            losses += [] if loss_BT is None else [loss_BT.cpu().numpy()]
+            total += float(loss_BT.sum(dtype=torch.float64))
+            losses.append(loss_BT.cpu().numpy())
             beat()
-        if by_token:
-            position_BT = (first + np.arange(len(inputs)))[:, None] * length + np.arange(1, length + 1)
-            loss_G += groups.sum(position_BT[counted], np.concatenate(losses)[counted].astype(np.float64))
-            tokens_G += groups.sum(position_BT[counted], np.ones(int(counted.sum())))
-    parts = [*loss_G.tolist(), *(tokens_G * share).tolist()] if by_token else []
-    loss_sum, token_sum, *grouped = sums(total, tokens * share, *parts)
+        position_BT = (first + np.arange(len(inputs)))[:, None] * length + np.arange(1, length + 1)
+        loss_G += groups.sum(position_BT[counted], np.concatenate(losses)[counted].astype(np.float64))
+        tokens_G += groups.sum(position_BT[counted], np.ones(int(counted.sum())))
+    loss_sum, token_sum, *grouped = sums(total, tokens * share, *loss_G.tolist(), *(tokens_G * share).tolist())
     mean = loss_sum / token_sum
     line: dict[str, float | int | None] = {
         "validation_loss": mean,
         "validation_bits_per_byte": mean * reader.tokens / (math.log(2) * reader.bytes),
     }
     halves = grouped[: len(grouped) // 2], grouped[len(grouped) // 2 :]
-    for (column, name), per_byte, loss, count in zip(groups.names, groups.tokens_per_byte, *halves, strict=by_token):
+    for (column, name), per_byte, loss, count in zip(groups.names, groups.tokens_per_byte, *halves, strict=True):
         if count:
             line[f"validation_loss/{column}/{name}"] = loss / count
             line[f"validation_bits_per_byte/{column}/{name}"] = loss / count * float(per_byte) / math.log(2)

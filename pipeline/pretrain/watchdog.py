@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 HUNG = 70  # EX_SOFTWARE of sysexits.h
-START_FACTOR = 4
-"""How much longer the first step may take: processes meet, read a checkpoint and compile."""
+SLOW_FACTOR = 4
+"""How much longer the first step may take, for which processes meet, read a checkpoint and compile, and the writing of
+a checkpoint that is waited for."""
 
 
 def stacks(scratch: Path, token: str) -> list[Path]:
@@ -32,14 +33,14 @@ class Watchdog:
         self.seconds = seconds
         self._interval = min(seconds / 10, 10.0)
         self._stream = self.path.open("w", encoding="utf-8")
-        self._deadline = time.monotonic() + START_FACTOR * seconds
+        self._deadline = time.monotonic() + SLOW_FACTOR * seconds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
-    def beat(self) -> None:
-        """Say that there is progress."""
-        self._deadline = time.monotonic() + self.seconds
+    def beat(self, factor: float = 1) -> None:
+        """Say that there is progress, and how much longer what comes next may take."""
+        self._deadline = time.monotonic() + factor * self.seconds
 
     def stop(self) -> None:
         """End the watch; nothing remains where nothing was found."""

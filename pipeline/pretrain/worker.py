@@ -28,7 +28,7 @@ from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.pretrain.telemetry import Telemetry
 from pipeline.pretrain.validation import validate
-from pipeline.pretrain.watchdog import Watchdog
+from pipeline.pretrain.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, documents
@@ -175,6 +175,7 @@ class Worker:
 
     def settle(self) -> None:
         """Wait until the last recovery checkpoint is written, or is known not to be."""
+        self.watchdog.beat(SLOW_FACTOR)
         try:
             self.saver.wait()
         except CheckpointError as error:
@@ -191,6 +192,7 @@ class Worker:
         self.settle()
         folder = self.paths["milestone"]
         folder.parent.mkdir(parents=True, exist_ok=True)
+        self.watchdog.beat(SLOW_FACTOR)
         self.saver.save_milestone(folder, step, self.judge.state())
         self.watchdog.stop()  # a large model is exported for longer than a step takes, and the others only wait for it
         if log:
@@ -233,7 +235,7 @@ class Worker:
             self._save_milestone(last, log)
         except CheckpointError as error:
             return {"status": "failed", "error": f"{error}; start again then"}
-        return {"status": "finished", "step": last, "failed_checkpoints": self.saves_failed}
+        return {"status": "finished", "step": last}
 
 
 def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
@@ -260,12 +262,13 @@ def main() -> int:
         _conclude(arguments, int(name), {"status": "refused", "error": str(error)})
         return 2
     except FloatingPointError as error:
+        worker.settle()  # or the checkpoint that is being written would be lost
         outcome = {"status": "failed", "error": str(error)}
     except Rewind as rewind:
         worker.settle()  # the training goes back to the checkpoint that is being written
         outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
-        _conclude(arguments, 0, outcome)
+        _conclude(arguments, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
     stopped = outcome["status"] == "stopped"
     if (
         stopped

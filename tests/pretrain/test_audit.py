@@ -102,6 +102,8 @@ def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pyt
     assert lines[1].startswith(f"{document}: ") and any(line.startswith("  step 12, sample 2: ") for line in lines)
     assert main([*ask, "--step", "12"]) == 0
     assert sum(line.startswith("step 12, sample") for line in capsys.readouterr().out.splitlines()) == 4
+    assert main([*ask, "--document", document, "--sample", "2"]) == 2
+    assert "leave it out" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) -> None:

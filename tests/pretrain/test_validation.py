@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 
 from pipeline.model.llama import Llama
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.backend import Batch, token_loss_sum, token_losses
+from pipeline.pretrain.backend import Batch, cross_entropies, token_losses
 from pipeline.pretrain.settings import Training
 from pipeline.pretrain.validation import Groups, validate
 from pipeline.tokenizer import train
@@ -28,14 +28,11 @@ TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "step
 class ByToken:
     """A backend in which a token's loss is its own number."""
 
-    def __init__(self, by_token: bool = True, data_rank: int = 0, data_size: int = 1) -> None:
-        self.by_token, self.data_rank, self.data_size = by_token, data_rank, data_size
+    def __init__(self, data_rank: int = 0, data_size: int = 1) -> None:
+        self.data_rank, self.data_size = data_rank, data_size
 
-    def token_losses(self, batch: Batch) -> torch.Tensor | None:
-        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double() if self.by_token else None
-
-    def loss_sum(self, batch: Batch) -> torch.Tensor:
-        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double().sum()
+    def token_losses(self, batch: Batch) -> torch.Tensor:
+        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double()
 
 
 def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
@@ -77,10 +74,10 @@ def by_hand(index: Path) -> dict[str, tuple[float, float]]:
     return {name: (sums[name], counts[name]) for name in sums}
 
 
-def run(index: Path, *, by_token: bool = True, **training: int) -> dict[str, float]:
+def run(index: Path, **training: int) -> dict[str, float]:
     settings = Training.model_validate({**TRAINING, "validation_batches": 1000, **training})
     summed = lambda *values: [float(value) for value in values]  # noqa: E731
-    return dict(validate(ByToken(by_token), index, settings, split, summed, lambda: None))  # type: ignore[arg-type]
+    return dict(validate(ByToken(), index, settings, split, summed, lambda: None))  # type: ignore[arg-type]
 
 
 def test_losses_go_to_the_group_of_their_document(index: Path) -> None:
@@ -122,7 +119,7 @@ def test_the_shares_of_two_processes_are_the_whole(index: Path) -> None:
             return [max(value, 1e-9) for value in into[-1]]
 
         settings = Training.model_validate({**TRAINING, "validation_batches": 1000})
-        validate(ByToken(True, rank, 2), index, settings, split, keep, lambda: None)  # type: ignore[arg-type]
+        validate(ByToken(rank, 2), index, settings, split, keep, lambda: None)  # type: ignore[arg-type]
         halves.append(np.array(collected[0]))
     # With one process alive, the share of each of two is counted twice.
     both = (halves[0] + halves[1]) * np.array([1, *[0.5] * 1, *[1] * 4, *[0.5] * 4])
@@ -132,11 +129,9 @@ def test_the_shares_of_two_processes_are_the_whole(index: Path) -> None:
     assert both[6:] == pytest.approx([expected[name][1] for name in names])
 
 
-def test_a_part_of_the_text_and_a_strategy_without_token_losses(index: Path) -> None:
-    whole, part, summed = run(index), run(index, validation_batches=2), run(index, by_token=False)
+def test_a_part_of_the_text(index: Path) -> None:
+    whole, part = run(index), run(index, validation_batches=2)
     assert part.keys() <= whole.keys() and part["validation_loss"] != whole["validation_loss"]
-    assert set(summed) == {"validation_loss", "validation_bits_per_byte"}
-    assert summed["validation_loss"] == pytest.approx(whole["validation_loss"])
     reader = TokenReader(index, "validation")
     per_byte = part["validation_loss"] * reader.tokens / reader.bytes / math.log(2)
     assert part["validation_bits_per_byte"] == pytest.approx(per_byte)
@@ -149,7 +144,8 @@ def test_losses_of_tokens_add_up_to_the_loss_of_the_batch() -> None:
     target_BT = tokens_BT.roll(-1, 1)
     target_BT[2, 4:] = -100
     with torch.no_grad():
-        loss_BT = token_losses(model, Batch(tokens_BT, target_BT), at_once=4)
-        whole = token_loss_sum(model(tokens_BT), target_BT)
+        loss_BT = token_losses(model, Batch(tokens_BT, target_BT))
+        whole = model(tokens_BT, target_BT)
+        assert torch.equal(cross_entropies(model(tokens_BT), target_BT, at_once=4), loss_BT)
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from stdnum.nl import postcode
 
 from pipeline.corpus.personal_data.found import Found, written_before
+from pipeline.corpus.personal_data.sieve import Places, matches
 
 _POSTCODE = re.compile(
     r"[1-9](?:(?<=NL-[1-9])|(?<![\w.,/+-][1-9]))\d{3}[ \u00a0]?"
@@ -49,10 +50,10 @@ _STREET_BEHIND = re.compile(
 _YEAR = re.compile(r"(?:1\d|20)\d\d[ ]?(?:AB|AD|BC|BW|CE|EC|EG|EU|EN|EK|NJ|NR|NV|OM|RV|TK|VN|VS|WO|UN|US|IN)\Z")
 
 
-def addresses(text: str) -> Iterator[Found]:
+def addresses(text: str, places: Places) -> Iterator[Found]:
     """Yield the street, house number and postcode, or the postcode and house number; a post office box is none."""
     last = 0
-    for match in _POSTCODE.finditer(text):
+    for match in matches(_POSTCODE, text, places.postcode):
         start, end = match.span()
         if start < last or not postcode.is_valid(match.group().replace("\u00a0", " ")):
             continue

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from stdnum import iban, luhn
 
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
+from pipeline.corpus.personal_data.sieve import Places, matches
 
 _IBAN = re.compile(
     r"[0-9](?<=[A-Za-z]{2}[0-9])(?<![\w][A-Za-z]{2}\d)\d"
@@ -31,12 +32,12 @@ _CARD_CONTEXT = re.compile(
 _MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
 
 
-def ibans(text: str) -> Iterator[Found]:
+def ibans(text: str, places: Places) -> Iterator[Found]:
     """Yield account numbers with the length of their country and right check digits.
 
     Of a match the longest valid number counts: the next words may look like more of it, as in NL… 00 EUR.
     """
-    for match in _IBAN.finditer(text):
+    for match in matches(_IBAN, text, places.iban):
         start = match.start() - 2
         written = text[start : match.end()]
         while len(written) >= 15:
@@ -62,13 +63,13 @@ def _issued(digits: str) -> bool:
     )
 
 
-def credit_cards(text: str) -> Iterator[Found]:
+def credit_cards(text: str, places: Places) -> Iterator[Found]:
     """Yield card numbers of a known issuer with a right check digit (Luhn).
 
     Lengths other than 15 and 16, and Maestro's wide ranges, need a word such as "creditcard" near: a random number of
     this form passes in one of ten cases.
     """
-    for match in _CARD.finditer(text):
+    for match in matches(_CARD, text, places.credit_card):
         digits = _NOT_ALPHANUMERIC.sub("", match.group())
         if not luhn.is_valid(digits) or not _issued(digits) or numbers_a_thing(text, match.start()):
             continue

@@ -19,22 +19,22 @@ from pipeline.corpus.personal_data.network import emails, ip_addresses
 from pipeline.corpus.personal_data.number_plate import number_plates
 from pipeline.corpus.personal_data.public import PublicBodies
 from pipeline.corpus.personal_data.registers import bsns, kvk_numbers, passports
-from pipeline.corpus.personal_data.sieve import BITS, possible
+from pipeline.corpus.personal_data.sieve import Places, places
 from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
 # Where two overlap the first counts: those with a check digit before those that only have a form.
-_SEARCHES: dict[str, Callable[[str, PersonalData], Iterable[Found]]] = {
-    "email": lambda text, kinds: emails(text),
-    "iban": lambda text, kinds: ibans(text),
-    "credit_card": lambda text, kinds: credit_cards(text),
-    "bsn": lambda text, kinds: bsns(text),
-    "passport": lambda text, kinds: passports(text),
-    "telephone": lambda text, kinds: telephone_numbers(text, kinds.telephone_regions),
-    "kvk": lambda text, kinds: kvk_numbers(text),
-    "ip": lambda text, kinds: ip_addresses(text),
-    "address": lambda text, kinds: addresses(text),
-    "number_plate": lambda text, kinds: number_plates(text),
+_SEARCHES: dict[str, Callable[[str, Places, PersonalData], Iterable[Found]]] = {
+    "email": lambda text, where, kinds: emails(text, where),
+    "iban": lambda text, where, kinds: ibans(text, where),
+    "credit_card": lambda text, where, kinds: credit_cards(text, where),
+    "bsn": lambda text, where, kinds: bsns(text, where),
+    "passport": lambda text, where, kinds: passports(text, where),
+    "telephone": lambda text, where, kinds: telephone_numbers(text, where, kinds.telephone_regions),
+    "kvk": lambda text, where, kinds: kvk_numbers(text, where),
+    "ip": lambda text, where, kinds: ip_addresses(text, where),
+    "address": lambda text, where, kinds: addresses(text, where),
+    "number_plate": lambda text, where, kinds: number_plates(text, where),
 }
 
 
@@ -64,10 +64,10 @@ def find(text: str, kinds: PersonalData) -> list[Found]:
             if free_before and (place == len(taken) or found.end <= taken[place].start):
                 taken.insert(place, found)
 
-    bits = possible(text)
+    where = places(text)
     for kind, search in _SEARCHES.items():
-        if bits & BITS[kind] and getattr(kinds, kind):
-            take(search(text, kinds))
+        if getattr(kinds, kind):
+            take(search(text, where, kinds))
     model = _model(kinds)
     if model is not None:
         from pipeline.corpus.personal_data.names import names

@@ -1,8 +1,7 @@
 """What a search for personal data returns, and the words around a number that say what it is.
 
-Every search begins at a rare character (a digit, an at sign, a hyphen) and looks behind it for the rest, so that
-ordinary text is passed at the speed of a search for that character; words nearby are read only where a number of
-the right form was found.
+A search looks only at the places that the sieve gives it; words nearby are read only where a number of the right form
+was found.
 """
 
 from __future__ import annotations
@@ -58,12 +57,6 @@ def before(text: str, start: int, characters: int) -> str:
 def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
     """Return the characters before and after text[start:end] in small letters, with a space in its place."""
     return f"{before(text, start, ahead)} {_without_markers(text[end : end + behind]).lower()}"
-
-
-def has_one_of(words: tuple[str, ...], text: str) -> bool:
-    """Return whether a text has one of these words, written in small letters or not."""
-    small = text.lower()
-    return any(word in small for word in words)
 
 
 def numbers_a_thing(text: str, start: int) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
-from re import Pattern
+from collections.abc import Iterable, Iterator
+from re import Match, Pattern
 
 from pipeline.corpus.personal_data.found import Found, before
+from pipeline.corpus.personal_data.sieve import Places, matches
 
 _LOCAL_BACKWARDS = re.compile(r"[\w%+-][\w.%+'-]{0,63}")
 _AT = re.compile(r"@")
@@ -36,9 +37,9 @@ _IP_CONTEXT = re.compile(
 _IP_CONTEXT_CHARACTERS = 40
 
 
-def _emails(text: str, at_sign: Pattern[str], host: Pattern[str]) -> Iterator[Found]:
+def _emails(text: str, at_signs: Iterable[Match[str]], host: Pattern[str]) -> Iterator[Found]:
     last = 0
-    for at in at_sign.finditer(text):
+    for at in at_signs:
         place = at.start()
         if at.group() != "@" and text[place - 1 : place] == " ":
             place -= 1
@@ -54,19 +55,19 @@ def _emails(text: str, at_sign: Pattern[str], host: Pattern[str]) -> Iterator[Fo
         yield Found(begin, last, "email", f"{written}@{_SPELLED_DOT.sub('.', domain.group())}".lower().replace(" ", ""))
 
 
-def emails(text: str) -> Iterator[Found]:
+def emails(text: str, places: Places) -> Iterator[Found]:
     """Yield e-mail addresses, also those written with [at] or (at)."""
-    yield from _emails(text, _AT, _DOMAIN)
-    yield from _emails(text, _SPELLED_AT, _SPELLED_DOMAIN)
+    yield from _emails(text, matches(_AT, text, places.at_sign), _DOMAIN)
+    yield from _emails(text, matches(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
 
 
-def ip_addresses(text: str) -> Iterator[Found]:
+def ip_addresses(text: str, places: Places) -> Iterator[Found]:
     """Yield public addresses: private and reserved ranges, versions and numbers of articles are not.
 
     Reserved are also the addresses for documentation (RFC 5737, 3849, 9637).
     """
-    for pattern in (_IPV4, _IPV6):
-        for match in pattern.finditer(text):
+    for pattern, candidates in ((_IPV4, places.ipv4), (_IPV6, places.ipv6)):
+        for match in matches(pattern, text, candidates):
             try:
                 address = ipaddress.ip_address(match.group())
             except ValueError:

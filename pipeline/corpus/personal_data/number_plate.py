@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
+from pipeline.corpus.personal_data.sieve import Places, matches
 
 # Three groups of letters or digits, for which X and 9 are the road authority's own signs, as given out since 1951.
 _SIDECODES = {
@@ -48,12 +49,12 @@ def _places(text: str, word: str) -> Iterator[int]:
         place = text.find(word, place + 1)
 
 
-def number_plates(text: str) -> Iterator[Found]:
+def number_plates(text: str, places: Places) -> Iterator[Found]:
     """Yield plates: with hyphens where a vehicle is named near or the form is one that is only used for plates.
 
     That form is a recent sidecode (a group of three), in the letters that are given out, behind no word such as "type".
     """
-    for match in _DASHED.finditer(text):
+    for match in matches(_DASHED, text, places.number_plate):
         first = _FIRST.search(text[max(0, match.start() - 4) : match.start()])
         if first is None:
             continue
@@ -68,7 +69,7 @@ def number_plates(text: str) -> Iterator[Found]:
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
     for word in WORDS:
-        for place in _places(text, word):
+        for place in _places(text, word) if word in text else ():
             named = _NAMED.match(text, place + len(word))
             value = re.sub("[ -]", "", named["plate"]).upper() if named else ""
             if named and _UNDASHED.fullmatch(value):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from stdnum.nl import bsn, identiteitskaartnummer
 
-from pipeline.corpus.personal_data.found import Found, around, before, has_one_of, numbers_a_thing
+from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
+from pipeline.corpus.personal_data.sieve import Places, matches
 
 _BSN = re.compile(
     r"[0-9](?<![\w.,-][0-9])(?<![€$£] [0-9])(?:\d{8}|\d{3}\.\d{2}\.\d{3}|\d{2}([ .-])\d{3}\1\d{3}|\d{3} \d{2} \d{3})"
@@ -18,8 +19,6 @@ _BSN_CONTEXT = re.compile(
     r"sociaal[- ]fiscaal nummer|fiscaal nummer|(?:citizen|burger)(?:'s)? service (?:number|no)|"
     r"dutch social security (?:number|no))(?:s|'s|[- ]?nummers?|[- ]?nr)?(?![^\W_])"
 )
-# One of these stands in whatever the pattern above finds: most texts with long numbers have none.
-_BSN_WORDS = ("bsn", "service", "sofi", "persoonsnummer", "fiscaal", "security")
 _NOT_DIGIT = re.compile(r"\D")
 
 _KVK = re.compile(
@@ -33,7 +32,6 @@ _KVK_CONTEXT = re.compile(
     r"\bkvk|k\.v\.k|kamers? van koophandel|handelsregister|chambers? of commerce|"
     r"(?:trade|commercial|business) register|\bcoc\b|dossiernummer kamer"
 )
-_KVK_WORDS = ("kvk", "k.v.k", "koophandel", "register", "commerce", "coc", "kamer")
 
 # Two letters, six letters or digits, a digit; no letter O, no check digit (RvIG; stdnum.nl.identiteitskaartnummer).
 _PASSPORT = re.compile(r"[0-9](?<=[A-Z]{2}[0-9A-Z]{6}[0-9])(?<!\w[A-Z]{2}[0-9A-Z]{6}\d)(?![\w-])")
@@ -44,9 +42,9 @@ _PASSPORT_CONTEXT = re.compile(
 )
 
 
-def bsns(text: str) -> Iterator[Found]:
+def bsns(text: str, places: Places) -> Iterator[Found]:
     """Yield numbers that pass the eleven-test and have a word such as "burgerservicenummer" near them."""
-    for match in _BSN.finditer(text) if has_one_of(_BSN_WORDS, text) else ():
+    for match in matches(_BSN, text, places.bsn):
         digits = _NOT_DIGIT.sub("", match.group())
         if (
             bsn.is_valid(digits)
@@ -56,9 +54,9 @@ def bsns(text: str) -> Iterator[Found]:
             yield Found(match.start(), match.end(), "bsn", digits)
 
 
-def kvk_numbers(text: str) -> Iterator[Found]:
+def kvk_numbers(text: str, places: Places) -> Iterator[Found]:
     """Yield numbers of eight digits with the trade register named near them: they carry no check digit."""
-    for match in _KVK.finditer(text) if has_one_of(_KVK_WORDS, text) else ():
+    for match in matches(_KVK, text, places.kvk):
         start = match.start()
         # What may be a day (20240131) has its word right before it.
         if _DAY.fullmatch(match.group()):
@@ -71,9 +69,9 @@ def kvk_numbers(text: str) -> Iterator[Found]:
             yield Found(start, match.end(), "kvk", _NOT_DIGIT.sub("", match.group()))
 
 
-def passports(text: str) -> Iterator[Found]:
+def passports(text: str, places: Places) -> Iterator[Found]:
     """Yield numbers of Dutch passports and identity cards with a word for one near them."""
-    for match in _PASSPORT.finditer(text):
+    for match in matches(_PASSPORT, text, places.passport):
         start, end = match.end() - 9, match.end()
         number = text[start:end]
         named = identiteitskaartnummer.is_valid(number) and _PASSPORT_CONTEXT.search(around(text, start, end, 60, 30))

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
-from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing
+from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
+from pipeline.corpus.personal_data.sieve import Places, matches
 from pipeline.errors import InputError
 
 _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
@@ -27,6 +28,8 @@ _CONTEXT = re.compile(
     r"whatsapp|\bsms\b|bereikbaar|\breach|nummer is|\bring\b|\bt:"
 )
 _TRUNK = re.compile(r"\([ ]?0[ ]?\)")
+# What begins so belongs to a service in the Netherlands, and is not tried as a number of the other regions.
+_SERVICE = re.compile(r"\(?0(?:800|90[069])")
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
 # Groups of four digits behind another one are a reference, as banks print them.
@@ -93,6 +96,8 @@ def _international(written: str) -> tuple[str, PhoneNumber] | None:
 
 def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tuple[str, PhoneNumber] | None:
     """Return the longest number of the first region, or of another where a word says that it is a telephone number."""
+    if regions[0] == "NL" and _SERVICE.match(written):
+        return None
     whole = written
     while len(_NOT_DIGIT.sub("", written)) >= 9:
         number = _parse(written, regions[0])
@@ -114,17 +119,19 @@ def _national(text: str, start: int, written: str, regions: Sequence[str]) -> tu
     return None
 
 
-def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
+def telephone_numbers(text: str, places: Places, regions: Sequence[str]) -> Iterator[Found]:
     """Yield the numbers that the numbering plans know; the first region is that of numbers without a country code.
 
     Numbers without a country code in the layout of another region need a word such as "telefoon" before them, except
     North American ones, whose layout is their own.
     """
-    for match in _CANDIDATE.finditer(text):
+    for match in matches(_CANDIDATE, text, places.telephone):
         written, start = match.group(), match.start()
         if written[0] == "(" and written.count("(") > written.count(")"):
             written, start = written[1:], start + 1
         if _IN_FOURS.match(written) and _FOUR.search(before(text, start, 5)):
+            continue
+        if numbers_a_thing(text, start) and not _CONTEXT.search(before(text, start, 12)):
             continue
         if match["international"]:
             found = _international(written)
@@ -133,9 +140,6 @@ def telephone_numbers(text: str, regions: Sequence[str]) -> Iterator[Found]:
         else:
             american = _parse(written, "US") if "US" in regions else None
             found = (written, american) if american else None
-        if found is None:
-            continue
-        end = start + len(found[0])
-        if numbers_a_thing(text, start) and not _CONTEXT.search(around(text, start, end, 12, 0)):
-            continue
-        yield Found(start, end, "telephone", phonenumbers.format_number(found[1], phonenumbers.PhoneNumberFormat.E164))
+        if found is not None:
+            value = phonenumbers.format_number(found[1], phonenumbers.PhoneNumberFormat.E164)
+            yield Found(start, start + len(found[0]), "telephone", value)
