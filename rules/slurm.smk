@@ -1,5 +1,6 @@
 """What a run through Slurm does besides its rules."""
 
+
 # On a login node these take less time than a job takes to start.
 localrules:
     sources_listing,
