@@ -45,7 +45,7 @@ rule over_time:
 rule over_memory:
     output: "over_memory.done"
     resources: runtime=9, mem_mb=lambda wildcards, attempt: 600 * attempt, slurm_extra="--requeue --exclude=node2"
-    shell: "once over_memory; python -c 'import time; held = bytearray(700_000_000); time.sleep(5)'; touch {output}"
+    shell: "once over_memory; python -c 'import time; held = bytes([1]) * 700_000_000; time.sleep(5)'; touch {output}"
 
 rule cancelled:
     output: "cancelled.done"
@@ -105,9 +105,9 @@ class Storm:
         """Return how often a rule was started."""
         return len((self.folder / f"{rule}.tries").read_text().splitlines())
 
-    def failures(self, rule: str) -> int:
-        """Return how often Snakemake called a job of a rule failed."""
-        return self.log.count(f"Error in rule {rule}:")
+    def submissions(self, rule: str) -> int:
+        """Return how often Snakemake submitted a job of a rule."""
+        return sum(f"/rule_{rule}/" in line and "has been submitted" in line for line in self.log.splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -122,16 +122,16 @@ def test_the_run_is_complete(storm: Storm) -> None:
 
 @pytest.mark.parametrize(("rule", "state"), [("over_time", "TIMEOUT"), ("over_memory", ""), ("cancelled", "CANCELLED")])
 def test_a_job_that_failed_is_tried_again_with_more(storm: Storm, rule: str, state: str) -> None:
-    assert (storm.tries(rule), storm.failures(rule)) == (2, 1)
+    assert (storm.tries(rule), storm.submissions(rule)) == (2, 2)
     assert state in storm.log
 
 
 def test_a_job_whose_node_died_waits_in_the_queue_again_and_has_not_failed(storm: Storm) -> None:
-    assert (storm.tries("node_down"), storm.failures("node_down")) == (2, 0)
+    assert (storm.tries("node_down"), storm.submissions("node_down")) == (2, 1)
 
 
 def test_while_controller_and_database_are_away_jobs_run_on(storm: Storm) -> None:
-    assert (storm.tries("patient"), storm.failures("patient")) == (1, 0)
+    assert (storm.tries("patient"), storm.submissions("patient")) == (1, 1)
 
 
 def test_a_job_that_does_not_start_is_told_with_the_reason(cluster: Cluster) -> None:

@@ -132,3 +132,15 @@ def test_a_time_limit_costs_no_step(
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
+
+
+def test_a_training_that_is_cancelled_is_not_put_back(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    training = SlurmTraining(cluster, case(steps=5000), tokens, tmp_path / "run", 2, 1)
+    training.wait_for_step(DISTURBED)
+    cluster.ask("scancel", training.job)
+    wait_until(lambda: cluster.state(training.job) == "CANCELLED", "the job has ended")
+    assert training.requeues() == 0
