@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -48,6 +49,13 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> No
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {seconds:g} s still not so: {what}")
         time.sleep(0.1)
+
+
+def _stepds(task: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of Slurm that look after a task."""
+    with suppress(psutil.Error):
+        return [parent for parent in task.parents() if parent.name().startswith("slurmstepd")]
+    return []
 
 
 class Cluster:
@@ -132,6 +140,25 @@ class Cluster:
         """Start the slurmd of a node."""
         self.run(node, "slurmd", "-D", "-N", node)
 
+    def fail_node(self, node: str) -> None:
+        """Let a node die with all that runs on it, and Slurm know."""
+        self.end(node, signal=9)
+        tasks = [process for process, environment in self._own() if environment.get("SLURMD_NODENAME") == node]
+        for process in {parent for task in tasks for parent in _stepds(task)} | {*tasks}:
+            with suppress(psutil.Error):
+                process.kill()
+        self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def _own(self) -> list[tuple[psutil.Process, dict[str, str]]]:
+        """Return the processes of this cluster and its jobs with their variables."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                environment = process.environ()
+                if f"{self.folder}/bin" in environment.get("PATH", ""):
+                    found.append((process, environment))
+        return found
+
     def wait_for_nodes(self) -> None:
         """Wait until all nodes can take jobs."""
         words = ("sinfo", "--noheader", "--Node", "--partition=cpu", "--states=idle,alloc,mix", "--format=%N")
@@ -215,12 +242,9 @@ class Cluster:
             self.ask("scancel", f"--user={getpass.getuser()}", check=False)
         for name in reversed([*self._processes]):
             self.end(name)
-        for process in psutil.process_iter():  # what a killed slurmd has left
-            try:
-                if process.environ().get("SLURM_CONF") == str(self.configuration):
-                    process.kill()
-            except psutil.Error:
-                continue
+        for process, _ in self._own():  # what a killed slurmd has left
+            with suppress(psutil.Error):
+                process.kill()
 
     def _files(self) -> dict[str, str]:
         """Return the configuration, name to text."""
@@ -282,6 +306,7 @@ PreemptMode=REQUEUE
 JobRequeue=1
 MinJobAge=300
 KillWait=5
+UnkillableStepTimeout=600
 OverTimeLimit=0
 BatchStartTimeout=20
 SlurmctldTimeout=30

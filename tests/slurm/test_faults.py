@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from signal import SIGKILL
 
 import pytest
 
@@ -89,8 +88,7 @@ class Storm:
         rows = (line.split() for line in cluster.ask("squeue", "--noheader", "--format=%k %A").splitlines())
         jobs = {rule.removeprefix("rule_"): job for rule, job in rows}
         cluster.ask("scancel", jobs["cancelled"])
-        cluster.end("node2", signal=SIGKILL)
-        cluster.ask("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+        cluster.fail_node("node2")
         wait_until(lambda: cluster.state(jobs["node_down"]) == "PENDING", "the job waits again")
         cluster.start_node("node2")
         cluster.ask("scontrol", "update", "nodename=node2", "state=resume")
