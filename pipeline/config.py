@@ -25,6 +25,7 @@ from pipeline.evaluate.task_files import suite_items
 from pipeline.platforms import Platform
 from pipeline.pretrain.settings import Model
 from pipeline.settings import Settings
+from pipeline.slurm.settings import Slurm
 from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.sources.settings import Source
 from pipeline.sources.units import SourceUnits
@@ -55,7 +56,7 @@ class Run(Settings):
 
 
 class Config(Settings):
-    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy."""
+    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, Slurm."""
 
     run: Run
     data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
@@ -68,6 +69,7 @@ class Config(Settings):
     models: dict[Name, Model] = {}
     evaluation: Evaluation = Evaluation()
     energy: Energy = Energy()
+    slurm: Slurm = Slurm()
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
 
@@ -189,8 +191,11 @@ class Config(Settings):
         return sorted({item for suite in self.suites() for item in suite_items(suite)})
 
     def written(self) -> dict[str, Any]:
-        """Return what was written to describe this run: `load` makes the same run of it, defaults included."""
-        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform"})
+        """Return what was written to describe this run: `load` makes the same run of it, defaults included.
+
+        What is Slurm's alone changes no result and is left out.
+        """
+        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform", "slurm"})
         return {**keys, "platform": self.platform.name}
 
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, SIGTERM, SIGUSR1
@@ -122,45 +121,6 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     arguments |= {"paths": paths, "stop_file": str(tmp_path / "stop"), "rewinds": []}
     outcome = supervise._once(arguments, tmp_path, None)
     assert outcome["status"] == "refused" and str(broken) in outcome["error"]
-
-
-FAKES = {
-    "srun": '#!/bin/sh\nshift 2\nexport SLURM_NTASKS=2 SLURM_JOB_ID=7\nSLURM_PROCID=1 SLURM_LOCALID=1 "$@" & one=$!\n'
-    'SLURM_PROCID=0 SLURM_LOCALID=0 "$@" & two=$!\necho $one $two > {0}/ranks\nwait $one && wait $two\n',
-    "squeue": "#!/bin/sh\ncat {0}/state\n",
-    "scontrol": '#!/bin/sh\necho "$@" >> {0}/asked\n',
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
-def test_under_slurm_the_job_is_put_back_and_waits_unless_it_was_cancelled(
-    state: str, settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in FAKES.items():
-        (tmp_path / name).write_text(text.replace("{0}", str(tmp_path)))
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "state").write_text(state + "\n")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    chosen = settings(last_step=2000, steps=2000, checkpoint_every=0)
-    training = chaos.Training(chosen, tokens, tmp_path / "run", "srun --ntasks=2")
-    while training.step() < 2:
-        assert training.process.poll() is None
-        time.sleep(0.05)
-    os.kill(int((tmp_path / "ranks").read_text().split()[1]), SIGUSR1)
-    if state == "RUNNING":
-        while not (tmp_path / "asked").exists():
-            assert training.process.poll() is None
-            time.sleep(0.05)
-        time.sleep(1)
-        assert (tmp_path / "asked").read_text() == "requeue 7\n" and training.process.poll() is None
-        training.process.kill()
-        training.process.wait()
-    else:
-        assert training.process.wait(timeout=60) == TRY_AGAIN
-        assert not (tmp_path / "asked").exists()
-        assert "start again to continue" in (tmp_path / "run/messages").read_text()
-    assert len(list((tmp_path / "run/scratch/recovery").iterdir())) == 1
 
 
 HANGS = {

@@ -1,0 +1,11 @@
+"""What a run through Slurm does besides its rules."""
+
+
+# On a login node these take less time than a job takes to start.
+localrules:
+    sources_listing,
+    plan_estimate,
+
+
+onstart:
+    executor.prepare(workflow, Path(RUN), run.slurm, logger.warning)

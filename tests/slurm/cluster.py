@@ -1,0 +1,326 @@
+"""A real Slurm on this machine: munge, MariaDB, slurmdbd, slurmctld and nodes, on loopback, in a folder of its own.
+
+Every daemon is a child of the tests and ends with them. Nothing outside of the folder is written or read.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
+CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
+SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+ACCOUNT = "polder"
+
+
+def missing() -> list[str]:
+    """Return the commands that a cluster needs and this machine does not have."""
+    return [name for name in (*DAEMONS, *CLIENTS, "mariadb-install-db") if shutil.which(name, path=SEARCH) is None]
+
+
+def _free_ports(number: int) -> list[int]:
+    """Return ports that nothing listens to, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
+    """Wait until something is true.
+
+    Raises:
+        TimeoutError: it did not become true in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {seconds:g} s still not so: {what}")
+        time.sleep(0.1)
+
+
+def _stepds(task: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of Slurm that look after a task."""
+    with suppress(psutil.Error):
+        return [parent for parent in task.parents() if parent.name().startswith("slurmstepd")]
+    return []
+
+
+class Cluster:
+    """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts."""
+
+    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 8, memory_megabytes: int = 16_000) -> None:
+        self.folder = folder
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self.cpus, self.memory_megabytes = cpus, memory_megabytes
+        self._controller, self._database, *self._ports = _free_ports(2 + nodes)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.configuration = folder / "slurm.conf"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a program finds this cluster.
+
+        The plugin's job step drops every variable of Slurm, so the commands on the PATH set the configuration again.
+        """
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "SQUEUE"))}
+        return {**kept, "PATH": f"{self.folder}/bin:{SEARCH}", "SLURM_CONF": str(self.configuration)}
+
+    def ask(self, *words: str, check: bool = True) -> str:
+        """Return what a command of Slurm answers."""
+        done = subprocess.run(words, env=self.environment(), capture_output=True, text=True, timeout=60)
+        assert not check or done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def state(self, job: str) -> str:
+        """Return the state of a job, by squeue; empty when Slurm has forgotten it."""
+        return self.ask("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}", check=False)
+
+    def jobs(self) -> list[str]:
+        """Return the numbers of the jobs that wait or run."""
+        return self.ask("squeue", "--noheader", "--format=%A").split()
+
+    def log(self, daemon: str) -> str:
+        """Return what a daemon has written."""
+        return (self.folder / "log" / daemon).read_text(errors="replace")
+
+    # Daemons
+
+    def run(self, name: str, *words: str, **environment: str) -> None:
+        """Start a daemon in the foreground; it ends when this process does."""
+        with (self.folder / "log" / name).open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig=TERM", "--", *words],
+                env={**self.environment(), **environment},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def runs(self, name: str) -> bool:
+        """Return whether a daemon runs."""
+        return name in self._processes and self._processes[name].poll() is None
+
+    def end(self, name: str, signal: int = 15) -> None:
+        """End a daemon and wait for it."""
+        process = self._processes.pop(name, None)
+        if process is None:
+            return
+        process.send_signal(signal)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def start_database(self) -> None:
+        """Start slurmdbd and wait until it answers."""
+        self.run("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=f"{self.folder}/run/mysql.sock")
+        wait_until(lambda: self._answers("sacctmgr", "--noheader", "show", "cluster"), "slurmdbd answers")
+
+    def start_controller(self) -> None:
+        """Start slurmctld and wait until it answers."""
+        self.run("slurmctld", "slurmctld", "-D")
+        wait_until(lambda: self._answers("scontrol", "ping"), "slurmctld answers")
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node."""
+        self.run(node, "slurmd", "-D", "-N", node)
+
+    def fail_node(self, node: str) -> None:
+        """Let a node die with all that runs on it, and Slurm know."""
+        self.end(node, signal=9)
+        tasks = [process for process, environment in self._own() if environment.get("SLURMD_NODENAME") == node]
+        for process in {parent for task in tasks for parent in _stepds(task)} | {*tasks}:
+            with suppress(psutil.Error):
+                process.kill()
+        self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def _own(self) -> list[tuple[psutil.Process, dict[str, str]]]:
+        """Return the processes of this cluster and its jobs with their variables."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                environment = process.environ()
+                if f"{self.folder}/bin" in environment.get("PATH", ""):
+                    found.append((process, environment))
+        return found
+
+    def wait_for_nodes(self) -> None:
+        """Wait until all nodes can take jobs."""
+        words = ("sinfo", "--noheader", "--Node", "--partition=cpu", "--states=idle,alloc,mix", "--format=%N")
+        wait_until(
+            lambda: len(self.ask(*words, check=False).split()) == len(self.nodes), "all nodes are there", seconds=120
+        )
+
+    def _answers(self, *words: str) -> bool:
+        return subprocess.run(words, env=self.environment(), capture_output=True).returncode == 0
+
+    # The whole
+
+    def start(self) -> None:
+        """Bring everything up, in a few seconds."""
+        for name in ("run", "log", "state", "mysql", "munge", "bin", *(f"spool-{node}" for node in self.nodes)):
+            (self.folder / name).mkdir(parents=True)
+        for name, text in self._files().items():
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o600 if name == "slurmdbd.conf" else 0o644)
+        for name in CLIENTS:
+            client = self.folder / "bin" / name
+            client.write_text(f'#!/bin/sh\nSLURM_CONF={self.configuration} exec {shutil.which(name)} "$@"\n')
+            client.chmod(0o755)
+        self._start_munge()
+        self._start_mariadb()
+        self.start_database()
+        self.start_controller()
+        self.ask("sacctmgr", "--immediate", "add", "account", ACCOUNT, "description=tests", "organization=tests")
+        user = getpass.getuser()
+        self.ask("sacctmgr", "--immediate", "add", "user", user, f"account={ACCOUNT}")
+        self.ask("sacctmgr", "--immediate", "modify", "user", user, "set", f"defaultaccount={ACCOUNT}")
+        for node in self.nodes:
+            self.start_node(node)
+        self.wait_for_nodes()
+
+    def _start_munge(self) -> None:
+        key, sock = self.folder / "munge" / "key", self.folder / "run" / "munge.sock"
+        (self.folder / "munge").chmod(0o700)
+        key.write_bytes(secrets.token_bytes(1024))
+        key.chmod(0o600)
+        files = [f"--pid-file={self.folder}/run/munged.pid", f"--log-file={self.folder}/log/munge"]
+        seed = f"--seed-file={self.folder}/munge/seed"
+        self.run("munged", "munged", "--foreground", f"--key-file={key}", f"--socket={sock}", seed, *files)
+        wait_until(sock.exists, "munged listens")
+
+    def _start_mariadb(self) -> None:
+        run, data, user = self.folder / "run", self.folder / "mysql", getpass.getuser()
+        here = ["--no-defaults", f"--user={user}", f"--datadir={data}"]
+        install = ["mariadb-install-db", *here, "--skip-test-db", "--auth-root-authentication-method=normal"]
+        subprocess.run(install, check=True, capture_output=True, env=self.environment())
+        sock = f"--socket={run}/mysql.sock"
+        small = ["--skip-networking", "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900"]
+        self.run("mariadbd", "mariadbd", *here, sock, f"--pid-file={run}/mysql.pid", *small)
+        client = ["--no-defaults", sock, "--user=root"]
+        wait_until(lambda: self._answers("mariadb-admin", *client, "ping"), "MariaDB answers")
+        grant = (
+            "create database slurm_acct_db; create user slurm@localhost identified by 'slurm';"
+            "grant all on slurm_acct_db.* to slurm@localhost"
+        )
+        self.ask("mariadb", *client, f"--execute={grant}")
+
+    def clear(self) -> None:
+        """Cancel all jobs and wait until they are gone; daemons and nodes that a test left down come back."""
+        starts = {"slurmdbd": self.start_database, "slurmctld": self.start_controller}
+        for name, start in starts.items():
+            if not self.runs(name):
+                start()
+        for node in self.nodes:
+            if not self.runs(node):
+                self.start_node(node)
+            if self.ask("sinfo", "--noheader", f"--nodes={node}", "--states=down,drain", "--format=%n"):
+                self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        self.ask("scancel", f"--user={getpass.getuser()}", check=False)
+        wait_until(lambda: not self.jobs(), "no job is left")
+        self.wait_for_nodes()
+
+    def stop(self) -> None:
+        """Take everything down, jobs and their processes first."""
+        if "slurmctld" in self._processes:
+            self.ask("scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}", check=False)
+            self.ask("scancel", f"--user={getpass.getuser()}", check=False)
+        for name in reversed([*self._processes]):
+            self.end(name)
+        for process, _ in self._own():  # what a killed slurmd has left
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _files(self) -> dict[str, str]:
+        """Return the configuration, name to text."""
+        folder, user, host = self.folder, getpass.getuser(), socket.gethostname().split(".")[0]
+        munge = f"{folder}/run/munge.sock"
+        # After a requeue Slurm waits until the old credential has expired, by default for two minutes.
+        authentication = f"AuthType=auth/munge\nAuthInfo=socket={munge},cred_expire=5\n"
+        database = f"""{authentication}DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={self._database}
+CommunicationParameters=NoInAddrAny
+SlurmUser={user}
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct_db
+PidFile={folder}/run/slurmdbd.pid
+"""
+        nodes = "".join(
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self.cpus} "
+            f"RealMemory={self.memory_megabytes} Gres=gpu:2 State=UNKNOWN\n"
+            for node, port in zip(self.nodes, self._ports, strict=True)
+        )
+        usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
+        preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=5"
+        slurm = f"""{authentication}ClusterName=loopback
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={self._controller}
+SlurmUser={user}
+SlurmdUser={user}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+ReturnToService=2
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+AcctGatherEnergyType=acct_gather_energy/none
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageEnforce=associations
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={self._database}
+AccountingStoragePass={munge}
+AccountingStorageTRES=gres/gpu
+AccountingStoreFlags=job_comment
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+MinJobAge=300
+KillWait=5
+UnkillableStepTimeout=600
+OverTimeLimit=0
+BatchStartTimeout=20
+SlurmctldTimeout=30
+SlurmdTimeout=15
+GresTypes=gpu
+{nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted}
+PartitionName=gpu {usual} MaxTime=120 {preempted}
+PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
+"""
+        return {
+            "slurm.conf": slurm,
+            "slurmdbd.conf": database,
+            # Two files that are there on every machine stand for GPUs, which nobody computes on.
+            "gres.conf": "".join(f"NodeName={','.join(self.nodes)} Name=gpu File=/dev/{n}\n" for n in ("null", "zero")),
+            "cgroup.conf": "CgroupAutomount=no\n",
+            "plugstack.conf": "",
+        }

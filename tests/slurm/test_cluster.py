@@ -1,0 +1,27 @@
+"""The cluster that the tests bring up is a real one."""
+
+import pytest
+
+from tests.slurm.cluster import Cluster, wait_until
+
+pytestmark = pytest.mark.slurm
+
+
+def test_it_runs_a_job_of_two_nodes_and_accounts_for_it(cluster: Cluster) -> None:
+    words = ("sbatch", "--parsable", "--nodes=2", "--ntasks=2", "--output=/dev/null", "--wrap=srun sleep 0")
+    job = cluster.ask(*words)
+    wait_until(lambda: cluster.state(job) == "COMPLETED", "the job has ended")
+    fields = ("sacct", "--noheader", "--parsable2", f"--jobs={job}", "--format=JobName,State,NNodes,Account")
+    rows = ["wrap|COMPLETED|2|polder", "batch|COMPLETED|1|polder", "sleep|COMPLETED|2|polder"]
+    wait_until(lambda: cluster.ask(*fields).splitlines() == rows, "sacct knows the job")
+
+
+def test_a_job_cannot_run_on_an_account_that_is_not_there(cluster: Cluster) -> None:
+    with pytest.raises(AssertionError, match="Invalid account"):
+        cluster.ask("sbatch", "--account=nobody", "--wrap=true")
+
+
+def test_a_node_that_died_comes_back(cluster: Cluster) -> None:
+    cluster.end("node2", signal=9)
+    cluster.start_node("node2")
+    cluster.wait_for_nodes()
