@@ -91,7 +91,8 @@ def wait_for_local_jobs(run_directory: Path, say: Say) -> None:
 
 def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
     """Wait until no job of these starts waits or runs, and return how many there were."""
-    names, known, is_away = [start.name for start in dead], {}, False
+    names, is_away = [start.name for start in dead], False
+    known: dict[str, str] = {}
     while True:
         found = queued(names)
         if found is None and not is_away:
