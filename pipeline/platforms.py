@@ -39,6 +39,9 @@ class Platform(Settings):
     environment: dict[str, str] = Field(
         default={}, description="variables of training; those that are already set stay as they are"
     )
+    node_disk: str | None = Field(
+        default=None, description="a folder of each node alone, for copies of the tokens; $VARIABLES are a job's"
+    )
     peak_flops_per_second: float | None = None
     device_power_watts: float | None = None
     memory_bytes_per_device: int | None = None

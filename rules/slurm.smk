@@ -1,17 +1,30 @@
-"""What is kept of every snakemake that submits jobs to Slurm: whose they are, so that the next one finds them."""
+"""What a run through Slurm does besides its rules."""
+
+
+# On a login node these take less time than a job takes to start.
+localrules:
+    sources_listing,
+    plan_estimate,
 
 
 onstart:
-    # The plugin gives all its jobs one name; another executor has none.
-    jobs_name = getattr(workflow.scheduler._executor, "run_uuid", None)
-    if jobs_name is not None:
+    # The profile cannot name a folder of the run, and only now is there an executor.
+    executor = workflow.scheduler._executor
+    if hasattr(executor, "slurm_logdir"):
+        if workflow.executor_settings.logdir is None:
+            executor.slurm_logdir = Path(f"{RUN}/logs/slurm").absolute()
+        if workflow.executor_settings.efficiency_report_path is None:
+            books = Path(f"{RUN}/provenance/accounting")
+            workflow.executor_settings.efficiency_report_path = books
+        Waiting(executor.run_uuid, 60 * run.slurm.start_minutes, logger.warning)
+        # All jobs of this snakemake have that name: a next one finds them, and their books, by it.
         locks = getattr(workflow.persistence, "_lockfile", {}).values()
-        starts.begin(Path(RUN), jobs_name, list(map(str, locks)))
+        starts.begin(Path(RUN), executor.run_uuid, list(map(str, locks)))
 
 
 onsuccess:
-    live.hand_over(Path(RUN))
+    accounting.end(Path(RUN), logger.warning)
 
 
 onerror:
-    live.hand_over(Path(RUN))
+    accounting.end(Path(RUN), logger.warning)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.slurm import ear, live, sacct
-from pipeline.slurm.starts import starts
+from pipeline.slurm import ear, sacct, starts
+from pipeline.slurm.queue import queued
 from pipeline.stage import write_json
 
 ACCOUNTING = "provenance/accounting"
@@ -90,7 +91,7 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
             problem = error
             continue
         problem, late = None, {number for number, job in jobs.items() if not job.allocations[-1].is_over}
-        if not late - set(live.queued(names) or late):
+        if not late - set(queued(names) or late):
             return jobs
     if problem is not None:
         raise problem
@@ -103,7 +104,7 @@ def collect(run_directory: Path) -> int:
     Raises:
         InputError: Slurm's accounting does not answer, or this cluster keeps none.
     """
-    begun = starts(run_directory)
+    begun = starts.starts(run_directory)
     if not begun:
         return 0
     folder = run_directory / ACCOUNTING
@@ -117,6 +118,18 @@ def collect(run_directory: Path) -> int:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         write_json(folder / f"{number}.json", described(jobs[number], energies.get(number), whole_nodes))
     return len(over)
+
+
+def end(run_directory: Path, say: Callable[[str], None]) -> None:
+    """Write down what the jobs of this snakemake have cost, and that it leaves none of them to the next one."""
+    if starts.current is None:
+        return
+    try:
+        if queued([starts.current.name]) == {}:
+            starts.current.end(run_directory)
+        collect(run_directory)
+    except InputError as error:
+        say(str(error))
 
 
 def main(arguments: list[str]) -> int:

@@ -5,15 +5,14 @@ Snakemake knows nothing of the jobs of a snakemake before it and would submit th
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from pipeline.errors import InputError
 from pipeline.slurm import starts
+from pipeline.slurm.queue import queued
 from pipeline.slurm.starts import Start
 from pipeline.stale import file_of
 
@@ -21,25 +20,6 @@ Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
 INCOMPLETE = Path(".snakemake/incomplete")
 LATENCY_SECONDS = 5.0  # until a file that a node wrote is seen here
-
-
-def queued(names: list[str]) -> dict[str, str] | None:
-    """Return the jobs of these names that wait or run, number to what they are; None when Slurm does not answer.
-
-    Raises:
-        InputError: there is no squeue.
-    """
-    words = ["squeue", "--noheader", f"--name={','.join(names)}", "--format=%A|%T|%k"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    except FileNotFoundError:
-        raise InputError("there is no squeue, but jobs of this run may live: go to a node that has Slurm") from None
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode != 0:
-        return None
-    rows = (line.split("|", 2) for line in done.stdout.splitlines())
-    return {number: f"{comment or 'job'}, {state.lower()}" for number, state, comment in rows}
 
 
 def local_jobs(run_directory: Path) -> list[psutil.Process]:
@@ -129,9 +109,3 @@ def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BE
         time.sleep(LATENCY_SECONDS)
     for start in dead:
         start.end(run_directory)
-
-
-def hand_over(run_directory: Path) -> None:
-    """Write down that this snakemake has ended, unless a job of it lives: then the next one waits for that job."""
-    if starts.current is not None and queued([starts.current.name]) == {}:
-        starts.current.end(run_directory)

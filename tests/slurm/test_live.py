@@ -23,13 +23,12 @@ from tests.slurm.cluster import Cluster, wait_until
 pytestmark = pytest.mark.slurm
 
 QUICK = ("--slurm-init-seconds-before-status-checks=1", "--seconds-between-status-checks=1")
-SMALL = ("--default-resources", "mem_mb=1000", "runtime=5")
 
 
 def command(*targets: str) -> list[str]:
     """Return the command line of a run through Slurm."""
     run = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--configfile", "config/micro.yaml"]
-    return [*run, *QUICK, *SMALL, "--", *targets]
+    return [*run, *QUICK, "--", *targets]
 
 
 @pytest.fixture
@@ -67,8 +66,8 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: len(cluster.jobs()) == 3, "the jobs of the three sources are submitted")
-    running, _, held = cluster.jobs()
+    wait_until(lambda: len(cluster.jobs()) == 4, "the jobs of the four units are submitted")
+    running, *_, held = cluster.jobs()
     cluster.ask("scontrol", "hold", held)
     cluster.ask("scontrol", "update", "partition=cpu", "state=up")
     wait_until(lambda: cluster.state(running) == "RUNNING", "a job runs")
@@ -96,8 +95,9 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     fields = ("--noheader", "--parsable2", "--allocations", "--format=Comment,State", f"--name={names}")
     ran = Counter(cluster.ask("sacct", "--starttime=now-1hour", *fields).splitlines())
     assert set(ran.values()) == {1} and all(row.endswith("|COMPLETED") for row in ran)
-    assert sum("sources_listing" in row for row in ran) == 3
+    assert sum("sources_fingerprint" in row for row in ran) == 4
     assert all(start.ended for start in starts(project.results))
+    assert len([*project.results.glob("provenance/accounting/*.json")]) == len(ran), "the books have all jobs"
 
 
 def test_only_the_lock_of_a_dead_process_of_this_host_is_cleared(
