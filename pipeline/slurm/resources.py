@@ -1,7 +1,7 @@
 """What each rule asks Slurm for: partition, time, memory, cores, GPUs, nodes and tasks.
 
-A request grows with the bytes that a job reads and with what the attempts before it lacked, and never goes beyond what the partition of the
-platform's file has. On one machine, without Slurm, Snakemake ignores all of it but `launch`.
+A request grows with the bytes that a job reads and with what the attempts before it lacked, and never goes beyond what
+the partition of the platform's file has. On one machine, without Slurm, Snakemake ignores all of it but `launch`.
 """
 
 from __future__ import annotations
