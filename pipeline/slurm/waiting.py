@@ -79,6 +79,6 @@ class Waiting:
             self._told.add(job)
             why = NEVER.get(reason, "see squeue --start").format(job=job)
             self.say(
-                f"job {job} ({comment}) has waited {waited / 60:.0f} minutes for its start: {why} ({reason}); change its "
-                f"resources and start snakemake again, or wait; scancel {job} gives it up"
+                f"job {job} ({comment}) has waited {waited / 60:.0f} minutes for its start: {why} ({reason}); wait, or "
+                f"change its resources and start snakemake again (scancel {job} gives it up)"
             )

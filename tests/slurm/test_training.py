@@ -1,0 +1,134 @@
+"""Training over several nodes gives the bytes of one machine, whatever Slurm does to it in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGUSR1
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks import chaos
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.conftest import settings, tokens  # noqa: F401
+from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.training import SlurmTraining, has_got
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+Tokens = dict[str, Path]
+STEPS, DISTURBED = 60, 8
+
+
+def case(strategy: str = "full_shard", steps: int = STEPS) -> SegmentSettings:
+    return chaos.small(steps, strategy, 600.0)
+
+
+@pytest.fixture(scope="module")
+def local(tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:  # noqa: F811
+    """Return a function that gives the result of an undisturbed training on this machine, made once."""
+    made: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def result(strategy: str, processes: int) -> dict[str, Any]:
+        key = strategy, processes
+        if key not in made:
+            folder = tmp_path_factory.mktemp("local") / "run"
+            launch = f"torchrun --standalone --nproc-per-node={processes}" if processes > 1 else ""
+            chaos.Training(case(strategy), tokens, folder, launch).finish()
+            made[key] = chaos.result(folder)
+        return made[key]
+
+    return result
+
+
+def test_two_nodes_of_two_tasks_give_the_bytes_of_four_local_processes(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    disk = tmp_path / "disk"
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 2, staging=str(disk))
+    training.finish()
+    assert chaos.result(tmp_path / "run") == local("full_shard", 4)
+    assert sorted(path.name for path in (tmp_path / "run").glob("rank-*")) == [f"rank-{rank}.log" for rank in range(4)]
+    assert f"step {STEPS}/{STEPS}" in (tmp_path / "run/rank-0.log").read_text()
+    assert len(list(disk.glob("*/train/0.arrow"))) == 1  # the four read one copy, where the nodes are one machine
+
+
+def test_deepspeed_that_is_warned_goes_on_in_another_allocation(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    training = SlurmTraining(cluster, case("zero2"), tokens, tmp_path / "run", 2, 1)
+    training.wait_for_step(DISTURBED)
+    with training.frozen():
+        cluster.ask("scancel", "--signal=USR1", training.job)  # as Slurm itself does with --signal: the tasks alone
+    training.finish()
+    assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
+    assert chaos.result(tmp_path / "run") == local("zero2", 2)
+
+
+def test_a_process_without_srun_that_is_warned_goes_on_as_well(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 1, 1)
+    training.wait_for_step(DISTURBED)
+    with training.frozen():
+        cluster.ask("scancel", "--signal=URG", "--full", training.job)
+    training.finish()
+    assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
+    assert chaos.result(tmp_path / "run") == local("full_shard", 1)
+
+
+def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_on(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1)
+    training.wait_for_step(DISTURBED)
+    with training.frozen() as ranks:
+        ranks[1].kill()
+    training.finish()
+    assert training.requeues() == 0 and training.said().count("starting again") == 1
+    assert chaos.result(tmp_path / "run") == local("full_shard", 2)
+
+
+def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1)
+    training.wait_for_step(DISTURBED)
+    with training.frozen() as ranks:
+        cluster.ask("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+        wait_until(lambda: ranks[0].status() != psutil.STATUS_STOPPED, "Slurm asks the training to stop")
+    training.finish()
+    assert training.requeues() == 1
+    assert "as asked after step" in training.said()  # it did not wait to be killed
+    assert chaos.result(tmp_path / "run") == local("full_shard", 2)
+
+
+def test_a_time_limit_costs_no_step(
+    cluster: Cluster,
+    tokens: Tokens,  # noqa: F811
+    tmp_path: Path,
+    local: Callable[..., dict[str, Any]],
+) -> None:
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1, "--time=1")
+    training.wait_for_step(DISTURBED)
+    with training.frozen() as ranks:
+        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
+    training.finish()
+    assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
+    assert chaos.result(tmp_path / "run") == local("full_shard", 2)

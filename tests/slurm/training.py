@@ -1,0 +1,131 @@
+"""A training in a job of Slurm, started by the command line that a rule has, and what may happen to it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from benchmarks import chaos
+from pipeline.pretrain import metrics
+from pipeline.pretrain.settings import SegmentSettings
+from tests.slurm.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+WORKER = "pipeline.pretrain.worker"
+
+
+class SlurmTraining:
+    """A segment in a job of some nodes with as many tasks each; one task is started without srun."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: SegmentSettings,
+        tokens: dict[str, Path],
+        folder: Path,
+        nodes: int,
+        per_node: int,
+        *options: str,
+        staging: str | None = None,
+    ) -> None:
+        self.cluster, self.folder = cluster, folder
+        folder.mkdir()
+        tasks = nodes * per_node
+        shape = [f"--nodes={nodes}", f"--ntasks={tasks}", f"--ntasks-per-node={per_node}", "--cpus-per-task=1"]
+        launch = ["srun", *shape, f"--output={folder}/rank-%t.log", "--open-mode=append"] if tasks > 1 else []
+        paths = {**tokens, "milestone": folder / "milestone", "scratch": folder / "scratch"}
+        arguments = {
+            "settings": settings.model_dump(mode="json"),
+            "launch": shlex.join(launch),
+            "counts": str(folder / "counts"),
+            "paths": {name: str(path) for name, path in paths.items()} | ({"staging": staging} if staging else {}),
+        }
+        command = shlex.join([sys.executable, "-c", chaos.PROGRAM, json.dumps(arguments)])
+        warned = "--signal=USR1@10" if tasks > 1 else "--signal=URG@10"
+        words = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}", warned, *shape]
+        output = [f"--output={folder}/messages", "--mem=3000", "--time=5"]
+        self.job = cluster.ask(*words, *output, *options, f"--wrap=trap : TERM URG; {command}")
+
+    def step(self) -> int:
+        """Return the last step that the metrics hold."""
+        path = self.folder / "scratch/metrics.jsonl"
+        lines = metrics.read(path) if path.exists() else []
+        return lines[-1]["step"] if lines else 0
+
+    def said(self) -> str:
+        """Return what the job and its ranks have written so far."""
+        files = [self.folder / "messages", *sorted(self.folder.glob("rank-*.log"))]
+        return "\n".join(path.read_text() for path in files if path.exists())
+
+    def wait_for_step(self, step: int, seconds: float = 120) -> None:
+        """Wait until the training has reached a step.
+
+        Raises:
+            AssertionError: the job ended before.
+        """
+        deadline = time.monotonic() + seconds
+        while self.step() < step:
+            state = self.cluster.state(self.job)
+            assert state in ("PENDING", "RUNNING", "COMPLETING"), f"{state}: {self.said()}"
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+
+    def finish(self, seconds: float = 180) -> None:
+        """Wait until the job is complete.
+
+        Raises:
+            AssertionError: it ended in another way.
+        """
+        deadline = time.monotonic() + seconds
+        while (state := self.cluster.state(self.job)) != "COMPLETED":
+            alive = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "PREEMPTED", "REQUEUED", "REQUEUE_HOLD")
+            assert state in alive, f"{state}: {self.said()}"
+            assert time.monotonic() < deadline, f"{state}: {self.said()}"
+            time.sleep(0.2)
+
+    def requeues(self) -> int:
+        """Return how often Slurm has started the job again."""
+        shown = self.cluster.ask("scontrol", "--oneliner", "show", "job", self.job)
+        return int(shown.split("Restarts=")[1].split()[0])
+
+    def ranks(self) -> list[psutil.Process]:
+        """Return the processes that train."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.cmdline()[1:3] == ["-m", WORKER] and process.environ().get("SLURM_JOB_ID") == self.job:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    @contextmanager
+    def frozen(self) -> Iterator[list[psutil.Process]]:
+        """Keep the ranks from going on while something happens to them; yield them."""
+        ranks = self.ranks()
+        for rank in ranks:
+            rank.suspend()
+        try:
+            yield ranks
+        finally:
+            for rank in ranks:
+                with suppress(psutil.NoSuchProcess):
+                    rank.resume()
+
+
+def has_got(process: psutil.Process, number: signal.Signals) -> bool:
+    """Return whether a process that is frozen was sent a signal: it waits there, or has already ended the process."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+    waiting = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(waiting, 16) >> (number - 1) & 1)
