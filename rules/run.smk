@@ -9,7 +9,7 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import accounting, live, starts
+from pipeline.slurm import accounting, live, queue, starts
 from pipeline.slurm.resources import Requests
 from pipeline.slurm.waiting import Waiting
 from pipeline.stale import Stale
@@ -26,10 +26,7 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
-if workflow.resource_settings.nodes:
-    workflow.global_resources["_nodes"] = min(
-        workflow.resource_settings.nodes, run.slurm.queue
-    )
+queue.limit(workflow, run.slurm.queue)
 
 # What a snakemake that was killed left behind: its lock, and jobs that are not to be submitted twice. At this point
 # Snakemake tells no more of the executor than that jobs are counted.

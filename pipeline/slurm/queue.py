@@ -1,10 +1,17 @@
-"""Which jobs of a run are in Slurm's queue."""
+"""Which jobs of a run are in Slurm's queue, and how many may be."""
 
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 from pipeline.errors import InputError
+
+
+def limit(workflow: Any, most: int) -> None:
+    """Let Snakemake have at most that many jobs in Slurm's queue at once, or fewer where `--jobs` says so."""
+    if workflow.resource_settings.nodes:
+        workflow.global_resources["_nodes"] = min(workflow.resource_settings.nodes, most)
 
 
 def queued(names: list[str]) -> dict[str, str] | None:
