@@ -9,9 +9,8 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import accounting, live, queue, starts
+from pipeline.slurm import accounting, executor, live, queue
 from pipeline.slurm.resources import Requests
-from pipeline.slurm.waiting import Waiting
 from pipeline.stale import Stale
 
 try:

@@ -8,18 +8,7 @@ localrules:
 
 
 onstart:
-    # The profile cannot name a folder of the run, and only now is there an executor.
-    executor = workflow.scheduler._executor
-    if hasattr(executor, "slurm_logdir"):
-        if workflow.executor_settings.logdir is None:
-            executor.slurm_logdir = Path(f"{RUN}/logs/slurm").absolute()
-        if workflow.executor_settings.efficiency_report_path is None:
-            books = Path(f"{RUN}/provenance/accounting")
-            workflow.executor_settings.efficiency_report_path = books
-        Waiting(executor.run_uuid, 60 * run.slurm.start_minutes, logger.warning)
-        # All jobs of this snakemake have that name: a next one finds them, and their books, by it.
-        locks = getattr(workflow.persistence, "_lockfile", {}).values()
-        starts.begin(Path(RUN), executor.run_uuid, list(map(str, locks)))
+    executor.prepare(workflow, Path(RUN), run.slurm, logger.warning)
 
 
 onsuccess:

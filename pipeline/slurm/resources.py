@@ -149,10 +149,10 @@ class Requests:
             "runtime": runtime,
             "mem_mb": mem_mb,
             "cpus_per_task": int(cpus) if cpus else devices if not by_srun else 1,
-            "slurm_extra": extra,
             **shape,
             **gpus,
             **self._place(partition),
+            "slurm_extra": extra,
         }
 
     def _evaluation(self) -> dict[str, Any]:
@@ -179,10 +179,13 @@ class Requests:
         partitions = self.config.platform.partitions
         return partitions.get(kind) or partitions.get("cpu")
 
-    def _place(self, partition: Partition | None) -> dict[str, Any]:
-        """Return partition and account, where they are known; else the plugin takes the user's defaults."""
-        places = {"slurm_partition": partition and partition.name, "slurm_account": self.config.slurm.account}
-        return {name: value for name, value in places.items() if value}
+    @staticmethod
+    def _place(partition: Partition | None) -> dict[str, Any]:
+        """Return the partition where it is known, else the plugin takes the cluster's default, and what any job needs.
+
+        A job whose node fails or that is preempted waits in the queue again; it has not failed.
+        """
+        return {"slurm_extra": "--requeue"} | ({"slurm_partition": partition.name} if partition else {})
 
     @staticmethod
     def _growth(stage: str, wildcards: Mapping[str, str], attempt: int) -> Growth:

@@ -35,6 +35,7 @@ class SlurmTraining:
         per_node: int,
         *options: str,
         staging: str | None = None,
+        before: str = "",
     ) -> None:
         self.cluster, self.folder = cluster, folder
         folder.mkdir()
@@ -52,7 +53,7 @@ class SlurmTraining:
         warned = "--signal=USR1@10" if tasks > 1 else "--signal=URG@10"
         words = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}", warned, *shape]
         output = [f"--output={folder}/messages", "--mem=3000", "--time=5"]
-        self.job = cluster.ask(*words, *output, *options, f"--wrap=trap : TERM URG; {command}")
+        self.job = cluster.ask(*words, *output, *options, f"--wrap=trap : TERM URG; {before} {command}")
 
     def step(self) -> int:
         """Return the last step that the metrics hold."""

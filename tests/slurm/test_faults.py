@@ -1,0 +1,171 @@
+"""What goes wrong on a cluster costs the job that it happens to, at most, and never the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+
+from benchmarks import chaos
+from pipeline.slurm.waiting import Waiting
+from tests.pretrain.conftest import settings, tokens  # noqa: F401
+from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.training import ROOT, SlurmTraining
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+# Each rule counts its tries; the first try of most of them does not end well.
+WORKFLOW = """
+from pathlib import Path
+from pipeline.slurm import executor
+from pipeline.slurm.settings import Slurm
+
+onstart:
+    executor.prepare(workflow, Path("results/storm"), Slurm(account="polder"), print)
+
+shell.prefix("once() {{ echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }}; ")
+FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
+
+rule all:
+    input: [f"{fault}.done" for fault in FAULTS]
+
+rule over_time:
+    output: "over_time.done"
+    resources: runtime=lambda wildcards, attempt: attempt, mem_mb=600, slurm_extra="--requeue --exclude=node2"
+    shell: "once over_time || sleep 200; touch {output}"
+
+rule over_memory:
+    output: "over_memory.done"
+    resources: runtime=9, mem_mb=lambda wildcards, attempt: 600 * attempt, slurm_extra="--requeue --exclude=node2"
+    shell: "once over_memory; python -c 'import time; held = bytearray(700_000_000); time.sleep(5)'; touch {output}"
+
+rule cancelled:
+    output: "cancelled.done"
+    resources: runtime=9, mem_mb=600, slurm_extra="--requeue --exclude=node2"
+    shell: "once cancelled || sleep 200; touch {output}"
+
+rule node_down:
+    output: "node_down.done"
+    resources: runtime=9, mem_mb=600, slurm_extra="--requeue --exclude=node1"
+    shell: "once node_down || sleep 200; touch {output}"
+
+rule patient:
+    output: "patient.done"
+    resources: runtime=9, mem_mb=600, slurm_extra="--requeue --exclude=node2"
+    shell: "once patient || sleep 45; touch {output}"
+"""
+
+
+class Storm:
+    """A run of that workflow with the project's own profile, while the cluster falls apart and comes back."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.folder = folder
+        (folder / "Snakefile").write_text(WORKFLOW)
+        shutil.copytree(ROOT / "workflow/profiles/slurm", folder / "slurm")
+        options = ["--slurm-init-seconds-before-status-checks", "3", "--latency-wait", "5"]
+        words = [sys.executable, "-m", "snakemake", "--profile", "slurm", *options]
+        environment = {**cluster.environment(), "PYTHONPATH": str(ROOT)}
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: len(list(folder.glob("*.tries"))) == 5, "all jobs run", seconds=120)
+            self._happen(cluster)
+            self.code = process.wait(240)
+        finally:
+            if process.poll() is None:
+                process.kill()
+        self.log = (folder / "log").read_text()
+
+    def _happen(self, cluster: Cluster) -> None:
+        rows = (line.split() for line in cluster.ask("squeue", "--noheader", "--format=%k %A").splitlines())
+        jobs = {rule.removeprefix("rule_"): job for rule, job in rows}
+        cluster.ask("scancel", jobs["cancelled"])
+        cluster.end("node2", signal=SIGKILL)
+        cluster.ask("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+        wait_until(lambda: cluster.state(jobs["node_down"]) == "PENDING", "the job waits again")
+        cluster.start_node("node2")
+        cluster.ask("scontrol", "update", "nodename=node2", "state=resume")
+        cluster.end("slurmdbd")
+        cluster.end("slurmctld")
+        time.sleep(15)
+        cluster.start_controller()
+        time.sleep(10)
+        cluster.start_database()
+
+    def tries(self, rule: str) -> int:
+        """Return how often a rule was started."""
+        return len((self.folder / f"{rule}.tries").read_text().splitlines())
+
+    def failures(self, rule: str) -> int:
+        """Return how often Snakemake called a job of a rule failed."""
+        return self.log.count(f"Error in rule {rule}:")
+
+
+@pytest.fixture(scope="module")
+def storm(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Storm:
+    return Storm(slurm, tmp_path_factory.mktemp("storm"))
+
+
+def test_the_run_is_complete(storm: Storm) -> None:
+    assert storm.code == 0, storm.log
+    assert len(list(storm.folder.glob("*.done"))) == 5
+
+
+@pytest.mark.parametrize(("rule", "state"), [("over_time", "TIMEOUT"), ("over_memory", ""), ("cancelled", "CANCELLED")])
+def test_a_job_that_failed_is_tried_again_with_more(storm: Storm, rule: str, state: str) -> None:
+    assert (storm.tries(rule), storm.failures(rule)) == (2, 1)
+    assert state in storm.log
+
+
+def test_a_job_whose_node_died_waits_in_the_queue_again_and_has_not_failed(storm: Storm) -> None:
+    assert (storm.tries("node_down"), storm.failures("node_down")) == (2, 0)
+
+
+def test_while_controller_and_database_are_away_jobs_run_on(storm: Storm) -> None:
+    assert (storm.tries("patient"), storm.failures("patient")) == (1, 0)
+
+
+def test_a_job_that_does_not_start_is_told_with_the_reason(cluster: Cluster) -> None:
+    words = ("--job-name=never", "--comment=rule_patient", "--output=/dev/null", "--wrap=true")
+    job = cluster.ask("sbatch", "--parsable", "--hold", *words)
+    said: list[str] = []
+    before = os.environ["PATH"]
+    os.environ["PATH"] = cluster.environment()["PATH"]
+    try:
+        waiting = Waiting("never", 1.0, said.append, seconds_between=0.2)
+        wait_until(lambda: said, "it is told")
+        time.sleep(1)
+        waiting.stop()
+    finally:
+        os.environ["PATH"] = before
+    (sentence,) = said
+    assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
+    assert f"scontrol release {job}" in sentence
+
+
+def test_a_full_scratch_costs_checkpoints_and_not_the_training(
+    cluster: Cluster,
+    tokens: dict[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    disk = tmp_path / "run/scratch"
+    mount = f'mkdir -p {disk} && mount -t tmpfs -o size=17400k none {disk} && exec "$@"'
+    small = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    training = SlurmTraining(
+        cluster, chaos.small(30, "full_shard", 600), tokens, tmp_path / "run", 1, 1, before=shlex.join(small)
+    )
+    training.finish()
+    counts = json.loads((tmp_path / "run/counts").read_text())
+    assert counts["steps"] == 30 and counts["failed_checkpoints"] > 0
+    assert "make room; the checkpoints before are untouched; the training goes on without it" in training.said()

@@ -1,0 +1,69 @@
+"""`snakemake --profile slurm` as a user types it: the micro run on two nodes gives the bytes of one machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project, new_project
+from tests.rules.test_determinism import hashes
+from tests.slurm.cluster import ACCOUNT, Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+PLATFORM = """
+name: loopback
+devices: 1
+launch: srun --cpus-per-task=1
+partitions:
+  cpu: {name: cpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
+  gpu: {name: gpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
+"""
+SECTION = f"\nplatform: loopback\nslurm: {{account: {ACCOUNT}, nodes: 2}}\n"
+
+
+class OnSlurm(Project):
+    """A copy of the project that runs on the cluster."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        super().__init__(new_project(folder).folder)
+        self.cluster = cluster
+        self.path("workflow/platforms/loopback.yaml").write_text(PLATFORM)
+        configuration = self.path("config/micro.yaml")
+        configuration.write_text(configuration.read_text() + SECTION)
+
+    def command(self, *options: str, configuration: str = "config/micro.yaml") -> list[str]:
+        """Return the user's command, asking for the jobs' states sooner than people do."""
+        python, *words = super().command(*options, configuration=configuration)
+        words[words.index("local")] = "slurm"
+        return [python, *words, "--slurm-init-seconds-before-status-checks", "8", "--latency-wait", "10"]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment in which Slurm's commands find the cluster."""
+        return {**super().environment(), **self.cluster.environment(), "PYTHONPATH": ""}
+
+
+def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slurm: Cluster, tmp_path: Path) -> None:
+    project = OnSlurm(tmp_path / "polder", slurm)
+    project.run()
+    found, expected = hashes(project.results), hashes(finished.results)
+    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    assert differing == {"plan/plan.json"}  # which is of the platform
+    record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
+    assert record["counts"]["world_size"] == 2 and record["launch"].startswith("srun --nodes=2 --ntasks=2 ")
+    logs = project.results / "logs"
+    for rank in (0, 1):
+        assert (logs / f"pretrain.segment.base.8.rank-{rank}.log").exists()
+    assert list((logs / "slurm").rglob("*.log"))
+    fields = ("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Partition,Account,NNodes,State")
+    rows = [line.split("|") for line in slurm.ask(*fields).splitlines()]
+    of_rule = {rule: rest for rule, *rest in rows}
+    assert of_rule["rule_pretrain_segment_wildcards_base_8"] == ["gpu", ACCOUNT, "2", "COMPLETED"]
+    assert of_rule["rule_corpus_filter_wildcards_main_en_guide_0"] == ["cpu", ACCOUNT, "1", "COMPLETED"]
+    assert not any("sources_listing" in rule for rule in of_rule)  # a local rule stays local
+    (report,) = (project.results / "provenance/accounting").glob("efficiency_report_*.csv")
+    with report.open() as stream:
+        assert {row["RuleName"] for row in csv.DictReader(stream)} >= {"rule_tokenizer_train_wildcards_main"}

@@ -1,0 +1,75 @@
+"""What the rules ask Slurm for follows from the platform, the input's size and the attempt, and stays within limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config import load
+from pipeline.dag import Dag
+from pipeline.platforms import Platform
+from pipeline.slurm import resources
+from pipeline.slurm.resources import NEEDS, Requests
+from pipeline.slurm.retry import Growth
+from pipeline.step_settings import step_settings
+
+GPUS = {
+    "name": "machine",
+    "devices": 4,
+    "launch": "srun --cpus-per-task=16",
+    "peak_flops_per_second": 1e15,
+    "partitions": {
+        "cpu": {"name": "genoa", "cpus": 192, "memory_megabytes": 300_000, "minutes": 90},
+        "gpu": {"name": "gpu_h100", "cpus": 64, "memory_megabytes": 720_000, "minutes": 7200, "gpus": 4},
+    },
+}
+SEGMENT = {"model": "base", "step": "8"}
+
+
+def requests(platform: dict[str, Any], **slurm: Any) -> Requests:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    config = load({**raw, "slurm": slurm}).model_copy(update={"platform": Platform.model_validate(platform)})
+    return Requests(config, Dag(config))
+
+
+def test_training_has_one_task_per_device_of_each_node() -> None:
+    asked = requests(GPUS, nodes=3)("pretrain.segment")
+    assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (3, 12, "srun", "gpu:4")
+    assert asked["tasks_per_gpu"] == 0 and asked["cpus_per_task"] == 16 and asked["slurm_partition"] == "gpu_h100"
+    assert asked["slurm_extra"] == "--signal=USR1@300 --requeue --open-mode=append --ntasks-per-node=4"
+    launch = asked["launch"](SEGMENT)
+    assert launch.startswith("srun --nodes=3 --ntasks=12 ") and launch.endswith(" --cpus-per-task=16")
+    assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
+
+
+def test_one_task_needs_no_srun_and_another_signal() -> None:
+    asked = requests({**GPUS, "devices": 1, "partitions": {}})("pretrain.segment")
+    assert asked["launch"](SEGMENT) == "" and "mpi" not in asked and "tasks" not in asked
+    assert asked["slurm_extra"].startswith("--signal=URG@300 ")
+
+
+def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = requests(GPUS)
+    asked = made("corpus.filter")
+    batch = {"corpus": "main", "source": "nl_gids", "batch": "0"}
+    assert [asked["runtime"](batch, attempt=n) for n in (1, 2)] == [60, 60], "an attempt alone is no cause"
+    causes = {1: Growth(), 2: Growth(memory=2), 3: Growth(memory=2, time=2)}
+    monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: causes[attempt])
+    assert [asked["runtime"](batch, attempt=n) for n in causes] == [60, 60, 90]
+    assert [asked["mem_mb"](batch, attempt=n) for n in causes] == [4000, 8000, 8000]
+    monkeypatch.setattr(made, "bytes_read", lambda scope, wildcards: 200_000_000)
+    assert asked["runtime"](batch, attempt=1) == 70
+    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4800
+
+
+def test_every_rule_asks_and_a_changed_section_reruns_nothing() -> None:
+    one, other = requests(GPUS), requests(GPUS, nodes=9, queue=3, account="x")
+    assert one.config.written() == other.config.written()
+    assert step_settings(one.config, "pretrain.segment", SEGMENT) == step_settings(
+        other.config, "pretrain.segment", SEGMENT
+    )
+    for stage in NEEDS:
+        assert one(stage)["slurm_partition"] == "genoa"
