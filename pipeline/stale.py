@@ -25,11 +25,16 @@ PRIVATE = {"filter": "filter", "drop_duplicates": "deduplicate"}  # steps that m
 UNIT_STAGES = (*SOURCE_BATCHES, *CORPUS_BATCHES, *OPT_OUT_BATCHES)
 
 
-def remembered(memory: Path, name: str) -> bool:
-    """Return whether Snakemake's memory holds the output of that name."""
+def file_of(memory: Path, name: str) -> Path:
+    """Return the file that Snakemake's memory, such as .snakemake/metadata, has of the output of that name."""
     encoded = urlsafe_b64encode(name.encode()).decode()
     *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
-    return memory.joinpath(*(f"@{folder}" for folder in folders), last).exists()
+    return memory.joinpath(*(f"@{folder}" for folder in folders), last)
+
+
+def remembered(memory: Path, name: str) -> bool:
+    """Return whether Snakemake's memory holds the output of that name."""
+    return file_of(memory, name).exists()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -72,9 +72,11 @@ rule report_page:
     message:
         "Write the report"
     shell:
+        # What Slurm knows of the jobs so far, for the report; without it the report is written all the same.
+        "python -m pipeline accounting {RUN} > {log} 2>&1 || true; "
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"
         " --input manifests {input.manifests} --input forgotten {input.forgotten:q}"
         " --input remains {input.remains:q} --output page {output.page} --output model_card {output.model_card}"
-        " --output training_content_summary {output.training_content_summary} --record {output.record} 2> {log}"
+        " --output training_content_summary {output.training_content_summary} --record {output.record} 2>> {log}"

@@ -9,7 +9,7 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import executor
+from pipeline.slurm import accounting, executor, live, queue
 from pipeline.slurm.resources import Requests
 from pipeline.stale import Stale
 
@@ -25,10 +25,16 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
-if workflow.resource_settings.nodes:
-    workflow.global_resources["_nodes"] = min(
-        workflow.resource_settings.nodes, run.slurm.queue
-    )
+queue.limit(workflow, run.slurm.queue)
+
+# What a snakemake that was killed left behind: its lock, and jobs that are not to be submitted twice. At this point
+# Snakemake tells no more of the executor than that jobs are counted.
+is_real = workflow.is_main_process and not workflow.output_settings.dryrun
+if is_real and workflow.resource_settings.nodes and "--unlock" not in sys.argv:
+    try:
+        live.take_over(Path(RUN), logger.warning)
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
 
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.

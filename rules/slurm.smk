@@ -9,3 +9,11 @@ localrules:
 
 onstart:
     executor.prepare(workflow, Path(RUN), run.slurm, logger.warning)
+
+
+onsuccess:
+    accounting.end(Path(RUN), logger.warning)
+
+
+onerror:
+    accounting.end(Path(RUN), logger.warning)

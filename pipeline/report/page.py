@@ -35,10 +35,11 @@ SECTIONS = (
     ("verify", "How to verify all of it"),
 )
 FORGETTING = ("forgetting", "Forgetting")  # of runs with an opt-out list
+SLURM = ("slurm", "Jobs of Slurm")  # of runs that had some
 PAGE = "page.html.jinja"
 PAGE_PARTS = (
     *("macros.html.jinja", "page_data.html.jinja", "page_training.html.jinja", "page_records.html.jinja"),
-    "page_forgetting.html.jinja",
+    *("page_forgetting.html.jinja", "page_slurm.html.jinja"),
 )
 STYLE = "page.css"
 MODEL_CARD = "model_card.md.jinja"
@@ -121,7 +122,7 @@ def run(
     """Write the page and both documents; return how much they are computed from and how many checks hold.
 
     Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
-    The attempts are read from the folder `attempts` beside that of the records.
+    The attempts and Slurm's books are read from the folders `attempts` and `accounting` beside that of the records.
 
     Raises:
         InputError: a file is not what its name says.
@@ -141,7 +142,7 @@ def run(
     )
     content = context(material, settings)
     content |= {
-        "sections": (*SECTIONS, FORGETTING) if material.forgotten else SECTIONS,
+        "sections": (*SECTIONS, *[FORGETTING] * bool(material.forgotten), *[SLURM] * bool(material.accounting)),
         "results": f"results/{settings.run}",
         "css": markup.style(Path(__file__).parent / STYLE),
         "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),

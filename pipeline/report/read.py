@@ -31,6 +31,7 @@ class Material:
 
     records: list[Artefact]
     attempts: list[Artefact]
+    accounting: list[Artefact]
     statistics: list[Artefact]
     fertility: list[Artefact]
     metrics: list[Artefact]
@@ -75,9 +76,9 @@ def read_lines(path: Path) -> list[Json]:
         raise InputError(f"{path} is not readable as metrics ({error!r}): rerun pretrain.export") from None
 
 
-def attempts_beside(records: list[Path]) -> list[Path]:
-    """Return the files of the attempts folder that lies beside the folder of the records."""
-    folder = records[0].parent.parent / "attempts" if records else None
+def beside(records: list[Path], name: str) -> list[Path]:
+    """Return the files of the folder of that name, such as attempts, that lies beside the folder of the records."""
+    folder = records[0].parent.parent / name if records else None
     if folder is None or not folder.is_dir():
         return []
     return sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
@@ -123,7 +124,8 @@ def read_material(
     results = objects(evaluation, "model", "step", "tasks")
     return Material(
         records=counted(objects(records, *keys, "settings", "inputs", "outputs", "energy", "wall_seconds", "ended")),
-        attempts=counted(objects(attempts_beside(records), *keys, "status")),
+        attempts=counted(objects(beside(records, "attempts"), *keys, "status")),
+        accounting=objects(beside(records, "accounting"), "job", "comment", "cause", "allocations", "total"),
         statistics=objects(statistics, "corpus", "sources", "totals"),
         fertility=objects(fertility, "languages"),
         metrics=[Artefact(path.parent.name, link(path), {}, read_lines(path)) for path in sorted(metrics)],

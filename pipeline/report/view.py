@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.report import training
 from pipeline.report.checks import conservation_checks
 from pipeline.report.consumption import consumption, run_energy
+from pipeline.report.efficiency import efficiency
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.settings import PageSettings
 
@@ -181,6 +182,7 @@ def context(material: Material, settings: PageSettings) -> Json:
         "checks": checks,
         "failed_checks": [check for check in checks if not check.holds],
         "energy": run_energy(material, settings),
+        "slurm": efficiency(material),
         "sources": sources(material),
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": [model(material, metrics) for metrics in material.metrics],

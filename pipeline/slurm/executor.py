@@ -8,6 +8,7 @@ from typing import Any
 
 import snakemake_executor_plugin_slurm
 
+from pipeline.slurm import starts
 from pipeline.slurm.settings import Slurm
 from pipeline.slurm.waiting import Waiting
 
@@ -35,3 +36,6 @@ def prepare(workflow: Any, run_directory: Path, settings: Slurm, say: Callable[[
     age_seconds = snakemake_executor_plugin_slurm.get_min_job_age()
     snakemake_executor_plugin_slurm.get_min_job_age = lambda: age_seconds
     Waiting(executor.run_uuid, 60 * settings.start_minutes, say)
+    # All jobs of this snakemake have that name: the next one finds them by it, and the accounting too.
+    locks = getattr(workflow.persistence, "_lockfile", {}).values()
+    starts.begin(run_directory, executor.run_uuid, list(map(str, locks)))

@@ -1,7 +1,7 @@
 """What each rule asks Slurm for: partition, time, memory, cores, GPUs, nodes and tasks.
 
-A request grows with the bytes that a job reads and with the attempt, and never goes beyond what the partition of the
-platform's file has. On one machine, without Slurm, Snakemake ignores all of it but `launch`.
+A request grows with the bytes that a job reads and with what the attempts before it lacked, and never goes beyond what
+the partition of the platform's file has. On one machine, without Slurm, Snakemake ignores all of it but `launch`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pipeline.dag import Dag
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.platforms import Partition
 from pipeline.pretrain.launch import launcher, option, words_of
+from pipeline.slurm.retry import Growth, factor
 
 Scope = Literal["nothing", "batch", "file", "source", "corpus", "reserving", "tokenizer", "tokens", "everything"]
 
@@ -90,12 +91,14 @@ class Requests:
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
             minutes = need.minutes + self.bytes_read(need.scope, wildcards) // need.bytes_per_minute
-            return self._limited(minutes, attempt, partition.minutes if partition else None)
+            growth = self._growth(stage, wildcards, attempt).time
+            return self._limited(minutes, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             held = need.memory_bytes_per_byte * self.bytes_read(need.scope, wildcards) / 1e6
+            growth = self._growth(stage, wildcards, attempt).memory
             return self._limited(
-                need.memory_megabytes + int(held), attempt, partition.memory_megabytes if partition else None
+                need.memory_megabytes + int(held), growth, partition.memory_megabytes if partition else None
             )
 
         cpus = min(need.cpus, partition.cpus) if partition else 1
@@ -136,7 +139,8 @@ class Requests:
             if partition and partition.gpus:
                 return partition.memory_megabytes
             held = self._parameters(wildcards["model"]) * STATE_BYTES / 1e6 + PROCESS_MEGABYTES
-            return self._limited(int(held * devices), attempt, partition.memory_megabytes if partition else None)
+            growth = self._growth("pretrain.segment", wildcards, attempt).memory
+            return self._limited(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         return {
             "launch": launch,
@@ -158,13 +162,15 @@ class Requests:
         shared = {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)} if partition and gpus else {}
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            return self._limited(120, attempt, partition.minutes if partition else None)
+            growth = self._growth("evaluate.suites", wildcards, attempt).time
+            return self._limited(120, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and gpus:
                 return partition.memory_megabytes // gpus
             held = self._parameters(wildcards["model"]) * 8 / 1e6 + 2 * PROCESS_MEGABYTES
-            return self._limited(int(held), attempt, partition.memory_megabytes if partition else None)
+            growth = self._growth("evaluate.suites", wildcards, attempt).memory
+            return self._limited(int(held), growth, partition.memory_megabytes if partition else None)
 
         return {"runtime": runtime, "mem_mb": mem_mb, **shared, **self._place(partition)}
 
@@ -182,9 +188,14 @@ class Requests:
         return {"slurm_extra": "--requeue"} | ({"slurm_partition": partition.name} if partition else {})
 
     @staticmethod
-    def _limited(amount: int, attempt: int, most: int | None) -> int:
-        """Return twice as much for each further attempt, but not more than there is."""
-        grown = amount << (attempt - 1)
+    def _growth(stage: str, wildcards: Mapping[str, str], attempt: int) -> Growth:
+        """Return by how much this attempt grows, by the causes of those before it."""
+        return factor(stage.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
+
+    @staticmethod
+    def _limited(amount: int, growth: float, most: int | None) -> int:
+        """Return as much as this attempt needs, but not more than there is."""
+        grown = int(amount * growth)
         return min(grown, most) if most else grown
 
     def bytes_read(self, scope: Scope, wildcards: Mapping[str, str]) -> int:

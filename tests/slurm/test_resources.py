@@ -11,7 +11,9 @@ import yaml
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.platforms import Platform
+from pipeline.slurm import resources
 from pipeline.slurm.resources import NEEDS, Requests
+from pipeline.slurm.retry import Growth
 from pipeline.step_settings import step_settings
 
 GPUS = {
@@ -49,12 +51,15 @@ def test_one_task_needs_no_srun_and_another_signal() -> None:
     assert asked["slurm_extra"].startswith("--signal=URG@300 ")
 
 
-def test_requests_grow_with_input_and_attempt_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     made = requests(GPUS)
     asked = made("corpus.filter")
     batch = {"corpus": "main", "source": "nl_gids", "batch": "0"}
-    assert [asked["runtime"](batch, attempt=n) for n in (1, 2)] == [60, 90]
-    assert [asked["mem_mb"](batch, attempt=n) for n in (1, 2)] == [4000, 8000]
+    assert [asked["runtime"](batch, attempt=n) for n in (1, 2)] == [60, 60], "an attempt alone is no cause"
+    causes = {1: Growth(), 2: Growth(memory=2), 3: Growth(memory=2, time=2)}
+    monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: causes[attempt])
+    assert [asked["runtime"](batch, attempt=n) for n in causes] == [60, 60, 90]
+    assert [asked["mem_mb"](batch, attempt=n) for n in causes] == [4000, 8000, 8000]
     monkeypatch.setattr(made, "bytes_read", lambda scope, wildcards: 200_000_000)
     assert asked["runtime"](batch, attempt=1) == 70
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4800

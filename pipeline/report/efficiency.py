@@ -1,0 +1,171 @@
+"""What the jobs of a run asked Slurm for and what they used, by stage, from `provenance/accounting`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+
+from pipeline.markup import number, size
+from pipeline.report.formats import duration
+from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.training import present
+
+# A request was far off where less than this share was used and what was left over is worth asking for less.
+LITTLE = 0.5
+MUCH = 0.9  # of the memory: the next job may fail for it
+SPARE_BYTES, SPARE_SECONDS = 4e9, 7200.0
+ROOM = 1.25  # above the most that was used
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """What the jobs of a stage asked for and used; shares are of the request, and None where nobody measured them."""
+
+    name: str
+    jobs: int
+    allocations: int
+    unfinished: list[tuple[str, int]]
+    elapsed_seconds: float
+    node_seconds: float
+    gpu_seconds: float
+    cpu_share: float | None
+    memory_share: float | None
+    gpu_share: float | None
+    time_share: float | None
+    slurm_joules: float | None
+    ear_joules: float | None
+    unmeasured: int
+    is_shared: bool
+    suggestions: list[str]
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """All stages, their sum, the jobs that did not simply finish, and how many jobs are not in the books."""
+
+    stages: list[StageUse]
+    total: StageUse
+    troubled: list[Artefact]
+    missing: int
+
+
+def stage_of(comment: str | None) -> str:
+    """Return the stage that the comment of a job names, `rule_corpus_filter_wildcards_…`: corpus.filter."""
+    found = re.fullmatch(r"rule_([a-z]+)_(.+?)(_wildcards_.*)?", comment or "")
+    return f"{found[1]}.{found[2]}" if found else comment or "not known"
+
+
+def _ratio(used: float | None, asked: float | None) -> float | None:
+    return used / asked if used is not None and asked else None
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _most(allocations: list[Json], used: str, asked: str) -> tuple[float, Json] | None:
+    """Return the greatest share of a request that an allocation has used, and the allocation."""
+    shares = [(share, part) for part in allocations if (share := _ratio(part[used], part[asked])) is not None]
+    return max(shares, key=lambda pair: pair[0], default=None)
+
+
+def _suggestions(cpu_share: float | None, gpu_share: float | None, allocations: list[Json]) -> list[str]:
+    """Return what to ask for instead, where a request was far off."""
+    told = []
+    cpus = max((int(part["tres"].get("cpu", 0)) for part in allocations), default=0)
+    if cpu_share is not None and cpus > 1 and cpu_share < LITTLE:
+        needed = max(ceil(cpus * cpu_share * ROOM), 1)
+        told.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
+    memory = _most(allocations, "peak_memory_bytes", "requested_memory_bytes")
+    if memory is not None:
+        share, part = memory
+        peak, asked = part["peak_memory_bytes"], part["requested_memory_bytes"]
+        if share >= MUCH:
+            told.append(f"{size(peak)} of {size(asked)} memory were in use: ask for more")
+        elif share < LITTLE and asked - peak > SPARE_BYTES:
+            told.append(f"{size(peak)} of {size(asked)} memory were in use: {ceil(peak * ROOM / 1e9)} GB would do")
+    time = _most(allocations, "elapsed_seconds", "time_limit_seconds")
+    if time is not None:
+        share, part = time
+        took, limit = part["elapsed_seconds"], part["time_limit_seconds"]
+        if share < LITTLE and limit - took > SPARE_SECONDS:
+            told.append(f"the longest took {duration(took)} of {duration(limit)}: with less it would start sooner")
+    if gpu_share is not None and gpu_share < LITTLE:
+        told.append(f"the GPUs were busy {100 * gpu_share:.0f} % of the time: ask for fewer, or give them more at once")
+    return told
+
+
+def _use(name: str, jobs: list[Json], training: float | None = None) -> StageUse:
+    """Return the sum of some jobs; `training` is the share of time that training itself saw its devices busy."""
+    allocations = [part for job in jobs for part in job["allocations"]]
+    causes = Counter(part["cause"] for part in allocations if part["cause"] != "finished")
+    cpu_share = _ratio(
+        sum(part["cpu_seconds"] for part in allocations), sum(part["allocated_cpu_seconds"] for part in allocations)
+    )
+    watched = [part for part in allocations if part["gpu_utilization"] is not None and part["elapsed_seconds"]]
+    totals = [job["total"] for job in jobs]
+    gpu_seconds = sum(total["gpu_seconds"] for total in totals)
+    gpu_share = training if gpu_seconds else None
+    if watched:
+        busy = sum(part["gpu_utilization"] * part["elapsed_seconds"] for part in watched)
+        gpu_share = busy / sum(part["elapsed_seconds"] for part in watched)
+    memory, time = (
+        _most(allocations, used, asked)
+        for used, asked in (
+            ("peak_memory_bytes", "requested_memory_bytes"),
+            ("elapsed_seconds", "time_limit_seconds"),
+        )
+    )
+    return StageUse(
+        name=name,
+        jobs=len(jobs),
+        allocations=len(allocations),
+        unfinished=sorted(causes.items()),
+        elapsed_seconds=sum(total["elapsed_seconds"] for total in totals),
+        node_seconds=sum(total["node_seconds"] for total in totals),
+        gpu_seconds=gpu_seconds,
+        cpu_share=cpu_share,
+        memory_share=memory and memory[0],
+        gpu_share=gpu_share,
+        time_share=time and time[0],
+        slurm_joules=_sum([total["slurm_energy_joules"] for total in totals]),
+        ear_joules=_sum([total["ear_energy_joules"] for total in totals]),
+        unmeasured=sum(total["slurm_energy_joules"] is None and total["ear_energy_joules"] is None for total in totals),
+        is_shared=any(job["whole_nodes"] is False for job in jobs),
+        suggestions=_suggestions(cpu_share, gpu_share, allocations),
+    )
+
+
+def efficiency(material: Material) -> Efficiency | None:
+    """Return what the jobs of Slurm asked for and used; None for a run that had none."""
+    if not material.accounting:
+        return None
+    stages_of: dict[str, set[str]] = {}
+    for tried in [*material.attempts, *material.records]:
+        job = (tried.content.get("slurm") or {}).get("slurm_job_id")
+        if job is not None:
+            stages_of.setdefault(job, set()).add(tried.content["stage"])
+    by_stage: dict[str, list[Json]] = {}
+    for book in material.accounting:
+        known = stages_of.get(book.content["job"])
+        name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
+        by_stage.setdefault(name, []).append(book.content)
+    busy = [value for metrics in material.metrics for _, value in present(metrics.lines, "device_utilization")]
+    training = sum(busy) / len(busy) if busy else None
+    everything = [book.content for book in material.accounting]
+    return Efficiency(
+        stages=[
+            _use(name, jobs, training if "pretrain.segment" in name else None)
+            for name, jobs in sorted(by_stage.items())
+        ],
+        total=_use("all jobs", everything),
+        troubled=[
+            book
+            for book in material.accounting
+            if any(part["cause"] != "finished" for part in book.content["allocations"])
+        ],
+        missing=len(stages_of.keys() - {job["job"] for job in everything}),
+    )

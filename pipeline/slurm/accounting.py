@@ -1,0 +1,143 @@
+"""What the jobs of a run have cost by Slurm's books: one file for each, written once when the job is over.
+
+`python -m pipeline accounting results/RUN` writes `provenance/accounting/JOB.json` of every job that any snakemake has
+submitted for the run, failed ones and all that was put back into the queue included. Like the attempts they grow after
+the report and the crate are written, so they lie outside of the crate; what the report says of them stands in it. A run
+without Slurm has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import InputError
+from pipeline.slurm import ear, sacct, starts
+from pipeline.slurm.queue import queued
+from pipeline.stage import write_json
+
+ACCOUNTING = "provenance/accounting"
+TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
+
+
+def processors() -> dict[str, int]:
+    """Return how many logical processors each node of this cluster has; nothing where Slurm does not say."""
+    words = ["sinfo", "--noheader", "--Node", "--format=%N|%c"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return {}
+    rows = (line.split("|") for line in done.stdout.splitlines())
+    return {node: int(number) for node, number in rows if number.isdigit()}
+
+
+def hosts(node_list: str) -> list[str]:
+    """Return the nodes of a list such as node[1-2]; none where Slurm does not say."""
+    done = subprocess.run(["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, timeout=120)
+    return done.stdout.split()
+
+
+def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | None:
+    """Return whether a job had all processors of its nodes, so that their energy is its own; None if nobody knows."""
+    had = [allocation for allocation in job.allocations if allocation.node_list]
+    if not node_processors or not had:
+        return None
+    return all(
+        allocation.cpus >= sum(node_processors.get(node, 0) for node in hosts(str(allocation.node_list)))
+        for allocation in had
+    )
+
+
+def described(job: sacct.Job, nodes: list[ear.NodeEnergy] | None, whole_nodes: bool | None) -> dict[str, Any]:
+    """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
+    told = job.allocations
+    measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
+    peaks = [allocation.peak_memory_bytes for allocation in told if allocation.peak_memory_bytes is not None]
+    return {
+        "job": job.job,
+        "comment": job.comment,
+        "cause": told[-1].cause,
+        "allocations": [{**allocation.model_dump(), "cause": allocation.cause} for allocation in told],
+        "whole_nodes": whole_nodes,
+        "ear": None if nodes is None else [{**node.model_dump(), "joules": node.joules} for node in nodes],
+        "total": {
+            "allocations": len(told),
+            "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in told),
+            "cpu_seconds": round(sum(allocation.cpu_seconds for allocation in told), 3),
+            "allocated_cpu_seconds": sum(allocation.allocated_cpu_seconds for allocation in told),
+            "node_seconds": sum(allocation.elapsed_seconds * allocation.nodes for allocation in told),
+            "gpu_seconds": sum(allocation.elapsed_seconds * allocation.gpus for allocation in told),
+            "peak_memory_bytes": max(peaks, default=None),
+            "slurm_energy_joules": sum(measured) if measured else None,
+            "slurm_energy_allocations": len(measured),
+            "ear_energy_joules": sum(node.joules for node in nodes) if nodes else None,
+        },
+    }
+
+
+def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.Job]:
+    """Return the jobs that are not written yet, once the database knows all that Slurm no longer has in its queue."""
+    problem: InputError | None = None
+    for attempt in range(TRIES):
+        time.sleep(SECONDS_BETWEEN if attempt else 0)
+        try:
+            jobs = {number: job for number, job in sacct.ask(names, since).items() if number not in known}
+        except InputError as error:
+            problem = error
+            continue
+        problem, late = None, {number for number, job in jobs.items() if not job.allocations[-1].is_over}
+        if not late - set(queued(names) or late):
+            return jobs
+    if problem is not None:
+        raise problem
+    return jobs
+
+
+def collect(run_directory: Path) -> int:
+    """Write the files of the jobs that are over and have none yet, and return how many.
+
+    Raises:
+        InputError: Slurm's accounting does not answer, or this cluster keeps none.
+    """
+    begun = starts.starts(run_directory)
+    if not begun:
+        return 0
+    folder = run_directory / ACCOUNTING
+    known = {path.stem for path in folder.glob("*.json")}
+    since = min(datetime.fromisoformat(start.started) for start in begun) - timedelta(minutes=1)
+    jobs = _ask([start.name for start in begun], since, known)
+    over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
+    node_processors = processors() if over else {}
+    energies = ear.ask(over) if over else {}
+    for number in over:
+        whole_nodes = has_whole_nodes(jobs[number], node_processors)
+        write_json(folder / f"{number}.json", described(jobs[number], energies.get(number), whole_nodes))
+    return len(over)
+
+
+def end(run_directory: Path, say: Callable[[str], None]) -> None:
+    """Write down what the jobs of this snakemake have cost, and that it leaves none of them to the next one."""
+    if starts.current is None:
+        return
+    try:
+        if queued([starts.current.name]) == {}:
+            starts.current.end(run_directory)
+        collect(run_directory)
+    except InputError as error:
+        say(str(error))
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline accounting results/RUN`: write down what Slurm knows of the run's jobs."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline accounting", description=main.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    options = parser.parse_args(arguments)
+    written = collect(options.run_directory)
+    if written:
+        print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / ACCOUNTING}")
+    return 0

@@ -1,0 +1,204 @@
+"""What Slurm's accounting knows of jobs: every allocation that each of them has had, and why it ended.
+
+A job that was put back into the queue has had several; `sacct -D` tells all of them, and their sum is what it cost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+from pipeline.errors import InputError
+
+FIELDS = (
+    *("JobIDRaw", "Comment", "State", "ExitCode", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TotalCPU"),
+    *("CPUTimeRAW", "MaxRSS", "NTasks", "NNodes", "NodeList", "AllocTRES", "TRESUsageInAve", "ConsumedEnergyRaw"),
+    *("TimelimitRaw", "Reason"),
+)
+WAITING = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD")
+MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
+NOT_KNOWN = 1 << 62  # of joules; where Slurm has no meter, its counter shows numbers near 2**64
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+Cause = Literal["finished", "failed", "memory", "time", "preempted", "node", "cancelled", "requeued"]
+CAUSES: dict[str, Cause] = {
+    "COMPLETED": "finished",
+    "OUT_OF_MEMORY": "memory",
+    "TIMEOUT": "time",
+    "DEADLINE": "time",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "node",
+    "BOOT_FAIL": "node",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+    "REQUEUED": "requeued",
+}
+
+
+class Allocation(BaseModel):
+    """One stretch of time in which a job had nodes; what was not measured is None.
+
+    Memory is that of all nodes. The peak is the sum of the peaks of the batch script and of the largest step, each over
+    its tasks, since they run at the same time: the job has never had more.
+    """
+
+    state: str
+    exit_code: int
+    signal: int
+    reason: str | None
+    partition: str
+    submitted: str | None
+    started: str | None
+    ended: str | None
+    elapsed_seconds: float
+    cpu_seconds: float
+    allocated_cpu_seconds: float
+    nodes: int
+    node_list: str | None
+    tres: dict[str, str]
+    requested_memory_bytes: int | None
+    peak_memory_bytes: int | None
+    time_limit_seconds: float | None
+    gpu_utilization: float | None
+    energy_joules: float | None
+
+    @property
+    def cpus(self) -> int:
+        """Logical processors of all nodes together."""
+        return int(self.tres.get("cpu", 0))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes together."""
+        return int(self.tres.get("gres/gpu", 0))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended and is not about to be continued."""
+        return self.state not in WAITING and self.ended is not None
+
+    @property
+    def cause(self) -> Cause:
+        """Why it ended."""
+        peak, requested = self.peak_memory_bytes, self.requested_memory_bytes
+        if self.state == "FAILED" and peak and requested and peak >= MEMORY_SHARE * requested:
+            return "memory"
+        return CAUSES.get(self.state, "failed")
+
+
+class Job(BaseModel):
+    """A job with its allocations, the first one first; `comment` holds rule and wildcards where Slurm keeps it."""
+
+    job: str
+    comment: str | None
+    allocations: list[Allocation]
+
+
+def bytes_of(text: str) -> int | None:
+    """Return the bytes of a size such as 201872K, 1.5G or 0; None where there is none."""
+    match = re.fullmatch(r"([\d.]+)([KMGT]?)[a-z]?", text)
+    return round(float(match[1]) * UNITS[match[2]]) if match else None
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a time such as 1-02:03:04, 02:03:04 or 03:04.500."""
+    days, _, rest = text.rpartition("-")
+    seconds = 0.0
+    for part in rest.split(":") if rest else []:
+        seconds = seconds * 60 + float(part)
+    return seconds + 86400 * int(days or 0)
+
+
+def joules_of(text: str) -> float | None:
+    """Return an energy; None where it was not measured, which Slurm shows as nothing, as 0 or as a huge number."""
+    joules = int(text) if text.isdigit() else 0
+    return float(joules) if 0 < joules < NOT_KNOWN else None
+
+
+def _moment(text: str) -> str | None:
+    return datetime.fromtimestamp(int(text), UTC).isoformat() if text.isdigit() else None
+
+
+def _tres(text: str) -> dict[str, str]:
+    return dict(entry.split("=", 1) for entry in text.split(",") if "=" in entry)
+
+
+def _peak(steps: list[dict[str, str]]) -> int | None:
+    """Return the bytes of the batch script and of the largest step."""
+    peaks: dict[bool, int] = {}
+    for step in steps:
+        peak = bytes_of(step["MaxRSS"])
+        if peak:
+            is_batch = step["JobIDRaw"].endswith(".batch")
+            peaks[is_batch] = max(peaks.get(is_batch, 0), peak * int(step["NTasks"] or 1))
+    return sum(peaks.values()) or None
+
+
+def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
+    exit_code, _, signal = row["ExitCode"].partition(":")
+    tres = _tres(row["AllocTRES"])
+    shares = [float(share) for step in steps if (share := _tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
+    return Allocation(
+        state=row["State"].split(" ")[0],
+        exit_code=int(exit_code or 0),
+        signal=int(signal or 0),
+        reason=row["Reason"] if row["Reason"] not in ("", "None") else None,
+        partition=row["Partition"],
+        submitted=_moment(row["Submit"]),
+        started=_moment(row["Start"]),
+        ended=_moment(row["End"]),
+        elapsed_seconds=float(row["ElapsedRaw"] or 0),
+        cpu_seconds=round(seconds_of(row["TotalCPU"]), 3),
+        allocated_cpu_seconds=float(row["CPUTimeRAW"] or 0),
+        nodes=int(row["NNodes"] or 0),
+        node_list=row["NodeList"] if row["NodeList"] != "None assigned" else None,
+        tres=tres,
+        requested_memory_bytes=bytes_of(tres.get("mem", "")),
+        peak_memory_bytes=_peak(steps),
+        time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
+        gpu_utilization=max(shares) / 100 if shares else None,
+        energy_joules=joules_of(row["ConsumedEnergyRaw"]),
+    )
+
+
+def parse(text: str) -> dict[str, Job]:
+    """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps."""
+    jobs: dict[str, Job] = {}
+    groups: list[list[dict[str, str]]] = []
+    for line in text.splitlines():
+        row = dict(zip(FIELDS, line.split("|"), strict=True))
+        if "." not in row["JobIDRaw"]:
+            groups.append([row])
+        elif groups:
+            groups[-1].append(row)
+    for row, *steps in groups:
+        job = jobs.setdefault(row["JobIDRaw"], Job(job=row["JobIDRaw"], comment=None, allocations=[]))
+        job.comment = row["Comment"] or job.comment
+        job.allocations.append(_allocation(row, steps))
+    return jobs
+
+
+def ask(names: list[str], since: datetime) -> dict[str, Job]:
+    """Return the jobs of these names that were there since then, number to job; one question for all of them.
+
+    Raises:
+        InputError: there is no sacct, it does not answer, or this cluster keeps no accounts.
+    """
+    words = ["sacct", "--duplicates", "--noheader", "--parsable2", "--noconvert", f"--name={','.join(names)}"]
+    words += [f"--starttime={since.astimezone():%Y-%m-%dT%H:%M:%S}", f"--format={','.join(FIELDS)}"]
+    try:
+        environment = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    except FileNotFoundError:
+        raise InputError("there is no sacct here: ask for the accounting on a node that has Slurm") from None
+    except subprocess.TimeoutExpired:
+        raise InputError("sacct has not answered for five minutes: ask for the accounting later") from None
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())
+        raise InputError(f"sacct gives no accounting ({said}): ask for it later, or do without")
+    return parse(done.stdout)

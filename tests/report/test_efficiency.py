@@ -1,0 +1,114 @@
+"""What the report says of Slurm's jobs: requests and use, suggestions where one was far off, no made-up joules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.report.page import SECTIONS, SLURM
+from tests.report.example import HOSTILE, Run
+from tests.report.test_page import made, outline
+
+GB = 10**9
+
+
+def allocation(cause: str = "finished", **known: Any) -> dict[str, Any]:
+    """Return an allocation of an hour on one node of 16 processors and 64 GB, three quarters of which were used."""
+    usual = {
+        "state": {"finished": "COMPLETED", "memory": "FAILED", "requeued": "REQUEUED"}[cause],
+        "cause": cause,
+        "exit_code": 0 if cause == "finished" else 1,
+        "signal": 0,
+        "elapsed_seconds": 3600.0,
+        "cpu_seconds": 43_200.0,
+        "allocated_cpu_seconds": 57_600.0,
+        "nodes": 1,
+        "tres": {"cpu": "16", "mem": "64G", "node": "1"},
+        "requested_memory_bytes": 64 * GB,
+        "peak_memory_bytes": 48 * GB,
+        "time_limit_seconds": 5000.0,
+        "gpu_utilization": None,
+    }
+    return {**usual, **known}
+
+
+def book(run: Run, job: str, comment: str | None, *allocations: dict[str, Any], **known: Any) -> None:
+    """Write the book of a job."""
+    elapsed = sum(part["elapsed_seconds"] for part in allocations)
+    total = {
+        "allocations": len(allocations),
+        "elapsed_seconds": elapsed,
+        "cpu_seconds": sum(part["cpu_seconds"] for part in allocations),
+        "node_seconds": elapsed,
+        "gpu_seconds": elapsed * 4 * (job == "4711"),
+        "peak_memory_bytes": max(part["peak_memory_bytes"] for part in allocations),
+        "slurm_energy_joules": known.get("slurm"),
+        "ear_energy_joules": known.get("ear"),
+    }
+    content = {"job": job, "comment": comment, "cause": allocations[-1]["cause"], "allocations": allocations}
+    shared = known.get("whole_nodes", True)
+    run.write(f"provenance/accounting/{job}.json", {**content, "total": total, "whole_nodes": shared, "ear": None})
+
+
+def section(run: Run) -> str:
+    """Return the text of the section on Slurm's jobs."""
+    return outline(made(run)["page"]).text.split("node hours")[1]
+
+
+def test_a_run_without_slurm_says_nothing_of_it(run_folder: Run) -> None:
+    page = outline(made(run_folder)["page"])
+    assert [attributes["id"] for attributes in page.all("section")] == [name for name, _ in SECTIONS]
+    assert "allocation" not in page.text
+
+
+def test_requests_that_fit_get_no_suggestion(run_folder: Run) -> None:
+    book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation())
+    assert "No request was far off." in section(run_folder)
+
+
+def test_requests_that_were_far_off_get_one(run_folder: Run) -> None:
+    lazy = allocation(cpu_seconds=5760.0, peak_memory_bytes=2 * GB, time_limit_seconds=36_000.0)
+    book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", lazy)
+    book(run_folder, "2", "rule_tokenizer_train_wildcards_main", allocation(peak_memory_bytes=62 * GB))
+    told = section(run_folder)
+    assert "corpus.filter: 1.6 of 16 processors were busy: 2 would do." in told
+    assert "corpus.filter: 2.00 GB of 64.0 GB memory were in use: 3 GB would do." in told
+    assert "corpus.filter: the longest took 1 h 00 min of 10 h 00 min: with less it would start sooner." in told
+    assert "tokenizer.train: 62.0 GB of 64.0 GB memory were in use: ask for more." in told
+
+
+def test_the_attempts_tell_the_stage_where_slurm_keeps_no_comment(run_folder: Run) -> None:
+    book(run_folder, "4711", None, allocation(gpu_utilization=0.2))
+    told = section(run_folder)
+    assert "pretrain.segment: the GPUs were busy 20 % of the time" in told
+    assert "more jobs that ran are not in the books" not in told
+
+
+def test_training_tells_how_busy_the_gpus_were_where_slurm_does_not(run_folder: Run) -> None:
+    book(run_folder, "4711", None, allocation())
+    assert "98.0 %" in section(run_folder)
+
+
+def test_lost_allocations_count_and_are_listed(run_folder: Run) -> None:
+    parts = allocation("requeued"), allocation("memory", exit_code=137), allocation()
+    book(run_folder, "77", f"rule_corpus_filter_wildcards_{HOSTILE}", *parts)
+    told = section(run_folder)
+    assert "requeued (REQUEUED, exit 1:0), memory (FAILED, exit 137:0), finished (COMPLETED)" in told
+    assert "memory 1, requeued 1" in told and "3 h 00 min" in told
+    assert "1 more jobs that ran are not in the books" in told, "4711 has attempts, but no book"
+
+
+def test_joules_that_nobody_measured_are_not_a_zero_and_neighbours_are_told(run_folder: Run) -> None:
+    book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation())
+    told = section(run_folder)
+    assert "neither Slurm nor EAR has a reading" in told
+    assert "0 Wh" not in told and "0 kWh" not in told
+    book(run_folder, "1", "rule_corpus_filter", allocation(), ear=2_792_619.0, whole_nodes=False)
+    told = section(run_folder)
+    assert "not measured 0.776 kWh 0 yes: neighbours are among the joules" in told
+
+
+def test_the_section_is_the_last_and_has_its_number(run_folder: Run) -> None:
+    book(run_folder, "1", "rule_corpus_filter", allocation())
+    page = outline(made(run_folder)["page"])
+    assert [attributes["id"] for attributes in page.all("section")][-1] == SLURM[0]
+    assert f"{len(SECTIONS) + 1}. {SLURM[1]}" in page.text

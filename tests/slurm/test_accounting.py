@@ -1,0 +1,111 @@
+"""The books of real jobs that succeeded, failed, were put back or killed, and what a retry makes of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.slurm import retry, sacct, starts
+from pipeline.slurm.accounting import ACCOUNTING, collect
+from pipeline.slurm.retry import Growth
+from tests.slurm.cluster import Cluster, wait_until
+
+pytestmark = pytest.mark.slurm
+
+NAME = "of-this-run"
+EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'"
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the results of a run that this process has started."""
+    monkeypatch.setenv("PATH", cluster.environment()["PATH"])
+    monkeypatch.setattr(starts, "current", None)
+    monkeypatch.setattr(retry, "_failures", retry.Failures())
+    starts.begin(tmp_path, NAME, [])
+    yield tmp_path
+
+
+def submit(cluster: Cluster, comment: str, command: str, *options: str, name: str = NAME) -> str:
+    """Submit a job as the plugin does."""
+    words = ("sbatch", "--parsable", "--output=/dev/null", "--requeue", f"--job-name={name}", f"--comment={comment}")
+    return cluster.ask(*words, "--mem=100", *options, f"--wrap={command}")
+
+
+def wait_for_end(cluster: Cluster) -> None:
+    """Wait until no job waits or runs."""
+    wait_until(lambda: not cluster.jobs(), "all jobs have ended")
+
+
+def written(run: Path) -> dict[str, dict[str, Any]]:
+    """Return the files of the accounting."""
+    return {path.stem: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+
+
+def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: Cluster, run: Path) -> None:
+    good = submit(cluster, "rule_good", "srun python3 -c 'sum(range(30_000_000))'")
+    bad = submit(cluster, "rule_bad", "exit 3")
+    again = submit(cluster, "rule_again", '[ -n "$SLURM_RESTART_COUNT" ] || sleep 300')
+    hungry = submit(cluster, "rule_hungry", EATS)
+    cancelled = submit(cluster, "rule_cancelled", "sleep 300")
+    waiting = submit(cluster, "rule_waiting", "true", "--hold")
+    other = submit(cluster, "rule_other", "true", name="of-another-run")
+    wait_until(lambda: cluster.state(again) == "RUNNING" == cluster.state(cancelled), "they run")
+    time.sleep(2)
+    cluster.ask("scontrol", "requeue", again)
+    cluster.ask("scancel", cancelled)
+    wait_until(lambda: cluster.jobs() == [waiting], "all but one have ended")
+
+    assert collect(run) == 5
+    books = written(run)
+    assert other not in books and waiting not in books
+    causes = {job: books[job]["cause"] for job in (good, bad, again, hungry, cancelled)}
+    assert [*causes.values()] == ["finished", "failed", "finished", "memory", "cancelled"]
+    assert books[bad]["allocations"][0]["exit_code"] == 3
+    assert [allocation["cause"] for allocation in books[again]["allocations"]] == ["requeued", "finished"]
+    total = books[again]["total"]
+    assert total["elapsed_seconds"] == sum(part["elapsed_seconds"] for part in books[again]["allocations"]) >= 1
+    assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
+    assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
+
+    before = (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns
+    cluster.ask("scontrol", "release", waiting)
+    wait_for_end(cluster)
+    assert collect(run) == 1
+    assert (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+
+
+def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["accounting", str(tmp_path)]) == 0
+    assert [*tmp_path.iterdir()] == [] and capsys.readouterr().out == ""
+
+
+def test_a_retry_grows_by_its_cause_alone_and_asks_once(
+    cluster: Cluster, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(cluster, "rule_filter_wildcards_main_laws", EATS)
+    submit(cluster, "rule_filter_wildcards_main_letters", "exit 1")
+    cancelled = submit(cluster, "rule_filter_wildcards_main_guide", "sleep 300")
+    submit(cluster, "rule_filter_wildcards_main_guide", "true", name="of-another-run")
+    wait_until(lambda: cluster.state(cancelled) == "RUNNING", "it runs")
+    cluster.ask("scancel", cancelled)
+    wait_for_end(cluster)
+    questions = []
+    asked = sacct.ask
+    monkeypatch.setattr(sacct, "ask", lambda *given: questions.append(given) or asked(*given))
+    growth = {name: retry.factor("filter", ["main", name], 2) for name in ("laws", "letters", "guide")}
+    assert growth == {"laws": Growth(memory=2), "letters": Growth(), "guide": Growth()}
+    assert len(questions) == 1
+    assert retry.factor("filter", ["main", "letters"], 1) == Growth()
+
+    submit(cluster, "rule_filter_wildcards_main_laws", "exit 1")
+    wait_for_end(cluster)
+    assert retry.factor("filter", ["main", "laws"], 3) == Growth(memory=2), "the crash after it adds nothing"
+    monkeypatch.setattr(starts, "current", None)
+    assert retry.factor("filter", ["main", "laws"], 3) == Growth(), "no snakemake of Slurm's, no question"

@@ -1,0 +1,110 @@
+"""What sacct and EAR print, read: all allocations of a job, their causes, and energy that nobody measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.slurm import ear, sacct
+from pipeline.slurm.accounting import described
+from pipeline.slurm.sacct import FIELDS, bytes_of, joules_of, parse, seconds_of
+
+
+def row(**known: str) -> str:
+    """Return a row as sacct prints it."""
+    usual = {"State": "COMPLETED", "ExitCode": "0:0", "ElapsedRaw": "10", "NNodes": "1", "Start": "100", "End": "110"}
+    return "|".join({**dict.fromkeys(FIELDS, ""), **usual, **known}[field] for field in FIELDS)
+
+
+def job(*rows: str) -> sacct.Job:
+    """Return the one job of some rows."""
+    (found,) = parse("\n".join(rows)).values()
+    return found
+
+
+REQUEUED = [
+    row(JobIDRaw="7", Comment="rule_a", State="REQUEUED", TotalCPU="00:04.500", AllocTRES="cpu=2,mem=1000M,node=1"),
+    row(JobIDRaw="7.batch", MaxRSS="100000K", NTasks="1"),
+    row(JobIDRaw="7", Comment="rule_a", ElapsedRaw="20", TotalCPU="01:00", CPUTimeRAW="40", ConsumedEnergyRaw="900"),
+    row(JobIDRaw="7.batch", MaxRSS="0.5G", NTasks="1"),
+    row(JobIDRaw="7.extern", MaxRSS="1M", NTasks="1"),
+    row(JobIDRaw="7.0", MaxRSS="200M", NTasks="2", TRESUsageInAve="cpu=00:00:01,gres/gpuutil=37,mem=1M"),
+]
+
+
+def test_all_allocations_of_a_job_are_summed() -> None:
+    first, second = job(*REQUEUED).allocations
+    assert (first.cause, second.cause) == ("requeued", "finished")
+    assert not first.is_over and second.is_over
+    assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
+    assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
+    assert second.gpu_utilization == 0.37
+    total = described(job(*REQUEUED), None, None)["total"]
+    assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
+    assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
+
+
+@pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
+def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
+    found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
+    assert found.allocations[0].energy_joules is None
+    assert described(found, None, None)["total"]["slurm_energy_joules"] is None
+    assert joules_of(said) is None
+
+
+def test_times_and_sizes_in_all_forms() -> None:
+    assert [seconds_of(text) for text in ("1-02:03:04", "02:03:04", "03:04.500", "")] == [93784, 7384, 184.5, 0]
+    assert [bytes_of(text) for text in ("201872K", "1.5G", "300M", "0", "")] == [
+        201872 << 10,
+        3 << 29,
+        300 << 20,
+        0,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "peak", "cause"),
+    [
+        ("FAILED", "95M", "memory"),
+        ("FAILED", "94M", "failed"),
+        ("FAILED", "", "failed"),
+        ("OUT_OF_MEMORY", "1M", "memory"),
+        ("TIMEOUT", "99M", "time"),
+        ("PREEMPTED", "99M", "preempted"),
+        ("NODE_FAIL", "99M", "node"),
+        ("CANCELLED by 1000", "99M", "cancelled"),
+        ("COMPLETED", "99M", "finished"),
+    ],
+)
+def test_the_cause_of_an_end(state: str, peak: str, cause: str) -> None:
+    step = row(JobIDRaw="1.0", MaxRSS=peak, NTasks="1")
+    found = job(row(JobIDRaw="1", State=state, AllocTRES="cpu=1,mem=100M"), step).allocations[0]
+    assert found.cause == cause
+    assert "1000" not in found.state, "the number of a user is nobody's business"
+
+
+def test_a_job_that_waits_or_runs_is_not_over() -> None:
+    states = {"PENDING": "Unknown", "RUNNING": "Unknown", "REQUEUED": "110", "COMPLETED": "110", "FAILED": "110"}
+    over = [job(row(JobIDRaw="1", State=state, End=end)).allocations[0].is_over for state, end in states.items()]
+    assert over == [False, False, False, True, True]
+
+
+EAR = """JOBID;STEPID;NODENAME;JOB_EARL_START_TIME;JOB_EARL_END_TIME;TIME_SEC;DC_NODE_POWER_W;GPU0_POWER_W;GPU1_POWER_W
+8;0;n1;1000;1100;100.2;500.0;100.0;50.0
+8;0;n2;1000;1100;100.0;300.0;0;0
+9;0;n1;2000;2100;100.0;400.0;0;0
+9;1;n1;2000;2050;50.0;400.0;0;0
+9;2;n1;3000;3010;10.0;200.0;0;0
+5;0;n1;2000;2100;100.0;0.0;0;0
+"""
+
+
+def test_ear_is_power_times_time_of_each_node_counted_once() -> None:
+    found = ear.parse(EAR.splitlines())
+    assert [*found] == ["8", "9"], "a node without power was not measured"
+    first, second = found["8"]
+    assert (first.joules, first.gpu_watts, second.joules) == (pytest.approx(50_100), pytest.approx(150), 30_000)
+    (only,) = found["9"]
+    assert only.joules == pytest.approx(100 * 400 + 10 * 200) and only.seconds == 110
+    total = described(job(row(JobIDRaw="8")), found["8"], False)["total"]
+    assert total["ear_energy_joules"] == pytest.approx(80_100) and total["slurm_energy_joules"] is None
