@@ -27,6 +27,7 @@ include: "rules/pretrain.smk"
 include: "rules/evaluate.smk"
 include: "rules/report.smk"
 include: "rules/provenance.smk"
+include: "rules/platform.smk"
 
 
 rule sources:

@@ -1,7 +1,7 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `audit`, `corpus why`, `model import`, `model export`, `compare`,
-`plan` and `schema` are for people.
+`plan`, `platform check` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ COMMANDS = {
     "model export": ("pipeline.model.commands", "export_model"),
     "compare": ("pipeline.provenance.compare", "main"),
     "plan": ("pipeline.commands", "plan"),
+    "platform check": ("pipeline.slurm.check", "main"),
     "schema": ("pipeline.commands", "schema"),
 }
 
