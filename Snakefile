@@ -7,7 +7,8 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 sys.path.insert(0, workflow.basedir)
-shell.prefix(f"export PATH={shlex.quote(sys.prefix)}/bin:$PATH; ")
+# What Slurm asks of a step must not end its shell, which would otherwise die of it first.
+shell.prefix(f"trap : TERM; export PATH={shlex.quote(sys.prefix)}/bin:$PATH; ")
 
 if not workflow.configfiles:
 
@@ -28,6 +29,7 @@ include: "rules/evaluate.smk"
 include: "rules/report.smk"
 include: "rules/provenance.smk"
 include: "rules/platform.smk"
+include: "rules/slurm.smk"
 
 
 rule sources:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import launch
+from pipeline.pretrain import rendezvous
 from pipeline.pretrain.backend import Batch
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.fsdp import FsdpBackend
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    launch.join("torchrun", Path())
+    rendezvous.join("torchrun")
     backend, settings = backend_of(arguments.megabytes)
     saver = Saver(backend, settings, "stall", arguments.folder / "stall")
     tokens = torch.arange(LENGTH).expand(1, -1)

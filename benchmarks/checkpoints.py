@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain import launch
+from pipeline.pretrain import rendezvous
 from pipeline.pretrain.checkpoint import Reader
 from pipeline.pretrain.saver import Saver
 from pipeline.pretrain.settings import SegmentSettings
@@ -70,7 +70,7 @@ def worker(folder: Path, role: str) -> None:
     """Be one process of a count: save, or load, under every strategy."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    launch.join("torchrun", Path())
+    rendezvous.join("torchrun")
     found: list[Any] = []
     for strategy in STRATEGIES:
         if role == "save":

@@ -15,7 +15,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor
 from pipeline.model.llama import Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain import device as devices
-from pipeline.pretrain import launch
+from pipeline.pretrain import rendezvous
 from pipeline.pretrain.backend import Batch, adamw
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.memory import is_exceeded
@@ -186,7 +185,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    device = launch.join("none", Path())
+    device = rendezvous.join("none")
     found: dict[str, Any] = {"machine": machine(device)}
     shape = (training.batch_size, training.sequence_length + 1)
     seconds: list[float] = []

@@ -11,6 +11,7 @@ import os
 import sys
 
 from pipeline.errors import TRY_AGAIN, InputError, Stopped
+from pipeline.slurm import requeue
 
 COMMANDS = {
     "verify": ("pipeline.provenance.verify", "main"),
@@ -29,7 +30,8 @@ COMMANDS = {
 def main(arguments: list[str]) -> int:
     """Run a person's command or a step and return the exit code.
 
-    With one sentence: 2 for a mistake of the user, 75 where the step was asked to stop: started again, it continues.
+    With one sentence: 2 for a mistake of the user, 75 where the step was asked to stop: started again, it continues. In
+    a job of Slurm that goes on there is no end then: Slurm itself starts the job again.
     """
     if not arguments:
         print(__doc__)
@@ -38,6 +40,8 @@ def main(arguments: list[str]) -> int:
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
     module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job", "main")
+    if not is_command:
+        requeue.stop_when_asked()
     try:
         code = int(getattr(importlib.import_module(module), function)(arguments[words:] if is_command else arguments))
         sys.stdout.flush()
@@ -46,7 +50,9 @@ def main(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except Stopped as stop:
-        print(f"stopped: {stop}", file=sys.stderr)
+        print(f"stopped: {stop}", file=sys.stderr, flush=True)
+        if requeue.put_back():
+            requeue.wait_for_end()
         return TRY_AGAIN
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

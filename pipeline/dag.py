@@ -18,7 +18,6 @@ from pipeline.step_settings import step_settings
 SOURCE_BATCHES = ("sources.fingerprint",)
 OPT_OUT_BATCHES = ("sources.entries", "corpus.reserved")  # of sources with an opt-out list
 CORPUS_BATCHES = ("corpus.filter", "corpus.signatures", "corpus.drop_duplicates", "corpus.decontaminate")
-SHORTEST_MINUTES, FILTERED_BYTES_PER_MINUTE = 60, 20_000_000
 
 
 @cache
@@ -128,16 +127,6 @@ class Dag:
                 for name, path in listed.units[unit].items()
             ]
         )
-
-    def filter_minutes(self, wildcards: Any) -> int:
-        """Return a time limit for the filters of a batch: they read 2 MB of text a second, files are compressed."""
-        listed = self.config.source_units(wildcards.source)
-        size = sum(
-            path.stat().st_size if path.is_file() else listed.source.unit_bytes
-            for unit in listed.batches[wildcards.batch]
-            for path in listed.units[unit].values()
-        )
-        return SHORTEST_MINUTES + size // FILTERED_BYTES_PER_MINUTE
 
     def large_file_bytes(self, wildcards: Any) -> int:
         """Return the size of a file that is cut into parts."""

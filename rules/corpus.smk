@@ -11,7 +11,7 @@ rule corpus_filter:
     log:
         log_file("corpus.filter", "corpus", "source", "batch"),
     resources:
-        runtime=dag.filter_minutes,
+        **resources_of("corpus.filter"),
     params:
         contract=contract("corpus.filter"),
         of=batch_hash,
@@ -39,6 +39,8 @@ rule corpus_signatures:
         batch=batch("corpus.signatures", "corpus", "source"),
     log:
         log_file("corpus.signatures", "corpus", "source", "batch"),
+    resources:
+        **resources_of("corpus.signatures"),
     params:
         contract=contract("corpus.signatures"),
         units=dag.batch_units,
@@ -63,6 +65,8 @@ rule corpus_reserved:
         batch=batch("corpus.reserved", "corpus", "source"),
     log:
         log_file("corpus.reserved", "corpus", "source", "batch"),
+    resources:
+        **resources_of("corpus.reserved"),
     params:
         contract=contract("corpus.reserved"),
         of=batch_hash,
@@ -88,6 +92,8 @@ rule corpus_deduplicate:
         record=record("corpus.deduplicate", "corpus"),
     log:
         log_file("corpus.deduplicate", "corpus"),
+    resources:
+        **resources_of("corpus.deduplicate"),
     params:
         contract=contract("corpus.deduplicate"),
         signatures=units_of("signatures/"),
@@ -109,6 +115,8 @@ rule corpus_drop_duplicates:
         batch=batch("corpus.drop_duplicates", "corpus", "source"),
     log:
         log_file("corpus.drop_duplicates", "corpus", "source", "batch"),
+    resources:
+        **resources_of("corpus.drop_duplicates"),
     params:
         contract=contract("corpus.drop_duplicates"),
         units=dag.batch_units,
@@ -135,6 +143,8 @@ rule corpus_ngrams:
         record=record("corpus.ngrams", "corpus"),
     log:
         log_file("corpus.ngrams", "corpus"),
+    resources:
+        **resources_of("corpus.ngrams"),
     params:
         contract=contract("corpus.ngrams"),
     message:
@@ -152,6 +162,8 @@ rule corpus_decontaminate:
         batch=batch("corpus.decontaminate", "corpus", "source"),
     log:
         log_file("corpus.decontaminate", "corpus", "source", "batch"),
+    resources:
+        **resources_of("corpus.decontaminate"),
     params:
         contract=contract("corpus.decontaminate"),
         units=dag.batch_units,
@@ -179,6 +191,8 @@ rule corpus_statistics:
         record=record("corpus.statistics", "corpus"),
     log:
         log_file("corpus.statistics", "corpus"),
+    resources:
+        **resources_of("corpus.statistics"),
     params:
         contract=contract("corpus.statistics"),
         filtered=units_of("filtered/"),
@@ -208,6 +222,8 @@ rule corpus_publish:
         record=record("corpus.publish", "corpus"),
     log:
         log_file("corpus.publish", "corpus"),
+    resources:
+        **resources_of("corpus.publish"),
     params:
         contract=contract("corpus.publish"),
         removed=units_of(
@@ -234,6 +250,8 @@ rule corpus_forgotten:
         record=record("corpus.forgotten", "corpus"),
     log:
         log_file("corpus.forgotten", "corpus"),
+    resources:
+        **resources_of("corpus.forgotten"),
     params:
         contract=contract("corpus.forgotten"),
         reserved=reserved_units,

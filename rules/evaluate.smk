@@ -7,6 +7,8 @@ rule evaluate_suites:
         record=record("evaluate.suites", "model", "step"),
     log:
         log_file("evaluate.suites", "model", "step"),
+    resources:
+        **resources_of("evaluate.suites"),
     params:
         contract=contract("evaluate.suites"),
     message:

@@ -4,6 +4,8 @@ rule plan_estimate:
         record=record("plan.estimate"),
     log:
         log_file("plan.estimate"),
+    resources:
+        **resources_of("plan.estimate"),
     params:
         contract=contract("plan.estimate"),
     message:

@@ -1,4 +1,4 @@
-"""The platform's modules, and what is refused before anything is submitted. Included last: it concerns all rules."""
+"""The platform's modules, and what is refused before anything is submitted. Included after all rules: it concerns each of them."""
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
@@ -22,8 +22,3 @@ def refuse_what_is_missing():
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
-
-
-# In the main process, when there is something to do, after the DAG and before the first job.
-onstart:
-    refuse_what_is_missing()

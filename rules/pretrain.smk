@@ -11,9 +11,7 @@ rule pretrain_segment:
         log_file("pretrain.segment", "model", "step"),
     threads: 2
     resources:
-        launch=run.platform.launch or "",
-        platform=run.platform.name,
-        staging="",
+        **resources_of("pretrain.segment"),
     params:
         contract=contract("pretrain.segment"),
         tokens=tokens_hash,
@@ -38,6 +36,8 @@ rule pretrain_export:
         record=record("pretrain.export", "model"),
     log:
         log_file("pretrain.export", "model"),
+    resources:
+        **resources_of("pretrain.export"),
     params:
         contract=contract("pretrain.export"),
     message:

@@ -10,6 +10,8 @@ rule provenance_crate:
         record=record("provenance.crate"),
     log:
         log_file("provenance.crate"),
+    resources:
+        **resources_of("provenance.crate"),
     params:
         contract=contract("provenance.crate"),
         records=run_records,

@@ -8,6 +8,8 @@ rule report_remains:
         record=record("report.remains"),
     log:
         log_file("report.remains"),
+    resources:
+        **resources_of("report.remains"),
     params:
         contract=contract("report.remains"),
         reserved=lambda w: shorten(
@@ -62,6 +64,8 @@ rule report_page:
         record=record("report.page"),
     log:
         log_file("report.page"),
+    resources:
+        **resources_of("report.page"),
     params:
         contract=contract("report.page"),
         records=run_records,

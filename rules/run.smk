@@ -9,6 +9,8 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
+from pipeline.slurm.resources import Requests
+from pipeline.slurm.waiting import Waiting
 from pipeline.stale import Stale
 
 try:
@@ -22,6 +24,11 @@ except InputError as error:
 RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
+resources_of = Requests(run, dag)
+if workflow.resource_settings.nodes:
+    workflow.global_resources["_nodes"] = min(
+        workflow.resource_settings.nodes, run.slurm.queue
+    )
 
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.

@@ -6,6 +6,8 @@ rule sources_split:
         record=record("sources.split", "source", "file"),
     log:
         log_file("sources.split", "source", "file"),
+    resources:
+        **resources_of("sources.split"),
     params:
         contract=contract("sources.split"),
         bytes=dag.large_file_bytes,
@@ -24,6 +26,8 @@ rule sources_dataset:
         record=record("sources.dataset", "source"),
     log:
         log_file("sources.dataset", "source"),
+    resources:
+        **resources_of("sources.dataset"),
     params:
         contract=contract("sources.dataset"),
     message:
@@ -39,6 +43,8 @@ rule sources_listing:
         record=record("sources.listing", "source"),
     log:
         log_file("sources.listing", "source"),
+    resources:
+        **resources_of("sources.listing"),
     params:
         contract=contract("sources.listing"),
         raw=dag.raw_folder,
@@ -58,6 +64,8 @@ rule sources_fingerprint:
         batch=batch("sources.fingerprint", "source"),
     log:
         log_file("sources.fingerprint", "source", "batch"),
+    resources:
+        **resources_of("sources.fingerprint"),
     params:
         contract=contract("sources.fingerprint"),
         of=lambda w: dag.raw_hash(w.source, w.batch),
@@ -83,6 +91,8 @@ rule sources_entries:
         batch=batch("sources.entries", "source"),
     log:
         log_file("sources.entries", "source", "batch"),
+    resources:
+        **resources_of("sources.entries"),
     params:
         contract=contract("sources.entries"),
         of=lambda w: dag.raw_hash(w.source, w.batch),
@@ -112,6 +122,8 @@ checkpoint sources_manifest:
         record=record("sources.manifest", "source"),
     log:
         log_file("sources.manifest", "source"),
+    resources:
+        **resources_of("sources.manifest"),
     params:
         contract=contract("sources.manifest"),
         fingerprints=lambda w: shorten(

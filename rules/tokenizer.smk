@@ -7,6 +7,8 @@ rule tokenizer_train:
         record=record("tokenizer.train", "tokenizer"),
     log:
         log_file("tokenizer.train", "tokenizer"),
+    resources:
+        **resources_of("tokenizer.train"),
     params:
         contract=contract("tokenizer.train"),
         documents=tokenizer_documents,
@@ -27,6 +29,8 @@ rule tokenizer_fertility:
         record=record("tokenizer.fertility", "tokenizer"),
     log:
         log_file("tokenizer.fertility", "tokenizer"),
+    resources:
+        **resources_of("tokenizer.fertility"),
     params:
         contract=contract("tokenizer.fertility"),
         documents=tokenizer_documents,

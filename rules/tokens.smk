@@ -10,6 +10,8 @@ rule tokens_shard:
         record=record("tokens.shard", "tokens", "shard"),
     log:
         log_file("tokens.shard", "tokens", "shard"),
+    resources:
+        **resources_of("tokens.shard"),
     params:
         contract=contract("tokens.shard"),
         documents=lambda w: shorten(
@@ -38,6 +40,8 @@ checkpoint tokens_index:
         record=record("tokens.index", "tokens"),
     log:
         log_file("tokens.index", "tokens"),
+    resources:
+        **resources_of("tokens.index"),
     params:
         contract=contract("tokens.index"),
         train=short("train"),

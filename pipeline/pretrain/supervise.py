@@ -81,7 +81,7 @@ def train(
         Stopped: this process was asked to stop.
     """
     scratch, stability = paths["scratch"], settings.training.stability
-    for pattern in ("stop-*", "rendezvous-*", "arguments-*"):
+    for pattern in ("stop-*", "arguments-*"):
         for left in scratch.glob(pattern):
             left.unlink()
     rewinds = Rewinds(scratch / "rewinds.json", identity)

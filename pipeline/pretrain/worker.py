@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.errors import TRY_AGAIN, InputError
+from pipeline.errors import InputError
 from pipeline.model import huggingface
-from pipeline.pretrain import agree, checkpoint, launch, memory, metrics
+from pipeline.pretrain import agree, checkpoint, launch, memory, metrics, rendezvous
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.checkpoint import CheckpointError
 from pipeline.pretrain.loader import Loader
@@ -54,8 +54,7 @@ class Worker:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        rendezvous = self.paths["scratch"] / f"rendezvous-{arguments['token']}"
-        self.device = launch.join(arguments["launcher"], rendezvous)
+        self.device = rendezvous.join(arguments["launcher"])
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
@@ -266,20 +265,10 @@ def main() -> int:
         outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
     if worker.rank == 0:
         _conclude(arguments, 0, outcome)
-    stopped = outcome["status"] == "stopped"
-    if (
-        stopped
-        and arguments["launcher"] == "srun"
-        and agree.sums(worker.device, float(worker.rank == 0 and launch.requeue()))[0]
-    ):
-        watchdog.stop()
-        while True:  # Slurm ends the job and starts it again
-            time.sleep(60)
     dist.barrier()
     dist.destroy_process_group()
     watchdog.stop()
-    # torchrun would report another code than 0 as a crash; what happened stands in the outcome.
-    return TRY_AGAIN if stopped and arguments["launcher"] != "torchrun" else 0
+    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome
 
 
 if __name__ == "__main__":

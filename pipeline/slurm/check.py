@@ -12,9 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from pipeline import platforms
@@ -140,16 +138,13 @@ def one_node(platform: Platform, srun: Sequence[str], load: bool) -> Iterator[Fi
 
 def two_nodes(platform: Platform, srun: Sequence[str]) -> Finding:
     """Let two nodes sum a tensor, found and joined as the processes of a training are."""
-    rendezvous = Path.cwd() / f".platform-check-{uuid.uuid4().hex}"
-    probe = [sys.executable, "-m", "pipeline.slurm.probe", "pair", str(rendezvous)]
+    probe = [sys.executable, "-m", "pipeline.slurm.probe", "pair"]
     spread = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     try:
         told = _answer(platform, [*srun, *spread, *probe])
     except InputError as error:
         way_out = "see the variables under environment (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) and try NCCL_DEBUG=INFO"
         return Finding(False, f"two nodes do not talk ({error})", way_out)
-    finally:
-        rendezvous.unlink(missing_ok=True)
     bandwidth = f"{told['bytes_per_second'] / 1e9:.2g} GB/s all-reduced"
     what = f"{' and '.join(told['nodes'])} talk by {told['backend']}: {bandwidth}"
     return Finding(told["right"], what, "the sum was wrong: tell the site")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 from pipeline import platforms
 from pipeline.errors import InputError
@@ -34,14 +33,14 @@ def node(disk: str, device: str) -> dict[str, object]:
     return told
 
 
-def pair(rendezvous: str) -> dict[str, object] | None:
+def pair() -> dict[str, object] | None:
     """Sum a tensor over the processes, started like a training's; return the bandwidth, on the first process."""
     import torch
     import torch.distributed as dist
 
-    from pipeline.pretrain import launch
+    from pipeline.pretrain import rendezvous
 
-    device = launch.join("srun", Path(rendezvous))
+    device = rendezvous.join("srun")
     backend = dist.get_backend()
     numbers = torch.ones(MEGABYTES.get(backend, 64) * 250_000, device=device)
     dist.all_reduce(numbers)

@@ -18,3 +18,8 @@ class Slurm(Settings):
     start_minutes: int = Field(
         default=1440, ge=1, description="how long a job may wait for its start before the run says so"
     )
+    warning_seconds: int = Field(
+        default=300,
+        ge=10,
+        description="before its time limit a training is warned; must suffice for a step and a checkpoint",
+    )

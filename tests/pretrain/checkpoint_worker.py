@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain import checkpoint, launch
+from pipeline.pretrain import checkpoint, rendezvous
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.saver import Saver
 from pipeline.pretrain.settings import SegmentSettings
@@ -74,7 +74,7 @@ def tried(settings: SegmentSettings, canonical: Path, folder: Path) -> dict[str,
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    launch.join("torchrun", Path())
+    rendezvous.join("torchrun")
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     output = Path(sys.argv[2])
     if len(sys.argv) == 3:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from pipeline.pretrain import launch
+from pipeline.pretrain import launch, rendezvous
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.schedule import learning_rate
@@ -87,7 +87,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    launch.join("torchrun", Path())
+    rendezvous.join("torchrun")
     found = {}
     for name, settings in arguments["cases"].items():
         cpu = time.process_time()

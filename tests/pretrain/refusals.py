@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain import agree, launch
+from pipeline.pretrain import agree, rendezvous
 from pipeline.pretrain.backend import Batch
 from pipeline.pretrain.checkpoint import Start
 from pipeline.pretrain.deepspeed import DeepSpeedBackend
@@ -40,7 +40,7 @@ def main() -> None:
     given = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    device = launch.join("torchrun", Path("unused"))
+    device = rendezvous.join("torchrun")
     batches = []
     for number in range(5):
         draw = torch.Generator().manual_seed(10 * number + dist.get_rank())

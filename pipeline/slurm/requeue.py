@@ -1,0 +1,57 @@
+"""Puts a job that was stopped back into Slurm's queue, and waits for Slurm to end it.
+
+One mechanism for all steps, one process or many, FSDP or DeepSpeed: who was asked to stop keeps what it has, raises
+`Stopped`, and the job that it ran in starts again under the same number. Snakemake sees one job that runs for long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import NoReturn
+
+from pipeline.errors import Stopped
+
+
+def in_batch_job() -> bool:
+    """Return whether this process runs in a job of Slurm."""
+    return "SLURM_JOB_ID" in os.environ
+
+
+def stop_when_asked() -> None:
+    """Let a step end with `Stopped` on SIGTERM in a job of Slurm: so a preemption begins, some time before its end."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise Stopped("as asked by Slurm: start again to continue")
+
+    if in_batch_job():
+        signal.signal(signal.SIGTERM, stop)
+
+
+def put_back() -> bool:
+    """Ask Slurm to put this job back into the queue; return whether it will.
+
+    A job that is not running any more, because it was cancelled or its time is over, is left to its end.
+    """
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job:
+        return False
+    try:
+        asked = subprocess.run(
+            ["squeue", "--noheader", "--format=%T", f"--jobs={job}"], capture_output=True, text=True, check=True
+        )
+        return asked.stdout.strip() == "RUNNING" and subprocess.run(["scontrol", "requeue", job]).returncode == 0
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+        return False
+
+
+def wait_for_end() -> NoReturn:
+    """Wait until Slurm ends this job, which it has put back; an end of its own would count as a failure."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(60)
