@@ -1,4 +1,4 @@
-"""The platform's modules, and what is refused before anything is submitted. Included after all rules: it concerns each of them."""
+"""The platform's modules or image, and what is refused before anything is submitted. Included after all rules: it concerns each of them."""
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
@@ -9,6 +9,15 @@ from pipeline.slurm.modules import Modules
 if run.platform.modules:
     for known_rule in workflow.rules:
         known_rule.env_modules = Modules(*run.platform.modules)
+
+if run.platform.container:
+    # `python` is then that of the image, in every rule; Snakemake itself stays outside, where Slurm's commands are.
+    image = shlex.quote(run.platform.container)
+    gpus = "--nv" if run.platform.device == "cuda" else ""
+    folders = shlex.quote(f"{workflow.basedir}/envs/container:{sys.prefix}/bin")
+    shell.prefix(
+        f"export PIPELINE_IMAGE={image} PIPELINE_GPUS={gpus} PATH={folders}:$PATH; "
+    )
 
 
 def refuse_what_is_missing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.errors import InputError
@@ -32,6 +33,9 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield from _devices(config)
     yield from site.partitions(config.platform, config.slurm.nodes)
     yield site.account(config.slurm.account)
+    if config.platform.container and not Path(config.platform.container).exists():
+        way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
+        yield Finding(False, f"there is no image {config.platform.container}", way_out)
     yield from site.scratch(config.platform, config.slurm.account)
     yield site.writable("the folder of the results", config.directory)
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline import platforms
@@ -53,6 +54,9 @@ def findings(platform: Platform, account: str | None, nodes: int, wait_seconds: 
         modules.provide()
         loads = modules.look(platform.modules)
         yield loads
+    if platform.container:
+        way_out = f"write one that is there into workflow/platforms/{platform.name}.yaml"
+        yield Finding(Path(platform.container).exists(), f"the image {platform.container}", way_out)
     yield from measurements(platform)
     if all(finding.ok for finding in found):
         words = _srun(platform, account, wait_seconds)
@@ -96,13 +100,18 @@ def _srun(platform: Platform, account: str | None, wait_seconds: int) -> list[st
     return words + ([f"--account={account}"] if account else [])
 
 
+def _python(platform: Platform) -> str:
+    """Return the Python that jobs run, the image's where the platform has one."""
+    return str(Path("envs/container/python").absolute()) if platform.container else sys.executable
+
+
 def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     """Run a small job with the platform's variables and return what it answers.
 
     Raises:
         InputError: it did not start in time, or failed.
     """
-    environment = {**platform.environment, **os.environ}
+    environment = {**platform.environment, "PIPELINE_IMAGE": platform.container or "", **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -115,7 +124,7 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
 
 def one_node(platform: Platform, srun: Sequence[str], load: bool) -> Iterator[Finding]:
     """Ask one node for its GPUs and its own disk, with the modules loaded there."""
-    probe = [sys.executable, "-m", "pipeline.slurm.probe", "node", platform.node_disk or "", platform.device or ""]
+    probe = [_python(platform), "-m", "pipeline.slurm.probe", "node", platform.node_disk or "", platform.device or ""]
     if load:
         probe = ["bash", "-c", f'{modules.line(platform.modules)} exec "$@"', "bash", *probe]
     try:
@@ -138,7 +147,7 @@ def one_node(platform: Platform, srun: Sequence[str], load: bool) -> Iterator[Fi
 
 def two_nodes(platform: Platform, srun: Sequence[str]) -> Finding:
     """Let two nodes sum a tensor, found and joined as the processes of a training are."""
-    probe = [sys.executable, "-m", "pipeline.slurm.probe", "pair"]
+    probe = [_python(platform), "-m", "pipeline.slurm.probe", "pair"]
     spread = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     try:
         told = _answer(platform, [*srun, *spread, *probe])

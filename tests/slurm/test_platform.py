@@ -129,6 +129,7 @@ def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
             {"partitions": {"cpu": {"name": "cpu", **SIZE}}},
             "run.environment is cuda, but platform loopback has no partition with GPUs: choose another",
         ),
+        ({}, {"container": "/nowhere/torch.sif"}, "there is no image /nowhere/torch.sif: write one that is there"),
         ({}, {"device": "rocm"}, "platform loopback has rocm devices, but run.environment is cpu: write run"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -234,6 +235,23 @@ def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.
     modules.provide()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
         before.refuse(load(MICRO), slurm=False, modules=True)
+
+
+def test_every_rule_runs_in_the_platform_s_image(project: Project, tmp_path: Path) -> None:
+    """A stand-in for Apptainer, which no package of the tests installs: it runs what it is given on this machine."""
+    tool = tmp_path / "bin" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nshift 3\nexport APPTAINER_NAME=$(basename "$1")\nshift\nexec "$@"\n')
+    tool.chmod(0o755)
+    project.path(".venv-image").symlink_to(sys.prefix)
+    written(project.path("workflow/platforms"), {"container": f"{tmp_path}/torch.sif"})
+    project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
+    command = project.command("plan")
+    environment = {**project.environment(), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = (project.results / "provenance" / "records" / "plan.estimate.json").read_text()
+    assert '"container": "torch.sif"' in record
 
 
 def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:
