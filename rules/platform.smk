@@ -1,17 +1,17 @@
-"""The platform's modules or image, and what is refused before anything is submitted. Included after all rules: it concerns each of them."""
+"""The platform's modules or image, and what is refused before anything is submitted. Included after all rules."""
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.slurm import before
 from pipeline.slurm.modules import Modules
 
-# As if each rule had the directive envmodules: loaded with --sdm env-modules alone.
+# What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:
-    for known_rule in workflow.rules:
-        known_rule.env_modules = Modules(*run.platform.modules)
+    for known in workflow.rules:
+        known.env_modules = Modules(*run.platform.modules)
 
 if run.platform.container:
-    # `python` is then that of the image, in every rule; Snakemake itself stays outside, where Slurm's commands are.
+    # `python` is then that of the image in all jobs; Snakemake itself stays outside, where Slurm's commands are.
     image = shlex.quote(run.platform.container)
     gpus = "--nv" if run.platform.device == "cuda" else ""
     folders = shlex.quote(f"{workflow.basedir}/envs/container:{sys.prefix}/bin")
