@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: demo test check lock clean
+.PHONY: demo test check lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
@@ -31,6 +31,10 @@ test: check
 
 lock:
 	sh envs/lock.sh
+
+# For a machine without internet: docs/cluster.md.
+wheels:
+	@PYTHON=$(PYTHON) sh envs/wheels.sh pack envs/$(LOCK).lock wheels-$(LOCK)
 
 clean:
 	rm -rf $(VENV) .snakemake results

@@ -28,6 +28,7 @@ include: "rules/pretrain.smk"
 include: "rules/evaluate.smk"
 include: "rules/report.smk"
 include: "rules/provenance.smk"
+include: "rules/platform.smk"
 include: "rules/slurm.smk"
 
 

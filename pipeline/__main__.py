@@ -1,7 +1,7 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `audit`, `accounting`, `corpus why`, `model import`, `model export`,
-`compare`, `plan` and `schema` are for people.
+`compare`, `plan`, `platform check` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": ("pipeline.provenance.compare", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),
     "plan": ("pipeline.commands", "plan"),
+    "platform check": ("pipeline.slurm.check", "main"),
     "schema": ("pipeline.commands", "schema"),
 }
 

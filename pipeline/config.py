@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from pipeline import platforms
+from pipeline import platform_files
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
@@ -131,6 +131,11 @@ class Config(Settings):
         """Return the folder of this run's results."""
         return Path(self.run.results) / self.run.name
 
+    @property
+    def emissions(self) -> Energy:
+        """Return PUE and carbon intensity: those of the section energy, else the platform's."""
+        return self.platform.emissions(self.energy)
+
     def source(self, name: str) -> Source:
         """Return the source of that name."""
         return next(source for source in self.sources if source.name == name)
@@ -243,6 +248,6 @@ def load(raw: Mapping[str, Any]) -> Config:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
     try:
-        return Config.model_validate({**raw, "platform": platforms.content(str(raw.get("platform", "local")))})
+        return Config.model_validate({**raw, "platform": platform_files.content(str(raw.get("platform", "local")))})
     except ValidationError as error:
         raise InputError(_sentence(error)) from None

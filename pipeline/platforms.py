@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+import os
+import re
+from collections.abc import Mapping
+from typing import Literal
 
-import yaml
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
+from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
+from pipeline.platform_files import content
 from pipeline.settings import Settings
-
-PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
 
 
 class Partition(Settings):
@@ -39,8 +40,21 @@ class Platform(Settings):
     environment: dict[str, str] = Field(
         default={}, description="variables of training; those that are already set stay as they are"
     )
+    modules: list[str] = Field(default=[], description="that every job loads, with --sdm env-modules")
+    container: str | None = Field(default=None, description="the image whose Python runs every job, if any")
+    scratch: str | None = Field(
+        default=None,
+        description="the folder for large files that all nodes see; it may hold $VARIABLES and {account}",
+    )
     node_disk: str | None = Field(
-        default=None, description="a folder of each node alone, for copies of the tokens; $VARIABLES are a job's"
+        default=None, description="a folder of each node alone, for copies of the tokens; it may hold $VARIABLES"
+    )
+    ear: str | None = Field(default=None, description="options of sbatch and srun that turn EAR's measurements on")
+    energy_plugin: str | None = Field(
+        default=None, description="Slurm's acct_gather_energy plugin, from which sacct has its joules"
+    )
+    energy: Energy = Field(
+        default=Energy(), description="PUE and carbon intensity of the site; the run's own section energy comes first"
     )
     peak_flops_per_second: float | None = None
     device_power_watts: float | None = None
@@ -48,16 +62,44 @@ class Platform(Settings):
     model_flops_utilization: float | None = None
     price_euros_per_device_hour: float | None = None
 
+    @model_validator(mode="after")
+    def _devices_are_those_of_the_partition(self) -> Platform:
+        gpu = self.partitions.get("gpu")
+        if gpu and gpu.gpus and gpu.gpus != self.devices:
+            raise ValueError(f"devices is {self.devices}, but a node of the partition gpu has {gpu.gpus} gpus")
+        return self
 
-def content(name: str) -> dict[str, Any]:
-    """Return what the file of a platform says.
+    def emissions(self, written: Energy) -> Energy:
+        """Return PUE and carbon intensity: what the run has written itself, else the site's, else the defaults."""
+        return Energy.model_validate(
+            {**self.energy.model_dump(exclude_unset=True), **written.model_dump(exclude_unset=True)}
+        )
+
+
+def described(name: str) -> Platform:
+    """Return a platform by its name.
 
     Raises:
-        InputError: there is no such platform.
+        InputError: there is no such platform, or its file says something that a platform has not.
     """
-    path = PLATFORMS / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in PLATFORMS.glob("*.yaml")))
-        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {known}")
-    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return loaded
+    try:
+        return Platform.model_validate(content(name))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise InputError(f"workflow/platforms/{name}.yaml: {key + ': ' if key else ''}{problem['msg']}") from None
+
+
+def folder(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """Return a folder with its $VARIABLES and {account} filled in.
+
+    Raises:
+        InputError: one of them is not known.
+    """
+    if "{account}" in template and account is None:
+        raise InputError(f"the folder {template} needs the account: write slurm: {{account: NAME}}")
+    filled = template.replace("{account}", account or "")
+    missing = [name for name in re.findall(r"\$\{?(\w+)\}?", filled) if name not in environment]
+    if missing:
+        raise InputError(f"the folder {template} needs the variable {missing[0]}, which is not set: export it")
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: environment[found[1]], filled)

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from pipeline import versions
 from pipeline.attempt import Attempt, command_line, execution_context
 from pipeline.errors import InputError
+from pipeline.platforms import folder
 from pipeline.ranges import expand
 
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, the record of its producer is believed
@@ -122,7 +123,8 @@ class Stage:
         if "scratch" in parameters:
             keywords["scratch"] = Path(self.arguments.scratch)
         if "staging" in parameters and self.arguments.staging:
-            keywords["staging"] = Path(self.arguments.staging)
+            # A platform names it by variables that are set on the node alone, such as $TMPDIR.
+            keywords["staging"] = Path(folder(self.arguments.staging, account=None))
         if "platform" in parameters:
             keywords["platform"] = self.arguments.platform
         if "energy" in parameters:

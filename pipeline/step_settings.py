@@ -208,7 +208,7 @@ def _estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
         for name, model in config.models.items()
     }
     return EstimateSettings.model_validate(
-        {"models": models, "platform": config.platform.model_dump(), "energy": config.energy.model_dump()}
+        {"models": models, "platform": config.platform.model_dump(), "energy": config.emissions.model_dump()}
     )
 
 
@@ -251,7 +251,7 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
         platform=config.platform.name,
         provider=config.run.provider,
         contact=config.run.contact,
-        **_shared(PageSettings, config.energy),
+        **_shared(PageSettings, config.emissions),
     )
 
 

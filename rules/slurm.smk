@@ -8,6 +8,7 @@ localrules:
 
 
 onstart:
+    refuse_what_is_missing()
     executor.prepare(workflow, Path(RUN), run.slurm, logger.warning)
 
 

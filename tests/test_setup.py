@@ -54,6 +54,19 @@ def test_an_old_python_is_named_with_the_way_out(machine: Path, tmp_path: Path) 
     assert done.stderr.startswith("error: Python 3.9.2 is too old") and "PYTHON=" in done.stderr
 
 
+def test_rocm_takes_torch_from_the_image(machine: Path, tmp_path: Path) -> None:
+    program(machine, "python3", f'case "$2" in *hip*) exit 1;; esac; exec {sys.executable} "$@"')
+    done = subprocess.run(
+        ["sh", str(ROOT / "envs" / "setup.sh"), "venv", "envs/rocm.lock"],
+        cwd=tmp_path,
+        env={"PATH": str(machine)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "has no torch for ROCm: run this in the platform's image" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
 @pytest.mark.parametrize(("missing", "words"), [("python3", "Python 3.11"), ("g++", "C++ compiler")])
 def test_a_missing_program_is_named(machine: Path, tmp_path: Path, missing: str, words: str) -> None:
     (machine / missing).unlink()

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from pipeline import job, stage, versions
+from pipeline.config import load
 from pipeline.errors import InputError
+from pipeline.step_settings import step_settings
 
 STEP = ("sources", "fingerprint")
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
 
 def options(run: Path, raw: Path, **changes: str) -> list[str]:
@@ -116,3 +122,29 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     (attempt,) = (folder / "provenance/attempts").glob("*.json")
     assert [path for path in folder.rglob("*") if path.is_file()] == [attempt]
     assert json.loads(attempt.read_text())["error"] == "OSError: disk full"
+
+
+def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = step_settings(load(MICRO), "pretrain.segment", {"model": "base", "step": "4"}).model_dump_json()
+    files = {name: tmp_path / name for name in ("index", "tokenizer", "configuration")}
+    for path in files.values():
+        path.write_text("")
+    arguments = Namespace(
+        settings=settings,
+        record=str(tmp_path / "run/provenance/records/pretrain.segment.base.4.json"),
+        instance=["model=base", "step=4"],
+        input=[[name, str(path)] for name, path in files.items()],
+        output=[["milestone", str(tmp_path / "4")]],
+        raw=None,
+        scratch=str(tmp_path / "scratch"),
+        launch="",
+        platform="local",
+        staging="$NODE_DISK/tokens",
+    )
+    attempt = SimpleNamespace(energy=None)
+    monkeypatch.setenv("NODE_DISK", "/scratch-node/ada.7")
+    _, _, keywords = stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+    assert keywords["staging"] == Path("/scratch-node/ada.7/tokens")
+    monkeypatch.delenv("NODE_DISK")
+    with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
+        stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]

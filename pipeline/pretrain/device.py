@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping
 import torch
 import torch.distributed as dist
 
-from pipeline import platforms
+from pipeline import platform_files
 from pipeline.errors import InputError
 
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
@@ -63,12 +63,12 @@ def prepare(platform: str | None, processes: int, environment: MutableMapping[st
     """
     if platform is None:
         return
-    described = platforms.Platform.model_validate(platforms.content(platform))
-    for variable, value in described.environment.items():
+    described = platform_files.content(platform)
+    for variable, value in described.get("environment", {}).items():
         environment.setdefault(variable, value)
-    if described.device is None:
+    wanted, count = described.get("device"), seen()
+    if wanted is None:
         return
-    wanted, count = described.device, seen()
     if built_for() != wanted:
         raise InputError(
             f"platform {platform} has {wanted} devices, but the installed torch is built for {built_for()}: install "

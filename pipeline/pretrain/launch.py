@@ -108,4 +108,5 @@ def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[s
         return [*words, "-m", module, *arguments]
     if "srun" in words:
         words.insert(words.index("srun") + 1, "--kill-on-bad-exit=1")  # or the others wait for a dead one
-    return [*words, sys.executable, "-m", module, *arguments]
+    # In an image, Python's own path means nothing outside: envs/container/python says what to call instead.
+    return [*words, os.environ.get("PIPELINE_PYTHON", sys.executable), "-m", module, *arguments]

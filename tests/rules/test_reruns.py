@@ -81,6 +81,10 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: p.edit("workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"),
         {},
     ),
+    "another platform": (
+        lambda p: _append(p.path(MICRO), "platform: snellius\n"),
+        {"plan_estimate": 1, **REPORT},
+    ),
     "PUE": (lambda p: _append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
     "the provider's name": (
         lambda p: p.edit(MICRO, "seed: 7}", "seed: 7, provider: Somebody}"),

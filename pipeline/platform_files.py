@@ -1,0 +1,42 @@
+"""The files of workflow/platforms as they are written: all that a step needs to know of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.errors import InputError
+
+PLATFORMS = Path(__file__).parents[1] / "workflow" / "platforms"
+TEMPLATE = "template"
+"""The file that a new one is copied from, no platform itself."""
+
+
+def names() -> list[str]:
+    """Return the names of the platforms."""
+    return sorted(file.stem for file in PLATFORMS.glob("*.yaml") if file.stem != TEMPLATE)
+
+
+def content(name: str) -> dict[str, Any]:
+    """Return what the file of a platform says.
+
+    Raises:
+        InputError: there is no such platform, or its file is no YAML of keys with its own name.
+    """
+    path = PLATFORMS / f"{name}.yaml"
+    if name == TEMPLATE:
+        raise InputError(
+            "configuration: platform: template is no machine: copy workflow/platforms/template.yaml to the name of "
+            f"yours, or choose one of {', '.join(names())}"
+        )
+    if name not in names():
+        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(names())}")
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(loaded, dict) or loaded.get("name") != name:
+        raise InputError(f"{path} must hold keys, the first of them name: {name}")
+    return loaded

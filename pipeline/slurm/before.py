@@ -1,0 +1,61 @@
+"""What a run is refused, in one sentence, before it submits anything: asked once, without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.slurm import modules as modules_of_jobs
+from pipeline.slurm import site
+from pipeline.slurm.site import Finding
+
+
+def refuse(config: Config, *, slurm: bool, modules: bool) -> None:
+    """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
+
+    Raises:
+        InputError: something of it is not there.
+    """
+    for finding in _findings(config, slurm, modules):
+        if not finding.ok:
+            raise InputError(f"{finding.what}: {finding.way_out}")
+
+
+def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
+    if modules:
+        modules_of_jobs.provide()
+        yield modules_of_jobs.look(config.platform.modules)
+    if not slurm:
+        return
+    yield site.commands()
+    yield from _devices(config)
+    yield from site.partitions(config.platform, config.slurm.nodes)
+    yield site.account(config.slurm.account)
+    if config.platform.container and not Path(config.platform.container).exists():
+        way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
+        yield Finding(False, f"there is no image {config.platform.container}", way_out)
+    yield from site.scratch(config.platform, config.slurm.account)
+    yield site.writable("the folder of the results", config.directory)
+
+
+def _devices(config: Config) -> Iterator[Finding]:
+    """Look whether the platform has the devices that the run's environment is for."""
+    platform, environment = config.platform, config.run.environment
+    if not config.models:
+        return
+    gpu = platform.partitions.get("gpu")
+    file = f"workflow/platforms/{platform.name}.yaml"
+    if environment != "cpu" and not (gpu and gpu.gpus):
+        yield Finding(
+            False,
+            f"run.environment is {environment}, but platform {platform.name} has no partition with GPUs",
+            f"choose another with --config platform=NAME, or write its partition gpu into {file}",
+        )
+    if platform.device and platform.device != environment:
+        yield Finding(
+            False,
+            f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}",
+            f"write run: {{environment: {platform.device}}} and install envs/{platform.device}.lock",
+        )

@@ -1,0 +1,64 @@
+"""What `platform check` runs on nodes, by srun: `node` tells of one, `pair` lets two talk. It answers in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from pipeline import platforms
+from pipeline.errors import InputError
+from pipeline.slurm import site
+
+MEGABYTES = {"gloo": 64, "nccl": 512}
+ROUNDS = 5
+
+
+def node(disk: str, device: str) -> dict[str, object]:
+    """Return what this node has: the GPUs that Slurm gives and torch sees, and its own disk."""
+    told: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
+    given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
+    told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
+    if device:
+        from pipeline.pretrain import device as devices
+
+        told |= {"built_for": devices.built_for(), "gpus_seen": devices.seen()}
+    if disk:
+        try:
+            finding = site.writable("the node's disk", platforms.folder(disk, None))
+            told |= {"disk_ok": finding.ok, "disk": finding.what}
+        except InputError as error:
+            told |= {"disk_ok": False, "disk": str(error)}
+    return told
+
+
+def pair() -> dict[str, object] | None:
+    """Sum a tensor over the processes, started like a training's; return the bandwidth, on the first process."""
+    import torch
+    import torch.distributed as dist
+
+    from pipeline.pretrain import rendezvous
+
+    device = rendezvous.join("srun")
+    backend = dist.get_backend()
+    numbers = torch.ones(MEGABYTES.get(backend, 64) * 250_000, device=device)
+    dist.all_reduce(numbers)
+    started = time.perf_counter()
+    for _ in range(ROUNDS):
+        dist.all_reduce(numbers)
+        float(numbers[0])  # waits for the device
+    seconds = time.perf_counter() - started
+    right = float(numbers[0]) == dist.get_world_size() ** (ROUNDS + 1)
+    nodes: list[object] = [None] * dist.get_world_size()
+    dist.all_gather_object(nodes, os.environ["SLURMD_NODENAME"])
+    first = dist.get_rank() == 0
+    dist.destroy_process_group()
+    bandwidth = numbers.numel() * 4 * ROUNDS / seconds
+    return {"nodes": nodes, "backend": backend, "right": right, "bytes_per_second": bandwidth} if first else None
+
+
+if __name__ == "__main__":
+    answer = node(*sys.argv[2:]) if sys.argv[1] == "node" else pair(*sys.argv[2:])
+    if answer:
+        print(json.dumps(answer), flush=True)

@@ -1,0 +1,262 @@
+"""`platform check` and what is refused before anything is submitted, asked of the real cluster."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline import platform_files, platforms
+from pipeline.config import load
+from pipeline.errors import InputError
+from pipeline.slurm import before, check, modules, site
+from tests.conftest import Project, new_project
+from tests.slurm.cluster import ACCOUNT, Cluster
+
+pytestmark = pytest.mark.slurm
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
+SIZE = {"cpus": 8, "memory_megabytes": 16000, "minutes": 120}
+LOOPBACK: dict[str, Any] = {
+    "name": "loopback",
+    "devices": 2,
+    "launch": "torchrun --standalone --nproc-per-node=2",
+    "partitions": {"cpu": {"name": "cpu", **SIZE}, "gpu": {"name": "gpu", **SIZE, "gpus": 2}},
+}
+
+
+@pytest.fixture
+def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Let this process use the cluster."""
+    for name, value in cluster.environment().items():
+        monkeypatch.setenv(name, value)
+    return cluster
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = new_project(tmp_path / "polder")
+    written(made.path("workflow/platforms"), {"scratch": f"{tmp_path}/scratch/{{account}}", "node_disk": "$TMPDIR"})
+    return made
+
+
+def written(folder: Path, keys: dict[str, Any]) -> None:
+    (folder / "loopback.yaml").write_text(yaml.safe_dump({**LOOPBACK, **keys}))
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    keys = copy.deepcopy(LOOPBACK)
+    node: Any = keys
+    *parents, last = path.split(".")
+    for parent in parents:
+        node = node[parent]
+    node[last] = value
+    return keys
+
+
+def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: Project, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "platform", "check", "--platform=loopback", f"--account={ACCOUNT}"],
+        cwd=project.folder,
+        env={**cluster.environment(), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and all(line.startswith("ok ") for line in lines), done.stdout + done.stderr
+    for words in (
+        "partition gpu (gpu): 2 nodes of 8 CPUs, 16000 MB, 2 GPUs",
+        f"account {ACCOUNT}",
+        f"scratch {tmp_path}/scratch/{ACCOUNT} can be written",
+        "node node1: Slurm gives 2 GPUs",
+        f"node node1: the node's disk {tmp_path} can be written",
+        "node1 and node2 talk by gloo: ",
+    ):
+        assert any(words in line for line in lines), done.stdout
+    assert not cluster.jobs()
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (changed("partitions.cpu.name", "nowhere"), "there is no partition nowhere"),
+        (changed("partitions.gpu.memory_megabytes", 64000), "gpu.memory_megabytes is 64000, but gpu has 16000: write"),
+        (changed("partitions.cpu.minutes", 7200), "partitions.cpu.minutes is 7200, but cpu has 120"),
+        (changed("scratch", "/dev/null/scratch"), "scratch /dev/null/scratch cannot be written (Not a directory)"),
+        (changed("node_disk", "$NO_SUCH_FOLDER"), "needs the variable NO_SUCH_FOLDER, which is not set"),
+        (changed("device", "cuda"), "torch (cpu) sees 0: 2 were asked for: install envs/cuda.lock"),
+        (changed("ear", "--ear=on"), "srun has no option --ear, there is no command eacct"),
+        (changed("energy_plugin", "rapl"), "Slurm reads energy by none, not by rapl"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, Any], words: str) -> None:
+    platform = platforms.Platform.model_validate(keys)
+    srun = check._srun(platform, ACCOUNT, 60)
+    found = [*site.partitions(platform, 2), *site.sizes(platform), *site.scratch(platform, None)]
+    found += check.measurements(platform)
+    if platform.node_disk or platform.device:
+        found += check.one_node(platform, srun, load=False)
+    bad = [finding for finding in found if not finding.ok]
+    assert len(bad) == 1 and words in str(bad[0]) and bad[0].way_out, found
+
+
+def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
+    platform = platforms.Platform.model_validate(changed("partitions.gpu.name", "cpu"))
+    here.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
+    finding = check.two_nodes(platform, check._srun(platform, ACCOUNT, wait_seconds=1))
+    assert not finding.ok and "two nodes do not talk" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("sections", "keys", "words"),
+    [
+        ({"slurm": {"account": "nobody"}}, {}, f"there is no account nobody for this user: .* one of {ACCOUNT}"),
+        ({"slurm": {"nodes": 3}}, {}, "slurm.nodes is 3, but a job of the partition gpu gets 2 nodes at most: ask"),
+        ({}, changed("partitions.gpu.name", "nowhere"), "there is no partition nowhere .*workflow/platforms/loopback"),
+        ({}, {"scratch": "/proc/nowhere"}, "scratch /proc/nowhere cannot be written"),
+        ({"run": {"name": "micro", "results": "/proc/r"}}, {}, "the folder of the results /proc/r/micro cannot be"),
+        (
+            {"run": {"name": "micro", "environment": "cuda"}},
+            {"partitions": {"cpu": {"name": "cpu", **SIZE}}},
+            "run.environment is cuda, but platform loopback has no partition with GPUs: choose another",
+        ),
+        ({}, {"container": "/nowhere/torch.sif"}, "there is no image /nowhere/torch.sif: write one that is there"),
+        ({}, {"device": "rocm"}, "platform loopback has rocm devices, but run.environment is cpu: write run"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_run_is_refused_in_one_sentence(
+    here: Cluster,
+    sections: dict[str, Any],
+    keys: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
+    shutil.copy("workflow/platforms/local.yaml", tmp_path)
+    written(tmp_path, keys)
+    base = {**copy.deepcopy(MICRO), "run": {"name": "micro", "results": str(tmp_path / "results")}}
+    before.refuse(load({**base, "platform": "local"}), slurm=True, modules=False)  # Slurm's default partition
+    with pytest.raises(InputError, match=words) as caught:
+        before.refuse(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, project: Project) -> None:
+    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--configfile", "config/micro.yaml"]
+    done = subprocess.run(
+        [*command, "--config", "platform=loopback", "slurm={account: nobody}"],
+        cwd=project.folder,
+        env={**cluster.environment(), "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1 and "there is no account nobody for this user: write slurm" in done.stderr
+    assert not cluster.jobs() and not project.results.exists()
+
+
+def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        InputError, match=r"there is no sbatch, srun, .* here: start on a login node .* --profile local"
+    ):
+        before.refuse(load(MICRO), slurm=True, modules=False)
+    assert check.main([]) == 1
+
+
+def test_limits_and_resources_of_slurm_are_read() -> None:
+    limits = {"1-12:00:00": 2160, "00:30:00": 30, "5-00:00:00": 7200, "UNLIMITED": None}
+    assert {limit: site.minutes(limit) for limit in limits} == limits
+    gpus = {"gpu:2": 2, "gpu:h100:4(S:0-1)": 4, "mem512,gpu:a100:4(S:0)": 4, "(null)": 0, "gpu:a:1,gpu:b:3": 4}
+    assert {text: site.gpus(text) for text in gpus} == gpus
+
+
+# Environment modules
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of modules, in a shell that has logged in: with `module` exported, as sites do it."""
+    start = Path("/usr/share/modules/init/bash")
+    if not start.exists():
+        if "CI" in os.environ:
+            pytest.fail("Environment Modules is not installed (.ci/run installs it)")
+        pytest.skip("Environment Modules is not installed here")
+    shell = ["bash", "-c", f"source {start}; env -0"]
+    told = subprocess.run(shell, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True).stdout
+    for name, value in (entry.split("=", 1) for entry in told.split("\0") if entry):
+        if "module" in name.lower():
+            monkeypatch.setenv(name, value)
+    monkeypatch.delenv("BASH_ENV", raising=False)
+    folder = tmp_path / "modulefiles"
+    (folder / "tool").mkdir(parents=True)
+    (folder / "tool" / "1.0").write_text("#%Module\nsetenv POLDER_TEST_TOOL loaded\n")
+    monkeypatch.setenv("MODULEPATH", str(folder))
+    return folder
+
+
+def test_modules_reach_a_job_through_a_shell_that_drops_functions(
+    cluster: Cluster, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASH_ENV", "")  # to be undone
+    monkeypatch.delenv("BASH_ENV")
+    modules.provide()
+    assert modules.look(["tool/1.0"]).ok
+    command = modules.Modules("tool/1.0").shellcmd("echo tool is $POLDER_TEST_TOOL")
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\nexec bash -c 'set -euo pipefail; {command}'\n")
+    environment = {**cluster.environment(), "BASH_ENV": os.environ["BASH_ENV"]}
+    words = ["sbatch", "--wait", f"--output={tmp_path}/out", "--chdir=/", str(tmp_path / "job.sh")]
+    subprocess.run(words, env=environment, check=True, capture_output=True, timeout=60)
+    assert "tool is loaded" in (tmp_path / "out").read_text()
+
+
+def test_a_job_without_module_fails(tmp_path: Path) -> None:
+    command = modules.Modules("tool/1.0").shellcmd("echo went on")
+    shell = ["bash", "-c", f"set -euo pipefail; {command}"]
+    done = subprocess.run(shell, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "went on" not in done.stdout
+
+
+def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the modules tool/2.0 do not load (ERROR: Unable to locate" in modules.look(["tool/2.0"]).what
+    for name in [name for name in os.environ if "MODULE" in name.upper()]:
+        monkeypatch.delenv(name)
+    modules.provide()
+    with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
+        before.refuse(load(MICRO), slurm=False, modules=True)
+
+
+def test_every_rule_runs_in_the_platform_s_image(project: Project, tmp_path: Path) -> None:
+    """A stand-in for Apptainer, which no package of the tests installs: it runs what it is given on this machine."""
+    tool = tmp_path / "bin" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nshift 3\nexport APPTAINER_NAME=$(basename "$1")\nshift\nexec "$@"\n')
+    tool.chmod(0o755)
+    project.path(".venv-image").symlink_to(sys.prefix)
+    written(project.path("workflow/platforms"), {"container": f"{tmp_path}/torch.sif"})
+    project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
+    command = project.command("plan")
+    environment = {**project.environment(), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = (project.results / "provenance" / "records" / "plan.estimate.json").read_text()
+    assert '"container": "torch.sif"' in record
+
+
+def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:
+    written(project.path("workflow/platforms"), {"modules": ["tool/1.0"]})
+    project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
+    project.run("plan", "--sdm", "env-modules")
+    record = project.results / "provenance" / "records" / "plan.estimate.json"
+    assert '"tool/1.0"' in record.read_text()
