@@ -69,11 +69,12 @@ rule report_page:
     params:
         contract=contract("report.page"),
         records=run_records,
+        run=RUN,
     message:
         "Write the report"
     shell:
         # What Slurm knows of the jobs so far, for the report; without it the report is written all the same.
-        "python -m pipeline accounting {RUN} > {log} 2>&1 || true; "
+        "python -m pipeline accounting {params.run} > {log} 2>&1 || true; "
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"

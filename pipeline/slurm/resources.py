@@ -116,7 +116,7 @@ class Requests:
         # With `mpi` the signal of `--signal` reaches the ranks alone. Else it reaches Snakemake's job as well, which
         # ignores no other signal than URG.
         signal = "USR1" if tasks > 1 else "URG"
-        extra = f"--signal={signal}@{seconds} --requeue --open-mode=append"
+        extra = f"--signal={signal}@{seconds} --open-mode=append"
         shape: dict[str, Any] = {"nodes": nodes} if by_srun else {}
         if tasks > 1:
             shape |= {"mpi": "srun", "tasks": tasks}
@@ -151,8 +151,7 @@ class Requests:
             "cpus_per_task": int(cpus) if cpus else devices if not by_srun else 1,
             **shape,
             **gpus,
-            **self._place(partition),
-            "slurm_extra": extra,
+            **self._place(partition, extra),
         }
 
     def _evaluation(self) -> dict[str, Any]:
@@ -179,13 +178,13 @@ class Requests:
         partitions = self.config.platform.partitions
         return partitions.get(kind) or partitions.get("cpu")
 
-    @staticmethod
-    def _place(partition: Partition | None) -> dict[str, Any]:
-        """Return the partition where it is known, else the plugin takes the cluster's default, and what any job needs.
+    def _place(self, partition: Partition | None, *extra: str) -> dict[str, Any]:
+        """Return the partition where it is known, else the plugin takes the cluster's default, and sbatch's options.
 
-        A job whose node fails or that is preempted waits in the queue again; it has not failed.
+        A job whose node fails or that is preempted waits in the queue again; it has not failed. EAR measures all jobs.
         """
-        return {"slurm_extra": "--requeue"} | ({"slurm_partition": partition.name} if partition else {})
+        options = ["--requeue", *extra, *([self.config.platform.ear] if self.config.platform.ear else [])]
+        return {"slurm_extra": " ".join(options)} | ({"slurm_partition": partition.name} if partition else {})
 
     @staticmethod
     def _growth(stage: str, wildcards: Mapping[str, str], attempt: int) -> Growth:

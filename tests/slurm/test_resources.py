@@ -39,7 +39,7 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
     asked = requests(GPUS, nodes=3)("pretrain.segment")
     assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (3, 12, "srun", "gpu:4")
     assert asked["tasks_per_gpu"] == 0 and asked["cpus_per_task"] == 16 and asked["slurm_partition"] == "gpu_h100"
-    assert asked["slurm_extra"] == "--signal=USR1@300 --requeue --open-mode=append --ntasks-per-node=4"
+    assert asked["slurm_extra"] == "--requeue --signal=USR1@300 --open-mode=append --ntasks-per-node=4"
     launch = asked["launch"](SEGMENT)
     assert launch.startswith("srun --nodes=3 --ntasks=12 ") and launch.endswith(" --cpus-per-task=16")
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
@@ -48,7 +48,12 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
 def test_one_task_needs_no_srun_and_another_signal() -> None:
     asked = requests({**GPUS, "devices": 1, "partitions": {}})("pretrain.segment")
     assert asked["launch"](SEGMENT) == "" and "mpi" not in asked and "tasks" not in asked
-    assert asked["slurm_extra"].startswith("--signal=URG@300 ")
+    assert asked["slurm_extra"].startswith("--requeue --signal=URG@300 ")
+
+
+def test_every_job_is_measured_where_there_is_ear() -> None:
+    made = requests({**GPUS, "ear": "--ear=on"})
+    assert all(made(stage)["slurm_extra"].endswith(" --ear=on") for stage in ("corpus.filter", "pretrain.segment"))
 
 
 def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
