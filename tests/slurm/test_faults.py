@@ -44,7 +44,7 @@ rule over_time:
 rule over_memory:
     output: "over_memory.done"
     resources: runtime=9, mem_mb=lambda wildcards, attempt: 600 * attempt, slurm_extra="--requeue --exclude=node2"
-    shell: "once over_memory; python -c 'import time; held = bytes([1]) * 700_000_000; time.sleep(20)'; touch {output}"
+    shell: "once over_memory || :; python -c 'import time; x = bytes([1]) * 7 * 10**8; time.sleep(20)'; touch {output}"
 
 rule cancelled:
     output: "cancelled.done"
