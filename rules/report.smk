@@ -69,7 +69,7 @@ rule report_page:
     params:
         contract=contract("report.page"),
         records=run_records,
-        run=RUN,
+        run=lambda w: RUN,
     message:
         "Write the report"
     shell:
