@@ -39,7 +39,7 @@ class Finding:
 class Seen:
     """A partition as Slurm knows it; its largest node counts. What has no limit is None."""
 
-    up: bool
+    takes_jobs: bool
     nodes: int
     nodes_of_a_job: int
     minutes: int | None
@@ -102,7 +102,7 @@ def partition(name: str) -> Seen:
     number = int(told["TotalNodes"])
     most = told.get("MaxNodes", "UNLIMITED")
     return Seen(
-        up=told["State"] == "UP",
+        takes_jobs=told["State"] in ("UP", "DOWN"),  # where it is down they wait
         nodes=number,
         nodes_of_a_job=min(int(most), number) if most.isdigit() else number,
         minutes=minutes(told["MaxTime"]),
@@ -143,7 +143,7 @@ def partitions(platform: Platform, nodes: int) -> Iterator[Finding]:
             continue
         found = f"partition {name} ({kind}): {seen.nodes} nodes of {seen.cpus} CPUs, {seen.memory_megabytes} MB"
         found += f", {seen.gpus} GPUs" if seen.gpus else ""
-        if not seen.up:
+        if not seen.takes_jobs:
             yield Finding(False, f"partition {name} takes no jobs", f"write another into {file}, or wait")
         elif kind == trains and nodes > seen.nodes_of_a_job:
             yield Finding(

@@ -213,22 +213,6 @@ def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_processes_of_srun_find_each_other(
-    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "srun"
-    script.write_text(
-        '#!/bin/sh\nshift 2\nexport SLURM_NTASKS=2\nSLURM_PROCID=1 SLURM_LOCALID=1 "$@" &\n'
-        'SLURM_PROCID=0 SLURM_LOCALID=0 "$@"\nwait\n'
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    counts = train(settings(), tokens, tmp_path / "run", "srun --ntasks=2")
-    assert counts["world_size"] == 2
-    assert losses(tmp_path / "run") == pytest.approx(losses(alone), abs=1e-5)
-
-
-@pytest.mark.slow
 def test_a_stopped_segment_continues_under_another_strategy(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:

@@ -74,7 +74,11 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "stage.py, which runs every stage": (lambda p: _append(p.path("pipeline/stage.py"), "\nSEEN = True\n"), {}),
     "a Slurm resource": (
-        lambda p: p.edit("rules/pretrain.smk", "    resources:\n", "    resources:\n        runtime=33,\n"),
+        lambda p: p.edit(
+            "rules/pretrain.smk",
+            'resources_of("pretrain.segment")',
+            '{**resources_of("pretrain.segment"), "runtime": 33}',
+        ),
         {},
     ),
     "how many processes train": (

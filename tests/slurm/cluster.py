@@ -231,6 +231,7 @@ class Cluster:
                 self.start_node(node)
             if self.ask("sinfo", "--noheader", f"--nodes={node}", "--states=down,drain", "--format=%n"):
                 self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        self.ask("scontrol", "update", "partition=cpu", "state=up")
         self.ask("scancel", f"--user={getpass.getuser()}", check=False)
         wait_until(lambda: not self.jobs(), "no job is left")
         self.wait_for_nodes()

@@ -225,7 +225,8 @@ def _candidates(data: Bytes) -> Codes:
                 number += 1
             if (
                 (byte in (_TWO, _THREE))
-                and not joined
+                and last != _DOT
+                and last != _COLON
                 and data[place + 4] == _COLON
                 and _CLASSES[data[place + 1]] & _CLASSES[data[place + 2]] & _CLASSES[data[place + 3]] & _HEXADECIMAL
             ):
