@@ -39,7 +39,8 @@ class Failures:
     def of(self, comment: str, wanted: int) -> list[sacct.Cause]:
         """Return how the jobs of that comment have ended, of which there should be as many as wanted."""
         for question in range(QUESTIONS):
-            if len(self._causes.get(comment, [])) >= wanted or (question and comment not in self._causes):
+            # Where Slurm knows no comment of any job it will not know this one's either.
+            if len(self._causes.get(comment, [])) >= wanted or (question and self._causes.keys() == {""}):
                 break
             time.sleep(max(0.0, self._asked_seconds + SECONDS_BETWEEN - time.monotonic()))
             self._ask()
