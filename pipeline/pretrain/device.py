@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping, MutableMapping
 
@@ -13,6 +14,8 @@ from pipeline.errors import InputError
 
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 """The variables that hide devices from a process; torch numbers those that are left from 0."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 COLLECTIVES = "PIPELINE_COLLECTIVES"
 """The variable that names torch's backend of collectives on GPUs, such as ucc; a platform may set it."""
@@ -51,6 +54,16 @@ def choose(local_rank: int) -> tuple[str, torch.device]:
 def name(device: torch.device) -> str:
     """Return the name that a device gives itself."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
+
+
+def keep_memory() -> None:
+    """Let the C library keep what a CPU's tensors free; else each large one of a step is mapped anew, page by page.
+
+    mallopt(3) with M_MMAP_THRESHOLD and M_TRIM_THRESHOLD; a C library without it goes on as it does.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            mallopt(parameter, 2**31 - 1)
 
 
 def prepare(platform: str | None, processes: int, environment: MutableMapping[str, str] = os.environ) -> None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from pipeline.errors import InputError
 from pipeline.model import huggingface
-from pipeline.pretrain import agree, checkpoint, launch, memory, metrics, rendezvous
+from pipeline.pretrain import agree, checkpoint, device, launch, memory, metrics, rendezvous
 from pipeline.pretrain.backend import Backend, Batch
 from pipeline.pretrain.checkpoint import CheckpointError
 from pipeline.pretrain.loader import Loader
@@ -55,6 +55,8 @@ class Worker:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self.device = rendezvous.join(arguments["launcher"])
+        if self.device.type == "cpu":
+            device.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")

@@ -1,5 +1,8 @@
 """Peaks by name, the devices of a platform, and one sentence where they are not there."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -89,6 +92,28 @@ def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.Monke
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
     assert device.choose(3) == ("gloo", torch.device("cpu")) and device.name(torch.device("cpu")) == "CPU"
+
+
+def test_what_a_cpus_tensors_free_is_used_again() -> None:
+    program = """
+import resource, sys, torch
+from pipeline.pretrain import device
+if "keep" in sys.argv:
+    device.keep_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.empty(2**24).fill_(0)
+before = faults()
+for _ in range(8):
+    torch.empty(2**24).fill_(0)
+print(faults() - before)
+"""
+    mapped, kept = (
+        int(subprocess.run([sys.executable, "-c", program, word], capture_output=True, text=True, check=True).stdout)
+        for word in ("leave", "keep")
+    )
+    assert kept < mapped / 4
 
 
 def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
