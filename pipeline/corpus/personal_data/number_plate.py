@@ -32,7 +32,7 @@ _NAMED = re.compile(
     r"(?:nummer|bewijs|s)?(?: number| plate)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
     r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
-WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
+_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
@@ -68,8 +68,8 @@ def number_plates(text: str, places: Places) -> Iterator[Found]:
         named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
-    for word in WORDS:
-        for place in _places(text, word) if word in text else ():
+    for word in _WORDS:
+        for place in _places(text, word):
             named = _NAMED.match(text, place + len(word))
             value = re.sub("[ -]", "", named["plate"]).upper() if named else ""
             if named and _UNDASHED.fullmatch(value):
