@@ -44,7 +44,13 @@ class Project:
         """Return the environment of a run: nothing of the tests' own."""
         return {**os.environ, "PYTHONPATH": "", "PYTHONHASHSEED": "random"}
 
-    def run(self, *options: str, check: bool = True, configuration: str = "config/micro.yaml") -> str:
+    def run(
+        self,
+        *options: str,
+        check: bool = True,
+        configuration: str = "config/micro.yaml",
+        timeout_seconds: int = 900,
+    ) -> str:
         """Run the DAG and return what it printed."""
         done = subprocess.run(
             self.command(*options, configuration=configuration),
@@ -53,7 +59,7 @@ class Project:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=900,
+            timeout=timeout_seconds,
         )
         assert not check or done.returncode == 0, done.stdout[-6000:]
         self.returncode = done.returncode
