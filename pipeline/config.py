@@ -126,6 +126,21 @@ class Config(Settings):
                     raise ValueError(f"sources.{source_name}.filters, corpus {name}: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _sampling(self) -> Config:
+        """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
+        for name, model in self.models.items():
+            corpus = self.tokens[model.tokens].corpus
+            known = {"source": self.corpus_sources(corpus), "language": sorted(self.corpus[corpus].languages)}
+            for mixture in (model.training.sampling, *model.training.sampling.phases):
+                for wanted, amount in (mixture.weights or mixture.epochs).items():
+                    if amount and wanted not in known[mixture.by]:
+                        raise ValueError(
+                            f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
+                            f"one of {', '.join(known[mixture.by])}"
+                        )
+        return self
+
     @property
     def directory(self) -> Path:
         """Return the folder of this run's results."""

@@ -42,6 +42,12 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("models.base.architecture.heads", 5, ["width 32", "heads 5"]),
         ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),
         ("models.base.tokens", "other", ["models.base.tokens", "other", "main"]),
+        (
+            "models.base.training.sampling",
+            {"weights": {"nl_brieven": 1}, "phases": [{"from_step": 2, "by": "language", "epochs": {"fr": 2}}]},
+            ["models.base.training.sampling", "language 'fr'", "one of en, nl"],
+        ),
+        ("models.base.training.sampling", {"weights": {"brieven": 1}}, ["no source 'brieven'", "nl_brieven"]),
         ("corpus.main.exclude_sources", ["nothere"], ["exclude_sources", "nothere"]),
         ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
         ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
