@@ -16,8 +16,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import ValidationError
 
@@ -27,7 +28,7 @@ from pipeline.errors import InputError
 from pipeline.platforms import folder
 from pipeline.ranges import expand
 
-SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, the record of its producer is believed
+SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
 
 def sha256_of(path: Path) -> str:
@@ -63,6 +64,15 @@ def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
         entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
         return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
+
+
+class Recorded(NamedTuple):
+    """What a record tells of a file: its hash, its size in bytes, and until when it had them."""
+
+    sha256: str
+    size: int
+    seconds: float
+    is_output: bool
 
 
 class Stage:
@@ -150,34 +160,51 @@ class Stage:
         return f"data:{path.name}"
 
     def described_inputs(self) -> list[dict[str, Any]]:
-        """Return name, path, sha256 and bytes of every input file; what a record already holds is not read again."""
+        """Return name, path, sha256 and bytes of every input file; a large one is not read where a record has its hash.
+
+        A record is believed of a file that is as large as it says and no younger.
+
+        Raises:
+            InputError: a file has other bytes than the step that wrote it has recorded.
+        """
         files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
         # A stage that reads nothing of this run is a source: it reads everything, so that a changed file is seen. A
         # unit's files are hashed faster than the records of thousands of other units are read.
         is_source = not any(":" not in self.shown(file) for _, file in files)
-        known: dict[str, str] | None = {} if is_source or self.arguments.batch else None
+        known = {} if is_source or self.arguments.batch else self.recorded()
         described = []
         for name, file in files:
-            shown, size = self.shown(file), file.stat().st_size
-            sha256 = None
-            if size > SMALL_BYTES:
-                if known is None:
-                    known = self.recorded_hashes()
-                sha256 = known.get(f"{shown} {size}")
-            described.append({"name": name, "path": shown, "sha256": sha256 or sha256_of(file), "bytes": size})
+            shown, found, entry = self.shown(file), file.stat(), known.get(self.shown(file))
+            if (
+                entry
+                and found.st_size > SMALL_BYTES
+                and found.st_size == entry.size
+                and found.st_mtime <= entry.seconds
+            ):
+                sha256 = entry.sha256
+            else:
+                sha256 = sha256_of(file)
+            if entry and entry.is_output and entry.sha256 != sha256:
+                raise InputError(
+                    f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
+                    "again, which makes it anew"
+                )
+            described.append({"name": name, "path": shown, "sha256": sha256, "bytes": found.st_size})
         return described
 
-    def recorded_hashes(self) -> dict[str, str]:
-        """Return `path bytes` to sha256 of what the run's records list, the latest record last."""
+    def recorded(self) -> dict[str, Recorded]:
+        """Return what the run's records tell of files, by path; what a step wrote goes before what others read."""
         records = []
         for path in self.record_path.parent.glob("*.json"):
             records.append(json.loads(path.read_text(encoding="utf-8")))
         records.sort(key=lambda record: str(record["ended"]))
-        return {
-            f"{entry['path']} {entry['bytes']}": entry["sha256"]
-            for record in records
-            for entry in [*record["inputs"], *record["outputs"]]
-        }
+        found = {}
+        for key, time in (("inputs", "started"), ("outputs", "ended")):
+            for record in records:
+                seconds = datetime.fromisoformat(record[time]).timestamp()
+                for entry in record[key]:
+                    found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds, key == "outputs")
+        return found
 
     def described_outputs(self) -> list[dict[str, Any]]:
         """Return name, final path, sha256 and bytes of every file that the step wrote."""

@@ -19,7 +19,7 @@ from pipeline.pretrain.consumption import ReadMeters, published
 from pipeline.pretrain.launch import processes_per_node, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.supervise import Course
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.reader import TokenReader, refuse_altered
 from pipeline.tokens.sampler import Sampler, validation_batches
 from pipeline.tokens.staging import stage
 
@@ -55,6 +55,8 @@ def run(
     mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
+    elif not scratch.exists():  # one that continues has been here before
+        refuse_altered(index)
     scratch.mkdir(parents=True, exist_ok=True)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}

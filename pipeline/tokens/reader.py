@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from bisect import bisect_right
@@ -144,7 +145,7 @@ class TokenReader(TokenRow):
     """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
 
     Raises InputError when index.json or a shard is missing or broken, or when a shard is not the one that was indexed:
-    in size, tokenizer, vocabulary or number of tokens. Its bytes are not read: `verify` and staging hash them.
+    in size, tokenizer, vocabulary or number of tokens. Its bytes are not read: see `refuse_altered`.
     """
 
     def __init__(self, index_path: Path, split: str) -> None:
@@ -188,6 +189,23 @@ class TokenReader(TokenRow):
     def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """One row of the tokens of some groups, over all shards in their order."""
         return TokenRow(self.name, [(number, batch) for number, batch in self._batches if wanted(group_of(batch))])
+
+
+def refuse_altered(index_path: Path) -> None:
+    """Raises InputError when a shard has other bytes than the index says.
+
+    A shard that is older than the index is as the index found it, and is not read.
+    """
+    index = json.loads(index_path.read_text(encoding="utf-8"))
+    for entry in (entry for split in ("train", "validation") for entry in index[split]["shards"]):
+        path = index_path.parent / entry["path"]
+        if path.stat().st_mtime > index_path.stat().st_mtime:
+            with path.open("rb") as shard:
+                found = hashlib.file_digest(shard, "sha256").hexdigest()
+            if found != entry["sha256"]:
+                raise InputError(
+                    f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
+                )
 
 
 def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> list[pa.RecordBatch]:

@@ -269,6 +269,18 @@ def test_what_cannot_work_is_refused_before_it_starts(
     assert not (tmp_path / "scratch").exists()
 
 
+def test_a_shard_that_was_altered_after_it_was_indexed_is_refused(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    copied = shutil.copytree(tokens["index"].parent, tmp_path / "tokens")
+    whole = (copied / "train.arrow").read_bytes()
+    place = whole.index(b"words/all/")
+    (copied / "train.arrow").write_bytes(whole[:place] + b"wards" + whole[place + 5 :])
+    with pytest.raises(InputError, match=r"train\.arrow has other bytes than .*index\.json says: it was altered"):
+        train(settings(), {**tokens, "index": copied / "index.json"}, tmp_path / "run")
+    assert not (tmp_path / "run/scratch").exists()
+
+
 def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="launch: mpi-run cannot be started"):
         train(settings(), tokens, tmp_path, "mpi-run -n 1")

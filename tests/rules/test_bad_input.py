@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project, new_project
+from tests.rules.test_determinism import hashes
 
 MICRO = "config/micro.yaml"
 
@@ -59,3 +60,17 @@ def test_a_truncated_gzip_names_the_file_and_leaves_nothing(fresh: Project) -> N
     assert fresh.returncode != 0
     assert "en_guide.jsonl.gz" in printed and "error: " in printed and "Traceback" not in printed
     assert not list((fresh.results / "corpus/main").rglob("*en_guide*"))
+
+
+@pytest.mark.slow
+def test_an_altered_shard_is_refused_by_the_next_step_and_made_again_where_it_is_removed(project: Project) -> None:
+    shard = project.results / "tokens/main/train/0.arrow"
+    original, before = shard.read_bytes(), hashes(project.results)
+    middle = len(original) // 2
+    shard.write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
+    printed = project.run(check=False)
+    assert project.returncode != 0 and "Traceback" not in printed
+    assert "error: tokens/main/train/0.arrow has other bytes than its record says: it was altered; remove it" in printed
+    shard.unlink()
+    project.run()
+    assert hashes(project.results) == before

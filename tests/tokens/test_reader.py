@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.corpus.documents import id_hash
 from pipeline.errors import InputError
-from pipeline.tokens.reader import TokenReader, open_shard
+from pipeline.tokens.reader import TokenReader, open_shard, refuse_altered
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,23 @@ def test_a_shard_that_is_not_the_indexed_one_is_refused(built: Path, tmp_path: P
     refused(r"0\.arrow is no whole Arrow stream")
     path.unlink()
     refused(r"train/0\.arrow is missing, which .*index\.json names")
+
+
+def test_a_shard_that_was_written_after_its_index_is_read_and_refused_where_it_differs(
+    built: Path, tmp_path: Path
+) -> None:
+    copied = shutil.copytree(built.parent, tmp_path / "main") / "index.json"
+    path = copied.parent / "train/1.arrow"
+    whole = path.read_bytes()
+    path.write_bytes(whole)
+    refuse_altered(copied)
+    place = whole.index(b"nl/")  # the identifier of a document: of the same size, and no token
+    path.write_bytes(whole[:place] + b"en" + whole[place + 2 :])
+    TokenReader(copied, "train")
+    with pytest.raises(InputError, match=r"train/1\.arrow has other bytes than .*index\.json says: it was altered"):
+        refuse_altered(copied)
+    os.utime(path, ns=(0, 0))
+    refuse_altered(copied)
 
 
 def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: Path) -> None:
