@@ -76,9 +76,10 @@ def _suggestions(cpu_share: float | None, gpu_share: float | None, allocations: 
     """Return what to ask for instead, where a request was far off."""
     told = []
     cpus = max((int(part["tres"].get("cpu", 0)) for part in allocations), default=0)
-    if cpu_share is not None and cpus > 1 and cpu_share < LITTLE:
+    if cpu_share is not None and cpu_share < LITTLE:
         needed = max(ceil(cpus * cpu_share * ROOM), 1)
-        told.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
+        if needed < cpus:
+            told.append(f"{number(cpus * cpu_share, 2)} of {cpus} processors were busy: {needed} would do")
     memory = _most(allocations, "peak_memory_bytes", "requested_memory_bytes")
     if memory is not None:
         share, part = memory

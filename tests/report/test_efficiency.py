@@ -62,6 +62,8 @@ def test_a_run_without_slurm_says_nothing_of_it(run_folder: Run) -> None:
 
 def test_requests_that_fit_get_no_suggestion(run_folder: Run) -> None:
     book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation())
+    idle = {"cpu_seconds": 3100.0, "allocated_cpu_seconds": 7200.0, "tres": {"cpu": "2"}}  # one would be too few
+    book(run_folder, "2", "rule_pretrain_segment_wildcards_base_8", allocation(**idle))
     assert "No request was far off." in section(run_folder)
 
 
