@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.pretrain.launch import launcher
 from pipeline.slurm import modules as modules_of_jobs
 from pipeline.slurm import site
 from pipeline.slurm.site import Finding
@@ -32,6 +33,7 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield site.commands()
     yield from _devices(config)
     yield from site.partitions(config.platform, config.slurm.nodes)
+    yield from _nodes(config)
     yield site.account(config.slurm.account)
     if config.platform.container and not Path(config.platform.container).exists():
         way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
@@ -58,4 +60,15 @@ def _devices(config: Config) -> Iterator[Finding]:
             False,
             f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}",
             f"write run: {{environment: {platform.device}}} and install envs/{platform.device}.lock",
+        )
+
+
+def _nodes(config: Config) -> Iterator[Finding]:
+    """Look whether the platform starts a training on more than one node where that is asked for."""
+    platform, nodes = config.platform, config.slurm.nodes
+    if nodes > 1 and launcher(platform.launch) != "srun":
+        yield Finding(
+            False,
+            f"slurm.nodes is {nodes}, but platform {platform.name} starts no training by srun, so on one node alone",
+            f"leave slurm.nodes out, or write launch: srun … into workflow/platforms/{platform.name}.yaml",
         )

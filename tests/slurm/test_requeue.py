@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import versions
+from pipeline.slurm import requeue
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -69,3 +70,25 @@ def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cl
     )
     wait_until(lambda: "COMPLETED" in cluster.ask(*allocations), "the database knows")
     assert "FAILED" not in cluster.ask(*allocations)
+
+
+@pytest.mark.parametrize(
+    ("squeue", "scontrol", "asked"),
+    [
+        ("mkdir late && exit 1; echo RUNNING", "true", True),
+        ("mkdir late && echo RUNNING || echo PENDING", "exit 1", True),  # it had not answered, but done it
+        ("echo CANCELLED", "true", False),
+        ("exit 1", "true", False),
+    ],
+)
+def test_a_controller_that_does_not_answer_is_asked_again(
+    squeue: str, scontrol: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("squeue", squeue), ("scontrol", scontrol)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setattr(requeue, "SECONDS_BETWEEN", 0.0)
+    assert requeue.put_back() == asked
