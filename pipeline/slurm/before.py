@@ -33,6 +33,7 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield site.commands()
     yield from _devices(config)
     yield from site.partitions(config.platform, config.slurm.nodes)
+    yield from site.sizes(config.platform)
     yield from _nodes(config)
     yield site.account(config.slurm.account)
     if config.platform.container and not Path(config.platform.container).exists():
