@@ -16,7 +16,7 @@ from tests.slurm.cluster import Cluster, wait_until
 pytestmark = pytest.mark.slurm
 
 ROOT = Path(__file__).parents[2]
-# The local rule lets the controller stand still, so that sbatch gives up on the job after it.
+# The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
 WORKFLOW = """
 from pathlib import Path
 from snakemake.logging import logger
@@ -36,14 +36,17 @@ rule job:
 
 rule freeze:
     output: "frozen"
-    shell: "kill -STOP $CONTROLLER; touch {output}"
+    shell: "kill -$SIGNAL $CONTROLLER; touch {output}"
 """
 FORGETS = """#!/bin/sh
 case "$*" in *--format=%i*) exec {squeue} "--format=%i|%T" --noheader;; *) exec {squeue} "$@";; esac
 """
 
 
-def test_a_job_that_slurm_took_without_a_word_and_soon_forgot_runs_once(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "submissions"), [("STOP", 0), pytest.param("KILL", 1, marks=pytest.mark.slow)])
+def test_a_job_that_sbatch_got_no_answer_for_and_squeue_soon_forgot_runs_once(
+    number: str, submissions: int, cluster: Cluster, tmp_path: Path
+) -> None:
     (tmp_path / "Snakefile").write_text(WORKFLOW)
     shutil.copytree(ROOT / "workflow/profiles/slurm", tmp_path / "slurm")
     (tmp_path / "bin").mkdir()
@@ -51,7 +54,7 @@ def test_a_job_that_slurm_took_without_a_word_and_soon_forgot_runs_once(cluster:
     squeue.write_text(FORGETS.format(squeue=cluster.folder / "bin/squeue"))
     squeue.chmod(0o755)
     controller = cluster.process("slurmctld")
-    environment = {**cluster.environment(), "PYTHONPATH": str(ROOT), "CONTROLLER": str(controller)}
+    environment = {**cluster.environment(), "PYTHONPATH": str(ROOT), "CONTROLLER": str(controller), "SIGNAL": number}
     environment["PATH"] = f"{squeue.parent}:{environment['PATH']}"
     quick = ["--slurm-init-seconds-before-status-checks=2", "--seconds-between-status-checks=1", "--latency-wait=5"]
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *quick]
@@ -59,12 +62,17 @@ def test_a_job_that_slurm_took_without_a_word_and_soon_forgot_runs_once(cluster:
     with log.open("w") as stream:
         run = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream, stderr=stream)
     try:
-        wait_until(lambda: "Slurm did not say whether it has taken a job of job" in log.read_text(), "sbatch fails")
+        wait_until(
+            lambda: "Slurm did not say whether it has taken a job of job" in log.read_text(), "sbatch fails", 120
+        )
     finally:
-        os.kill(controller, signal.SIGCONT)
+        if number == "STOP":  # the request waits at its door
+            os.kill(controller, signal.SIGCONT)
+        else:
+            cluster.start_controller()
     try:
         assert run.wait(120) == 0, log.read_text()
     finally:
         run.kill()
     assert (tmp_path / "done").exists() and len((tmp_path / "tries").read_text().splitlines()) == 1
-    assert log.read_text().count("has been submitted") == 0, "sbatch never answered"
+    assert log.read_text().count("has been submitted") == submissions
