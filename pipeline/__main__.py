@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 
 from pipeline.errors import TRY_AGAIN, InputError, Stopped
@@ -51,6 +52,7 @@ def main(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except Stopped as stop:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm asks more than once
         print(f"stopped: {stop}", file=sys.stderr, flush=True)
         if requeue.put_back():
             requeue.wait_for_end()

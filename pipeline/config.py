@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from pipeline import platform_files
 from pipeline.corpus.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
@@ -22,7 +21,7 @@ from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
 from pipeline.evaluate.settings import Evaluation, Suite
 from pipeline.evaluate.task_files import suite_items
-from pipeline.platforms import Platform
+from pipeline.platforms import Platform, described
 from pipeline.pretrain.settings import Model
 from pipeline.settings import Settings
 from pipeline.slurm.settings import Slurm
@@ -263,6 +262,6 @@ def load(raw: Mapping[str, Any]) -> Config:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
     try:
-        return Config.model_validate({**raw, "platform": platform_files.content(str(raw.get("platform", "local")))})
+        return Config.model_validate({**raw, "platform": described(str(raw.get("platform", "local")))})
     except ValidationError as error:
         raise InputError(_sentence(error)) from None

@@ -118,7 +118,8 @@ def main(arguments: Sequence[str]) -> int:
     name = f"{options.chapter}.{options.step}"
     if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
         raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
-    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job of Slurm stops in its own way, see slurm/requeue.py
+        signal.signal(signal.SIGTERM, _terminate)
     if options.batch:
         run_batch(name, options)
     else:

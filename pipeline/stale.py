@@ -37,6 +37,12 @@ def remembered(memory: Path, name: str) -> bool:
     return file_of(memory, name).exists()
 
 
+def is_locked(run: str, locks: Path) -> bool:
+    """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
+    lines = (line for file in locks.glob("*.output.lock") for line in file.read_text(encoding="utf-8").splitlines())
+    return any(line.startswith(f"{run}/") for line in lines)
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a record; None where the file is none, or not there."""
     try:

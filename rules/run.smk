@@ -11,7 +11,7 @@ from pipeline.errors import InputError
 from pipeline.ranges import shorten
 from pipeline.slurm import accounting, executor, live, queue
 from pipeline.slurm.resources import Requests
-from pipeline.stale import Stale
+from pipeline.stale import Stale, is_locked
 
 try:
     run = load(config)
@@ -39,13 +39,15 @@ if is_real and workflow.resource_settings.nodes and "--unlock" not in sys.argv:
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.
 stale = Stale(dag, Path(".snakemake/metadata"))
+# Neither does a start that Snakemake is about to refuse, because another one works on this run.
+keeps = workflow.output_settings.dryrun or is_locked(RUN, Path(".snakemake/locks"))
 
 
 def make_again(records, because):
     if workflow.is_main_process:
         for path in records:
             logger.warning(f"{path} {because}: its stage runs again")
-            if not workflow.output_settings.dryrun:
+            if not keeps:
                 path.unlink()
 
 
@@ -54,7 +56,7 @@ if no_more:
     logger.warning(
         f"{len(no_more)} files are of units that the sources no longer have, such as {no_more[0]}: they are deleted"
     )
-    for path in no_more if not workflow.output_settings.dryrun else []:
+    for path in no_more if not keeps else []:
         path.unlink()
 
 make_again(

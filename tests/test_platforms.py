@@ -67,9 +67,10 @@ def test_a_mistake_in_a_file_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
     (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(InputError, match=words) as caught:
-        platforms.described("mine")
-    assert "\n" not in str(caught.value)
+    for read in (lambda: platforms.described("mine"), lambda: run(platform="mine")):
+        with pytest.raises(InputError, match=words) as caught:
+            read()
+        assert "\n" not in str(caught.value)
 
 
 def test_pue_and_carbon_are_the_run_s_else_the_platform_s_else_the_defaults() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pipeline.commands import read
 from pipeline.dag import Dag
 from pipeline.stale import NAME_BYTES, Stale, remembered
-from tests.conftest import Project
+from tests.conftest import Project, new_project
 from tests.rules.test_reruns import TRAINING
 
 RECORDS = "results/micro/provenance/records"
@@ -89,3 +89,19 @@ def test_what_follows_a_checkpoint_runs_again_although_snakemake_forgot_it(proje
     assert sorted(path.name for path in (project.folder / RECORDS).iterdir()) == before
     ran = project.ran()
     assert {stage: ran[stage] for stage in TRAINING} == TRAINING
+
+
+@pytest.mark.slow
+def test_a_start_that_is_refused_for_a_lock_deletes_nothing(tmp_path: Path) -> None:
+    project = new_project(tmp_path / "polder")
+    lock, old = (
+        project.path(".snakemake/locks/0.output.lock"),
+        project.path(f"{BATCHES}/corpus.filter.main.gone.0.json"),
+    )
+    for path, text in ((lock, "results/micro/plan/plan.json\n"), (old, "{}")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert "LockException" in project.run("plan", check=False) and old.exists()
+    lock.unlink()
+    project.run("plan")
+    assert not old.exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.pretrain.launch import launcher
 from pipeline.slurm import modules as modules_of_jobs
 from pipeline.slurm import site
 from pipeline.slurm.site import Finding
@@ -32,6 +33,8 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield site.commands()
     yield from _devices(config)
     yield from site.partitions(config.platform, config.slurm.nodes)
+    yield from site.sizes(config.platform)
+    yield from _training(config)
     yield site.account(config.slurm.account)
     if config.platform.container and not Path(config.platform.container).exists():
         way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
@@ -58,4 +61,23 @@ def _devices(config: Config) -> Iterator[Finding]:
             False,
             f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}",
             f"write run: {{environment: {platform.device}}} and install envs/{platform.device}.lock",
+        )
+
+
+def _training(config: Config) -> Iterator[Finding]:
+    """Look whether a training would use the nodes that it gets, and most of their time."""
+    platform, nodes, seconds = config.platform, config.slurm.nodes, config.slurm.warning_seconds
+    file = f"workflow/platforms/{platform.name}.yaml"
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    if nodes > 1 and launcher(platform.launch) != "srun":
+        yield Finding(
+            False,
+            f"slurm.nodes is {nodes}, but platform {platform.name} starts no training by srun, so on one node alone",
+            f"leave slurm.nodes out, or write launch: srun … into {file}",
+        )
+    if partition and 60 * partition.minutes < 2 * seconds:
+        yield Finding(
+            False,
+            f"slurm.warning_seconds is {seconds}, but a job of {partition.name} has {partition.minutes} minutes in all",
+            f"write less than half of them, or another partition into {file}",
         )

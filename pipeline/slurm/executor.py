@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import snakemake_executor_plugin_slurm
 
 from pipeline.slurm import starts
 from pipeline.slurm.settings import Slurm
+from pipeline.slurm.submission import Submissions
 from pipeline.slurm.waiting import Waiting
 
 
@@ -31,10 +33,10 @@ def prepare(workflow: Any, run_directory: Path, settings: Slurm, say: Callable[[
         options.efficiency_report_path = run_directory / "provenance" / "accounting"
     # The plugin would ask the accounting database for every single job, and fail those that it does not answer.
     executor._fallback_account_arg = f" -A {settings.account}" if settings.account else ""
-    # While Slurm's controller is away the plugin would take its silence for a reason to ask sacct, which calls the jobs
-    # that run NODE_FAIL when the controller comes back.
-    age_seconds = snakemake_executor_plugin_slurm.get_min_job_age()
-    snakemake_executor_plugin_slurm.get_min_job_age = lambda: age_seconds
+    # While Slurm's controller is away, or where it soon forgets jobs, the plugin would ask sacct instead, which calls
+    # jobs that run NODE_FAIL when the controller comes back. What squeue has forgotten is seen to by Submissions.
+    snakemake_executor_plugin_slurm.get_min_job_age = lambda: sys.maxsize
+    Submissions(executor, say)
     Waiting(executor.run_uuid, 60 * settings.start_minutes, say)
     # All jobs of this snakemake have that name: the next one finds them by it, and the accounting too.
     locks = getattr(workflow.persistence, "_lockfile", {}).values()

@@ -31,3 +31,15 @@ def queued(names: list[str]) -> dict[str, str] | None:
         return None
     rows = (line.split("|", 2) for line in done.stdout.splitlines())
     return {number: f"{comment or 'job'}, {state.lower()}" for number, state, comment in rows}
+
+
+def comments(name: str) -> dict[str, str] | None:
+    """Return the comments of the jobs of that name that Slurm still has, by number; None when it does not answer."""
+    words = ["squeue", "--noheader", "--states=all", f"--name={name}", "--format=%A|%k"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return dict(line.split("|", 1) for line in done.stdout.splitlines())

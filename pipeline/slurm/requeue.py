@@ -16,6 +16,8 @@ from typing import NoReturn
 
 from pipeline.errors import Stopped
 
+TRIES, SECONDS_BETWEEN = 4, 10.0
+
 
 def in_batch_job() -> bool:
     """Return whether this process runs in a job of Slurm."""
@@ -35,23 +37,30 @@ def stop_when_asked() -> None:
 def put_back() -> bool:
     """Ask Slurm to put this job back into the queue; return whether it will.
 
-    A job that is not running any more, because it was cancelled or its time is over, is left to its end.
+    A job that is not running any more, because it was cancelled or its time is over, is left to its end. A controller
+    that does not answer is asked again.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
-    if not job:
-        return False
-    try:
-        asked = subprocess.run(
-            ["squeue", "--noheader", "--format=%T", f"--jobs={job}"], capture_output=True, text=True, check=True
-        )
-        return asked.stdout.strip() == "RUNNING" and subprocess.run(["scontrol", "requeue", job]).returncode == 0
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
-        return False
+    asked = False
+    for attempt in range(TRIES if job else 0):
+        time.sleep(SECONDS_BETWEEN if attempt else 0)
+        try:
+            words = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
+            state = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+            if state != "RUNNING":
+                return asked  # what it did not answer it may have done
+            asked = True
+            subprocess.run(["scontrol", "requeue", job], check=True)
+            return True
+        except subprocess.CalledProcessError as error:
+            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+        except OSError as error:
+            print(f"the job was not put back into the queue: {error}", file=sys.stderr, flush=True)
+            break
+    return False
 
 
 def wait_for_end() -> NoReturn:
     """Wait until Slurm ends this job, which it has put back; an end of its own would count as a failure."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(60)

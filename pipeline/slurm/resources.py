@@ -133,7 +133,8 @@ class Requests:
             return (platform.launch or "").replace("srun", words, 1)
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            return self._limited(self._training_minutes(wildcards, tasks), 1, partition.minutes if partition else None)
+            minutes = self._training_minutes(wildcards, tasks) + seconds // 60  # after the warning it only stops
+            return self._limited(minutes, 1, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and partition.gpus:

@@ -6,7 +6,6 @@ wait longer. Attempts alone tell nothing, since Snakemake counts all failures al
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from datetime import datetime, timedelta
 
 from pipeline.errors import InputError
 from pipeline.slurm import sacct, starts
+from pipeline.slurm.queue import comments
 
 FACTOR = 2.0  # of each failure by memory or by time
 SECONDS_BETWEEN = 10.0  # two questions to sacct, whatever the number of jobs that failed
@@ -56,26 +56,14 @@ class Failures:
             jobs = sacct.ask([name], since)
         except InputError:
             return
-        comments = {number: job.comment for number, job in jobs.items()}
-        if (
-            None in comments.values()
-        ):  # most clusters keep no comments in their database, but squeue has them for a while
-            comments = {**comments, **_comments(name)}
+        known = {number: job.comment for number, job in jobs.items()}
+        if None in known.values():  # most clusters keep no comments in their database, but squeue has them for a while
+            known = {**known, **(comments(name) or {})}
         self._causes = {}
         for number, job in sorted(jobs.items(), key=lambda item: int(item[0])):
-            causes = self._causes.setdefault(comments[number] or "", [])
+            causes = self._causes.setdefault(known[number] or "", [])
             if job.allocations[-1].is_over:
                 causes.append(job.allocations[-1].cause)
-
-
-def _comments(name: str) -> dict[str, str]:
-    """Return the comments of the jobs of that name that Slurm still has, by number."""
-    words = ["squeue", "--noheader", "--states=all", f"--name={name}", "--format=%A|%k"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return {}
-    return dict(line.split("|", 1) for line in done.stdout.splitlines() if "|" in line)
 
 
 _failures = Failures()

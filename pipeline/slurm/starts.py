@@ -15,7 +15,8 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 STARTS = "provenance/accounting/starts"
-SAME_SECONDS = 1.0  # a process with this number that began at another time is another one
+# A process with this number that began at another time is another one; clocks are set sometimes.
+SAME_SECONDS = 60.0
 
 current: Start | None = None  # of this process
 

@@ -77,8 +77,9 @@ class Waiting:
             if waited < self.seconds or job in self._told:
                 continue
             self._told.add(job)
-            why = NEVER.get(reason, "see squeue --start").format(job=job)
+            # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
+            why = NEVER.get(reason.split(",")[0], "see squeue --start").format(job=job)
             self.say(
                 f"job {job} ({comment}) has waited {waited / 60:.0f} minutes for its start: {why} ({reason}); wait, or "
-                f"change its resources and start snakemake again (scancel {job} gives it up)"
+                "end snakemake (Ctrl-C cancels its jobs), change what the job asks for and start again"
             )

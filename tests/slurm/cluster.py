@@ -114,6 +114,10 @@ class Cluster:
         """Return whether a daemon runs."""
         return name in self._processes and self._processes[name].poll() is None
 
+    def process(self, name: str) -> int:
+        """Return the number of a daemon's process."""
+        return self._processes[name].pid
+
     def end(self, name: str, signal: int = 15) -> None:
         """End a daemon and wait for it."""
         process = self._processes.pop(name, None)

@@ -150,6 +150,15 @@ def test_a_job_that_does_not_start_is_told_with_the_reason(cluster: Cluster) -> 
     assert f"scontrol release {job}" in sentence
 
 
+def test_nodes_that_are_not_there_are_told() -> None:
+    said: list[str] = []
+    waiting = Waiting("never", 0.0, said.append)
+    waiting._compare({"7": ("rule_patient", "ReqNodeNotAvail, UnavailableNodes:node2")})
+    waiting.stop()
+    (sentence,) = said
+    assert "nodes that it needs are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)" in sentence
+
+
 def test_a_full_scratch_costs_checkpoints_and_not_the_training(
     cluster: Cluster,
     tokens: dict[str, Path],  # noqa: F811

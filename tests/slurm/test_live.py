@@ -107,7 +107,7 @@ def test_only_the_lock_of_a_dead_process_of_this_host_is_cleared(
     here, gone, me = platform.node(), gone_process(), psutil.Process()
     locks = {name: tmp_path / f"{name}.lock" for name in ("dead", "alive", "elsewhere", "replaced")}
     kept = [
-        start_of(me.pid, me.create_time(), here, locks["alive"]),
+        start_of(me.pid, me.create_time() + 2, here, locks["alive"]),  # the clock was set
         start_of(gone, 0.0, "another-host", locks["elsewhere"]),
     ]
     dead = [start_of(me.pid, 0.0, here, locks["dead"]), start_of(gone, 0.0, here, locks["replaced"])]

@@ -45,6 +45,11 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
 
 
+def test_a_training_has_its_time_before_the_warning() -> None:
+    early, late = (requests(GPUS, warning_seconds=seconds)("pretrain.segment") for seconds in (3600, 60))
+    assert early["runtime"](SEGMENT, attempt=1) == late["runtime"](SEGMENT, attempt=1) + 59
+
+
 def test_one_task_needs_no_srun_and_another_signal() -> None:
     asked = requests({**GPUS, "devices": 1, "partitions": {}})("pretrain.segment")
     assert asked["launch"](SEGMENT) == "" and "mpi" not in asked and "tasks" not in asked

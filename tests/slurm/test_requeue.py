@@ -1,0 +1,94 @@
+"""An ordinary job that is preempted is put back by Slurm and goes on; it has not failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import versions
+from pipeline.slurm import requeue
+from tests.slurm.cluster import Cluster, wait_until
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(__file__).parents[2]
+MODULE = "pipeline.sources.fingerprint"
+
+
+class Fingerprint:
+    """A job that hashes one raw file: a pipe at first, which it waits for as for a large file."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.run, self.raw = cluster, folder / "results/test", folder / "raw/0.txt"
+        listing = self.run / "sources/laws/listing/0.json"
+        listing.parent.mkdir(parents=True)
+        listing.write_text(json.dumps({"unit": 0, "files": [{"name": "0.txt", "part": None}]}))
+        self.raw.parent.mkdir()
+        os.mkfifo(self.raw)
+        options = ["--settings", '{"source": "laws"}', "--code", versions.code_version(MODULE)]
+        options += ["--environment", versions.environment_version(MODULE, "cpu"), "--instance", "source=laws", "unit=0"]
+        options += ["--raw", str(self.raw.parent), "--record", str(self.run / "provenance/records/r.json")]
+        options += ["--input", "listing", str(listing), "--input", "files", str(self.raw)]
+        options += ["--output", "fingerprint", str(self.run / "sources/laws/fingerprints/0.json")]
+        command = shlex.join([sys.executable, "-m", "pipeline", "sources", "fingerprint", *options])
+        words = ("sbatch", "--parsable", "--requeue", "--partition=cpu", "--exclusive", f"--chdir={ROOT}")
+        self.log = folder / "log"
+        output = (f"--output={self.log}", "--open-mode=append")
+        # As Snakemake's job does: a shell that outlives the signal, and a step of its own.
+        self.job = cluster.ask(
+            *words, *output, f"--wrap=trap : TERM; srun sh -c {shlex.quote(f'trap : TERM; {command}')}"
+        )
+
+    def attempts(self) -> list[str]:
+        """Return how each attempt ended, the first one first."""
+        files = sorted((self.run / "provenance/attempts").glob("*.json"))
+        return [json.loads(file.read_text())["status"] for file in files]
+
+
+def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cluster, tmp_path: Path) -> None:
+    fingerprint = Fingerprint(cluster, tmp_path)
+    wait_until(lambda: fingerprint.attempts() == ["running"], "the step runs")
+    high = ("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null")
+    cluster.ask(*high, "--wrap=sleep 1")
+    wait_until(lambda: fingerprint.attempts() == ["stopped"], "it stops when it is asked to")
+    fingerprint.raw.unlink()
+    fingerprint.raw.write_text("Artikel 1")
+    wait_until(lambda: cluster.state(fingerprint.job) == "COMPLETED", "Slurm starts it again")
+    assert fingerprint.attempts() == ["stopped", "finished"], fingerprint.log.read_text()
+    allocations = (
+        "sacct",
+        "--duplicates",
+        "--allocations",
+        "--noheader",
+        "--format=State",
+        f"--jobs={fingerprint.job}",
+    )
+    wait_until(lambda: "COMPLETED" in cluster.ask(*allocations), "the database knows")
+    assert "FAILED" not in cluster.ask(*allocations)
+
+
+@pytest.mark.parametrize(
+    ("squeue", "scontrol", "asked"),
+    [
+        ("mkdir late && exit 1; echo RUNNING", "true", True),
+        ("mkdir late && echo RUNNING || echo PENDING", "exit 1", True),  # it had not answered, but done it
+        ("echo CANCELLED", "true", False),
+        ("exit 1", "true", False),
+    ],
+)
+def test_a_controller_that_does_not_answer_is_asked_again(
+    squeue: str, scontrol: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("squeue", squeue), ("scontrol", scontrol)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setattr(requeue, "SECONDS_BETWEEN", 0.0)
+    assert requeue.put_back() == asked
