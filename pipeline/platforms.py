@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
 from pipeline.platform_files import content
+from pipeline.pretrain.launch import cpus_per_task
 from pipeline.settings import Settings
 
 
@@ -61,6 +62,15 @@ class Platform(Settings):
     memory_bytes_per_device: int | None = None
     model_flops_utilization: float | None = None
     price_euros_per_device_hour: float | None = None
+
+    @field_validator("launch")
+    @classmethod
+    def _launch_is_a_command(cls, launch: str | None) -> str | None:
+        try:
+            cpus_per_task(launch)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return launch
 
     @model_validator(mode="after")
     def _devices_are_those_of_the_partition(self) -> Platform:

@@ -57,6 +57,11 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
         ("name: [", "not valid YAML"),
         ("name: mine\nnode_memory: 3", "workflow/platforms/mine.yaml: node_memory: Extra inputs"),
         (
+            "name: mine\nlaunch: srun -c many",
+            "mine.yaml: launch: .*srun's --cpus-per-task is 'many': write it as a whole",
+        ),
+        ("name: mine\nlaunch: srun 'x", "no command line .*: close its quotes"),
+        (
             "name: mine\ndevices: 8\npartitions: {gpu: {name: g, cpus: 1, memory_megabytes: 1, minutes: 1, gpus: 4}}",
             "devices is 8, but a node of the partition gpu has 4 gpus",
         ),

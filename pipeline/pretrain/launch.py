@@ -99,6 +99,16 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
     return world_size(launch, environment) if told is None else _number(told, "the number of processes on a node")
 
 
+def cpus_per_task(launch: str | None) -> int | None:
+    """Return the cores that `srun` is told to give each process, if it is told so.
+
+    Raises:
+        InputError: they are no number.
+    """
+    told = option(words_of(launch), "--cpus-per-task", "-c") if launcher(launch) == "srun" else None
+    return None if told is None else _number(told, "srun's --cpus-per-task")
+
+
 def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs a module of this package in every process."""
     words = words_of(launch)

@@ -17,7 +17,7 @@ from pipeline.config import Config
 from pipeline.dag import Dag
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.platforms import Partition
-from pipeline.pretrain.launch import launcher, option, words_of
+from pipeline.pretrain.launch import cpus_per_task, launcher
 from pipeline.slurm.retry import Growth, factor
 
 Scope = Literal["nothing", "batch", "file", "source", "corpus", "reserving", "tokenizer", "tokens", "everything"]
@@ -121,7 +121,6 @@ class Requests:
         if tasks > 1:
             shape |= {"mpi": "srun", "tasks": tasks}
             extra += f" --ntasks-per-node={devices}"
-        cpus = option(words_of(platform.launch), "--cpus-per-task", "-c") if by_srun else None
 
         def launch(wildcards: Mapping[str, str]) -> str:
             if not by_srun:
@@ -149,7 +148,7 @@ class Requests:
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
-            "cpus_per_task": int(cpus) if cpus else devices if not by_srun else 1,
+            "cpus_per_task": cpus_per_task(platform.launch) or (1 if by_srun else devices),
             **shape,
             **gpus,
             **self._place(partition, extra),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 SECONDS_BETWEEN = 60.0
 # Why a job waits, in Slurm's words (squeue(1), JOB REASON CODES), and what a person can do.
-NEVER = {
+REASONS = {
     "PartitionTimeLimit": "it asks for more time than its partition gives",
     "PartitionNodeLimit": "it asks for more nodes than its partition gives",
     "PartitionDown": "its partition is down",
@@ -78,7 +78,7 @@ class Waiting:
                 continue
             self._told.add(job)
             # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
-            why = NEVER.get(reason.split(",")[0], "see squeue --start").format(job=job)
+            why = REASONS.get(reason.split(",")[0], "see squeue --start").format(job=job)
             self.say(
                 f"job {job} ({comment}) has waited {waited / 60:.0f} minutes for its start: {why} ({reason}); wait, or "
                 "end snakemake (Ctrl-C cancels its jobs), change what the job asks for and start again"
