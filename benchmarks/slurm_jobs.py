@@ -29,10 +29,17 @@ from tests.slurm.cluster import Cluster
 ROOT = Path(__file__).parents[1]
 SNAKEFILE = """
 import sys
+from pathlib import Path
+from snakemake.logging import logger
 sys.path.insert(0, {root!r})
+from pipeline.slurm import executor
 from pipeline.slurm.queue import limit
+from pipeline.slurm.settings import Slurm
 
 limit(workflow, {queue})
+
+onstart:
+    executor.prepare(workflow, Path("run"), Slurm(), logger.warning)
 
 rule all:
     input:
