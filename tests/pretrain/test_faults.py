@@ -16,6 +16,7 @@ from benchmarks import chaos
 from pipeline.errors import TRY_AGAIN
 from pipeline.pretrain import metrics, segment, supervise
 from pipeline.pretrain.settings import SegmentSettings
+from tests.conftest import is_lacking
 
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
@@ -158,6 +159,7 @@ import json, shutil, sys
 from pathlib import Path
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
+from tests.conftest import is_lacking
 given = json.loads(sys.argv[1])
 disk, out = Path(given["disk"]), Path(given["out"])
 def run(scratch, milestone):
@@ -189,9 +191,9 @@ def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
     try:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("there is no unshare")
+        is_lacking("there is no unshare")
     if done.returncode == 99 or "unshare:" in done.stderr:
-        pytest.skip("no file system can be mounted here")
+        is_lacking("no file system can be mounted here")
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found").read_text())
     assert found["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import is_lacking
 from tests.slurm.cluster import Cluster, missing
 
 
@@ -18,9 +18,7 @@ def slurm() -> Iterator[Cluster]:
     """Return the cluster, which all tests of a process share."""
     if lacking := missing():
         reason = f"Slurm is not installed here: there is no {', '.join(lacking)} (.ci/run installs them)"
-        if "CI" in os.environ:
-            pytest.fail(reason)
-        pytest.skip(reason)
+        is_lacking(reason)
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket may have 107 characters
     folder.chmod(0o755)
     cluster = Cluster(folder)

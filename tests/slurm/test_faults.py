@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import chaos
 from pipeline.slurm.waiting import Waiting
+from tests.conftest import is_lacking
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.training import ROOT, SlurmTraining
@@ -165,7 +166,7 @@ def test_a_full_scratch_costs_checkpoints_and_not_the_training(
     tmp_path: Path,
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
+        is_lacking("only root can mount a small file system")
     disk = tmp_path / "run/scratch"
     mount = f'mkdir -p {disk} && mount -t tmpfs -o size=17400k none {disk} && exec "$@"'
     small = ["unshare", "--mount", "sh", "-c", mount, "sh"]

@@ -17,7 +17,7 @@ from pipeline import platform_files, platforms
 from pipeline.config import load
 from pipeline.errors import InputError
 from pipeline.slurm import before, check, modules, site
-from tests.conftest import Project, new_project
+from tests.conftest import Project, is_lacking, new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 
 pytestmark = pytest.mark.slurm
@@ -197,9 +197,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of modules, in a shell that has logged in: with `module` exported, as sites do it."""
     start = Path("/usr/share/modules/init/bash")
     if not start.exists():
-        if "CI" in os.environ:
-            pytest.fail("Environment Modules is not installed (.ci/run installs it)")
-        pytest.skip("Environment Modules is not installed here")
+        is_lacking("Environment Modules is not installed here (.ci/run installs it)")
     shell = ["bash", "-c", f"source {start}; env -0"]
     told = subprocess.run(shell, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True).stdout
     for name, value in (entry.split("=", 1) for entry in told.split("\0") if entry):
