@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import versions
 from pipeline.config import Config
 from pipeline.ranges import shorten
-from pipeline.step_settings import step_settings
+from pipeline.step_settings import STEPS, step_settings
 
 # The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
 SOURCE_BATCHES = ("sources.fingerprint",)
@@ -62,6 +62,18 @@ class Dag:
             versions.code_version(module),
             versions.environment_version(module, self.config.run.environment),
         )
+
+    def frozen(self) -> dict[str, Any]:
+        """Return what this run is now: its configuration, and the versions of the code and environment of its steps."""
+        environment = self.config.run.environment
+        versions_of = {
+            stage: {
+                "code": versions.code_version(f"pipeline.{stage}"),
+                "environment": versions.environment_version(f"pipeline.{stage}", environment),
+            }
+            for stage in STEPS
+        }
+        return {"configuration": self.config.written(), "versions": versions_of}
 
     def record(self, stage: str, *wildcards: str) -> str:
         """Return the record's path of a stage, with its wildcards."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import ValidationError
 
-from pipeline import versions
+from pipeline import frozen, versions
 from pipeline.attempt import Attempt, command_line, execution_context
 from pipeline.errors import InputError
 from pipeline.platforms import folder
@@ -107,6 +107,7 @@ class Stage:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
+        self.frozen = frozen.of_this_start(self.name, self.code_version, self.environment_version)
 
     def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -263,6 +264,7 @@ class Stage:
             "code_version": self.code_version,
             "environment_version": self.environment_version,
             "environment": self.environment,
+            "frozen": self.frozen,
             "launch": self.arguments.launch,
             "counts": counts,
             **execution_context(),

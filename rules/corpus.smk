@@ -25,11 +25,11 @@ rule corpus_filter:
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
         " --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {params.documents} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_signatures:
@@ -78,7 +78,7 @@ rule corpus_reserved:
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus reserved {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
         " --output reserved {params.reserved} --record {params.record} 2> {log}"
 
@@ -132,7 +132,7 @@ rule corpus_drop_duplicates:
         "python -m pipeline corpus drop_duplicates {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
         " --output deduplicated {params.deduplicated} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_ngrams:

@@ -15,9 +15,8 @@ if run.platform.container:
     image = shlex.quote(run.platform.container)
     gpus = "--nv" if run.platform.device == "cuda" else ""
     folders = shlex.quote(f"{workflow.basedir}/envs/container:{sys.prefix}/bin")
-    shell.prefix(
-        f"export PIPELINE_IMAGE={image} PIPELINE_GPUS={gpus} PATH={folders}:$PATH; "
-    )
+    PREFIX = f"trap : TERM; export PIPELINE_IMAGE={image} PIPELINE_GPUS={gpus} PATH={folders}:$PATH; "
+    shell.prefix(PREFIX)
 
 
 def refuse_what_is_missing():

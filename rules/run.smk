@@ -5,11 +5,12 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from pipeline import frozen
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import accounting, executor, live, queue
+from pipeline.slurm import accounting, executor, live
 from pipeline.slurm.resources import Requests
 from pipeline.stale import Stale, is_locked
 
@@ -25,7 +26,6 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
-queue.limit(workflow, run.slurm.queue)
 
 # What a snakemake that was killed left behind: its lock, and jobs that are not to be submitted twice. At this point
 # Snakemake tells no more of the executor than that jobs are counted.
@@ -35,6 +35,13 @@ if is_real and workflow.resource_settings.nodes and "--unlock" not in sys.argv:
         live.take_over(Path(RUN), logger.warning)
     except InputError as error:
         raise WorkflowError(str(error)) from None
+
+# Jobs are those of the configuration and the code of this moment, however much is edited until they run.
+frozen_now = dag.frozen() if workflow.is_main_process else {}
+for difference in frozen.differences(
+    frozen.newest(Path(RUN)) or frozen_now, frozen_now
+):
+    logger.warning(f"since the last start: {difference}")
 
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.

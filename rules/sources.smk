@@ -51,7 +51,7 @@ rule sources_listing:
     message:
         "List the files of {wildcards.source}"
     shell:
-        "python -m pipeline sources listing {params.contract:q} --raw {params.raw:q}"
+        "python -m pipeline sources listing {params.contract:q} --raw={params.raw:q}"
         " --output listing {output.listing} --record {output.record} 2> {log}"
 
 
@@ -77,7 +77,7 @@ rule sources_fingerprint:
         "Hash the raw files of {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline sources fingerprint {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
         " --output fingerprint {params.fingerprint} --record {params.record} 2> {log}"
 
@@ -104,7 +104,7 @@ rule sources_entries:
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline sources entries {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
         " --output entries {params.entries} --record {params.record} 2> {log}"
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.slurm import ear, sacct, starts
-from pipeline.slurm.queue import queued
+from pipeline.slurm import ear, queue, sacct, starts
 from pipeline.stage import write_json
 
 ACCOUNTING = "provenance/accounting"
@@ -91,7 +90,7 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
             problem = error
             continue
         problem, late = None, {number for number, job in jobs.items() if not job.allocations[-1].is_over}
-        if not late - set(queued(names) or late):
+        if not late - set(queue.jobs(names) or late):
             return jobs
     if problem is not None:
         raise problem
@@ -125,7 +124,7 @@ def end(run_directory: Path, say: Callable[[str], None]) -> None:
     if starts.current is None:
         return
     try:
-        if queued([starts.current.name]) == {}:
+        if queue.jobs([starts.current.name]) == {}:
             starts.current.end(run_directory)
         collect(run_directory)
     except InputError as error:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.slurm import starts
-from pipeline.slurm.queue import queued
+from pipeline.slurm import queue, starts
 from pipeline.slurm.starts import Start
 from pipeline.stale import file_of
 
@@ -72,16 +71,17 @@ def wait_for_local_jobs(run_directory: Path, say: Say) -> None:
 def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
     """Wait until no job of these starts waits or runs, and return how many there were."""
     names, is_away = [start.name for start in dead], False
-    known: dict[str, str] = {}
+    known: dict[str, queue.Queued] = {}
     while True:
-        found = queued(names)
+        found = queue.jobs(names)
         if found is None and not is_away:
             say("Slurm does not answer, and jobs of this run may live: waiting until it does")
         is_away = found is None
         if found == {}:
             return len(known)
-        for number, what in (found or {}).items():
+        for number, job in (found or {}).items():
             if number not in known:
+                what = f"{job.comment or 'job'}, {job.state.lower()}"
                 say(f"job {number} ({what}) is of this run, whose snakemake was killed: waiting for it")
         known |= found or {}
         time.sleep(seconds_between)
