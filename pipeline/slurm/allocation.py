@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 from pipeline.errors import TRY_AGAIN
 from pipeline.slurm import requeue
 
+ALLOCATIONS = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete
 REFUSED = 2
 
 
@@ -47,6 +49,12 @@ def write(path: Path, tasks: list[Task]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def batch_script(path: Path, sha256: str) -> str:
+    """Return the script that Slurm keeps: it names the file of the allocation and the hash that it must have."""
+    words = [sys.executable, "-m", "pipeline.slurm.allocation", str(path), sha256]
+    return f"#!/bin/sh\nexec {shlex.join(words)}\n"
 
 
 def ends_file(path: Path) -> Path:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
 import threading
 import time
 import types
@@ -32,12 +31,11 @@ from snakemake_interface_executor_plugins.settings import CommonSettings, Deploy
 
 from pipeline.errors import InputError
 from pipeline.slurm import allocation, queue, retry, sacct, starts, submission
-from pipeline.slurm.allocation import REFUSED, Task
+from pipeline.slurm.allocation import ALLOCATIONS, REFUSED, Task
 from pipeline.slurm.packing import Request, allocations, pack
 from pipeline.slurm.settings import Slurm
 from pipeline.slurm.waiting import Waiting
 
-ALLOCATIONS = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete
 WRITTEN_FOR = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "9.4"}
 LONGEST_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
@@ -158,7 +156,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
         sha256 = allocation.write(path, side_by_side(group))
-        script = f"#!/bin/sh\nexec '{sys.executable}' -m pipeline.slurm.allocation '{path}' {sha256}\n"
+        script = allocation.batch_script(path, sha256)
         first, what = group[0], self._called(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [*submission.options(whole(group)), f"--job-name={self.name}", f"--comment={what}"]

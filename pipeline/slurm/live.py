@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.slurm import queue, starts
+from pipeline.slurm import allocation, queue, starts
+from pipeline.slurm.allocation import ALLOCATIONS
 from pipeline.slurm.starts import Start
 from pipeline.stale import file_of
 
@@ -108,4 +109,6 @@ def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BE
     if wait_for_jobs(dead, say, seconds_between):
         time.sleep(LATENCY_SECONDS)
     for start in dead:
+        for name in allocation.finished_outputs(ALLOCATIONS / start.name):
+            file_of(INCOMPLETE, name).unlink(missing_ok=True)
         start.end(run_directory)
