@@ -298,7 +298,7 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 AcctGatherEnergyType=acct_gather_energy/none
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageEnforce=associations
+AccountingStorageEnforce=associations,limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self._database}
 AccountingStoragePass={munge}

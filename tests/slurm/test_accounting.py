@@ -1,4 +1,4 @@
-"""The books of real jobs that succeeded, failed, were put back or killed, and what a retry makes of them."""
+"""The books of real jobs that succeeded, failed, were put back or killed, and what is written of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.slurm import retry, sacct, starts
+from pipeline.slurm import starts
 from pipeline.slurm.accounting import ACCOUNTING, collect
-from pipeline.slurm.retry import Growth
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -27,7 +26,6 @@ def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """Return the results of a run that this process has started."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     monkeypatch.setattr(starts, "current", None)
-    monkeypatch.setattr(retry, "_failures", retry.Failures())
     starts.begin(tmp_path, NAME, [])
     yield tmp_path
 
@@ -87,28 +85,3 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
 def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accounting", str(tmp_path)]) == 0
     assert [*tmp_path.iterdir()] == [] and capsys.readouterr().out == ""
-
-
-def test_a_retry_grows_by_its_cause_alone_and_asks_once(
-    cluster: Cluster, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(cluster, "rule_filter_wildcards_main_laws", EATS)
-    submit(cluster, "rule_filter_wildcards_main_letters", "exit 1")
-    cancelled = submit(cluster, "rule_filter_wildcards_main_guide", "sleep 300")
-    submit(cluster, "rule_filter_wildcards_main_guide", "true", name="of-another-run")
-    wait_until(lambda: cluster.state(cancelled) == "RUNNING", "it runs")
-    cluster.ask("scancel", cancelled)
-    wait_for_end(cluster)
-    questions = []
-    asked = sacct.ask
-    monkeypatch.setattr(sacct, "ask", lambda *given: questions.append(given) or asked(*given))
-    growth = {name: retry.factor("filter", ["main", name], 2) for name in ("laws", "letters", "guide")}
-    assert growth == {"laws": Growth(memory=2), "letters": Growth(), "guide": Growth()}
-    assert 1 <= len(questions) <= retry.QUESTIONS, "not one for each job: the database learns of an end a little later"
-    assert retry.factor("filter", ["main", "letters"], 1) == Growth()
-
-    submit(cluster, "rule_filter_wildcards_main_laws", "exit 1")
-    wait_for_end(cluster)
-    assert retry.factor("filter", ["main", "laws"], 3) == Growth(memory=2), "the crash after it adds nothing"
-    monkeypatch.setattr(starts, "current", None)
-    assert retry.factor("filter", ["main", "laws"], 3) == Growth(), "no snakemake of Slurm's, no question"
