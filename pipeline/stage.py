@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import ValidationError
@@ -28,6 +29,7 @@ from pipeline.errors import InputError
 from pipeline.platforms import folder
 from pipeline.ranges import expand
 
+LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
 
@@ -64,6 +66,16 @@ def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
         entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
         return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
+
+
+def appears(path: Path) -> bool:
+    """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
+    deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
+    while not path.exists():
+        if monotonic() >= deadline_seconds:
+            return False
+        sleep(1)
+    return True
 
 
 class Recorded(NamedTuple):
@@ -124,7 +136,7 @@ class Stage:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not path.exists():
+                if not appears(path):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
         self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
