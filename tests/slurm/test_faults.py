@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 # Each rule counts its tries; the first try of most of them does not end well.
 WORKFLOW = """
 from pathlib import Path
-from pipeline.slurm import executor
+from pipeline.slurm import executor, retry
 from pipeline.slurm.settings import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
@@ -44,12 +44,18 @@ rule all:
 
 rule over_time:
     output: "over_time.done"
-    resources: runtime=lambda wildcards, attempt: attempt, mem_mb=600, slurm_extra="--requeue --exclude=node2"
+    resources:
+        runtime=lambda w, attempt: int(retry.factor("over_time", [], attempt).time),
+        mem_mb=600,
+        slurm_extra="--requeue --exclude=node2",
     shell: "once over_time || sleep 200; touch {output}"
 
 rule over_memory:
     output: "over_memory.done"
-    resources: runtime=9, mem_mb=lambda wildcards, attempt: 600 * attempt, slurm_extra="--requeue --exclude=node2"
+    resources:
+        runtime=9,
+        mem_mb=lambda w, attempt: int(600 * retry.factor("over_memory", [], attempt).memory),
+        slurm_extra="--requeue --exclude=node2",
     shell: "once over_memory || :; python -c 'import time; x = bytes([1]) * 7 * 10**8; time.sleep(20)'; touch {output}"
 
 rule cancelled:

@@ -71,11 +71,13 @@ case "$*" in *--states=all*) exec {squeue} --noheader "--format=%A|%T|%r|%k";; *
 """
 
 
-def start(cluster: Cluster, folder: Path, workflow: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+def start(
+    cluster: Cluster, folder: Path, workflow: str, latency_seconds: int = 5, **environment: str
+) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a workflow with the project's profile; return its process and what it prints."""
     (folder / "Snakefile").write_text(workflow)
     shutil.copytree(ROOT / "workflow/profiles/slurm", folder / "slurm")
-    quick = ["--seconds-between-status-checks=1", "--latency-wait=5"]
+    quick = ["--seconds-between-status-checks=1", f"--latency-wait={latency_seconds}"]
     log = folder / "log"
     with log.open("w") as stream:
         process = subprocess.Popen(
