@@ -101,7 +101,6 @@ rule report:
         f"{RUN}/report/index.html",
         record("report.page"),
         all_records,
-        all_batches,
     message:
         "The report is written"
 

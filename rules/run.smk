@@ -17,7 +17,7 @@ from pipeline.stale import Stale, is_locked
 try:
     run = load(config)
     dag = Dag(run)
-    all_records, all_batches = dag.records(), dag.all_batches()
+    all_records = dag.records()
     task_files = [str(file) for suite in run.suites() for file in suite.files()]
 except InputError as error:
     raise WorkflowError(str(error)) from None
@@ -74,10 +74,10 @@ make_again(stale.of_other_raw_files(), "read other raw files")
 
 
 # A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
+# No target and no report asks for batches, which are many: each is read by a stage with a record of its own.
 def records_until(chapter):
     chapters = CHAPTERS[: CHAPTERS.index(chapter) + 1]
-    names = [*all_records, *all_batches]
-    return [name for name in names if Path(name).name.split(".")[0] in chapters]
+    return [name for name in all_records if Path(name).name.split(".")[0] in chapters]
 
 
 def run_records(wildcards):
@@ -96,20 +96,18 @@ def unit_record(stage, *wildcards):
 
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
-def source_manifest(stage):
-    """Return the function that gives a batch of a stage its manifest."""
+def sources_complete(stage):
+    """Return the function that gives a batch of a stage the file that says that all sources are read."""
 
-    def manifest(wildcards):
-        found = checkpoints.sources_manifest.get(
-            source=wildcards.source
-        ).output.manifest
+    def complete(wildcards):
+        found = checkpoints.sources_complete.get().output
         path = batch(stage, "corpus", "source").format(**wildcards)
         make_again(
             stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
         )
         return found
 
-    return manifest
+    return complete
 
 
 def batch_hash(wildcards):
@@ -131,6 +129,16 @@ def tokens_hash(wildcards):
 def tokenizer_batches(wildcards):
     corpus = run.tokenizer[wildcards.tokenizer].corpus
     return dag.corpus_batches("corpus.decontaminate", corpus)
+
+
+def tokens_batches(wildcards):
+    """Return what stands for the documents of a token set: the record of the tokenizer that was trained on them."""
+    section = run.tokens[wildcards.tokens]
+    if section.corpus == run.tokenizer[section.tokenizer].corpus:
+        return record("tokenizer.train", "tokenizer").format(
+            tokenizer=section.tokenizer
+        )
+    return dag.corpus_batches("corpus.decontaminate", section.corpus)
 
 
 def tokenizer_documents(wildcards):

@@ -109,7 +109,7 @@ rule sources_entries:
         " --output entries {params.entries} --record {params.record} 2> {log}"
 
 
-checkpoint sources_manifest:
+rule sources_manifest:
     input:
         batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
         entries=lambda w: (
@@ -140,3 +140,20 @@ checkpoint sources_manifest:
         "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
         " --input entries {params.entries:q} --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
         " --record {output.record} 2> {log}"
+
+
+# One for all sources, because Snakemake plans the whole run anew after each. It only says that all of them are read.
+checkpoint sources_complete:
+    input:
+        expand(
+            [
+                f"{RUN}/sources/{{source}}/manifest.json",
+                f"{RUN}/sources/{{source}}/units",
+                f"{RUN}/sources/{{source}}/listing",
+            ],
+            source=[source.name for source in run.sources],
+        ),
+    output:
+        touch(f"{RUN}/provenance/batches/sources"),
+    message:
+        "All sources are read"

@@ -148,8 +148,27 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
     def _next(self) -> list[Ready] | None:
         """Return the jobs of the next allocation, as soon as the queue may hold one more; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or (self._groups and len(self._live) < self.settings.queue))
-            return None if self._ended else self._groups.popleft()
+            while not self._ended:
+                if self._groups and self._is_asked_to_end:
+                    self._leave_out()
+                elif self._groups and len(self._live) < self.settings.queue:
+                    return self._groups.popleft()
+                self._changed.wait(self.pause_seconds)
+            return None
+
+    @property
+    def _is_asked_to_end(self) -> bool:
+        """Whether Snakemake only waits for the jobs that run, as SIGTERM asks of it."""
+        return getattr(self.workflow.scheduler, "_user_kill", None) == "graceful"
+
+    def _leave_out(self) -> None:
+        """Give up what is not submitted yet: the next start does it."""
+        left = [one for group in self._groups for one in group]
+        self._groups.clear()
+        self.logger.warning(f"snakemake was asked to end: {len(left)} jobs are not submitted; those in Slurm go on")
+        for one in left:
+            self._last_attempt(one.job)
+            self.workflow.scheduler.error_callback(one.job)
 
     def _submit(self, group: list[Ready]) -> None:
         """Submit an allocation, however long Slurm has no room or no answer."""

@@ -57,6 +57,19 @@ def test_an_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_pat
     assert "Slurm is asked to cancel the jobs of this run" in log.read_text()
 
 
+def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "1.tries").write_text("before\n")  # so that this one is short
+    one_by_one = LONG.replace('account="polder"', 'account="polder", queue=1').replace("sleep 200", "sleep 8")
+    run, log = start(cluster, tmp_path, one_by_one)
+    wait_until(
+        lambda: len(cluster.jobs()) == 1 and max(tries(tmp_path, "1"), 1 + tries(tmp_path, "2")) == 2, "one runs"
+    )
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(60) != 0
+    assert "1 jobs are not submitted; those in Slurm go on" in log.read_text()
+    assert len([*tmp_path.glob("*.done")]) == 1 and not cluster.jobs()
+
+
 @pytest.mark.slow
 def test_jobs_that_somebody_cancels_all_at_once_are_tried_again(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LONG)
