@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline import platform_files
 from pipeline.energy.meters import (
     Reading,
     cpu_seconds_of_process_tree,
@@ -77,7 +78,7 @@ def execution_context() -> dict[str, Any]:
         "git": {"commit": commit, "dirty": bool(status)} if commit else None,
         "host": platform.node(),
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
-        "container": os.environ.get("APPTAINER_NAME"),
+        "container": platform_files.image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
         "slurm": slurm or None,
     }

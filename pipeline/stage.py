@@ -266,6 +266,8 @@ class Stage:
             self.clear(self.outputs)
             for name, path in self.outputs.items():
                 self.partial[name].rename(path)
+        where = execution_context()
+        where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
         record = {
             "stage": self.name,
             "instance": self.instance,
@@ -279,7 +281,7 @@ class Stage:
             "frozen": self.frozen,
             "launch": self.arguments.launch,
             "counts": counts,
-            **execution_context(),
+            **where,
             **attempt.measured(),
         }
         write_json(self.record_path, record)

@@ -19,7 +19,7 @@ rule pretrain_segment:
     message:
         "Train the model {wildcards.model} up to step {wildcards.step}"
     shell:
-        "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
+        "{supervisor} -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
         " --scratch={params.scratch:q} --launch={resources.launch:q} --platform={resources.platform:q}"

@@ -50,7 +50,7 @@ def run(
     """
     processes = world_size(launch)
     per_node = processes_per_node(launch)
-    device.prepare(platform, per_node)
+    device.set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
     mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
@@ -63,7 +63,7 @@ def run(
     paths |= {"scratch": scratch, **({"previous": previous[0]} if previous else {})}
     paths |= {"staging": staging} if staging else {}
     with published(energy, scratch / "energy.json"):
-        course = supervise.train(settings, paths, identity, processes, launch)
+        course = supervise.train(settings, paths, identity, processes, launch, platform)
     machine = json.loads((scratch / "device.json").read_text(encoding="utf-8"))
     return {**_counts(settings, milestone, processes, vocabulary_size, course), **machine}
 

@@ -69,7 +69,12 @@ def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
 
 
 def train(
-    settings: SegmentSettings, paths: dict[str, Path], identity: str, processes: int, launch: str | None
+    settings: SegmentSettings,
+    paths: dict[str, Path],
+    identity: str,
+    processes: int,
+    launch: str | None,
+    platform: str | None = None,
 ) -> Course:
     """Train until the milestone is there.
 
@@ -111,6 +116,7 @@ def train(
                     "paths": {k: str(v.absolute()) for k, v in (places | ({"start": start} if start else {})).items()},
                     "identity": identity,
                     "launcher": launcher(launch),
+                    "platform": platform,
                     "world_size": processes,
                     "stop_file": str(stop_file.absolute()),
                     "rewinds": rewinds.entries,

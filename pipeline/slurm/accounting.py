@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
 from pipeline.errors import InputError
 from pipeline.slurm import ear, queue, sacct, starts
 from pipeline.stage import write_json
@@ -36,9 +38,8 @@ def processors() -> dict[str, int]:
 
 
 def hosts(node_list: str) -> list[str]:
-    """Return the nodes of a list such as node[1-2]; none where Slurm does not say."""
-    done = subprocess.run(["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, timeout=120)
-    return done.stdout.split()
+    """Return the nodes of a list of Slurm's such as node[1-2], sorted."""
+    return list(NodeSet(node_list, resolver=RESOLVER_NOGROUP))  # no group of nodes: @ means nothing to Slurm
 
 
 def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | None:
