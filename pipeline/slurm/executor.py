@@ -39,5 +39,4 @@ def prepare(workflow: Any, run_directory: Path, settings: Slurm, say: Callable[[
     Submissions(executor, say)
     Waiting(executor.run_uuid, 60 * settings.start_minutes, say)
     # All jobs of this snakemake have that name: the next one finds them by it, and the accounting too.
-    locks = getattr(workflow.persistence, "_lockfile", {}).values()
-    starts.begin(run_directory, executor.run_uuid, list(map(str, locks)))
+    starts.begin(run_directory, executor.run_uuid)
