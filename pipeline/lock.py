@@ -22,7 +22,6 @@ from typing import Literal
 
 import psutil
 from pydantic import BaseModel, ValidationError
-from snakemake.cli import get_argument_parser
 
 from pipeline.errors import InputError
 from pipeline.stale import locks_of
@@ -34,18 +33,9 @@ LOCK = "provenance/accounting/lock"
 BEAT_SECONDS = 5.0
 WATCH_SECONDS = 30.0  # without a beat, before a holder that cannot be seen is called silent
 LOOK_SECONDS = 0.5
-SAME_SECONDS = (
-    60.0  # a process with the same number that began at another time is another one; clocks are set sometimes
-)
+# A process with the same number that began at another time is another one; clocks are set sometimes.
+SAME_SECONDS = 60.0
 SNAKEMAKE_LOCKS = ".snakemake/locks"
-# What snakemake does instead of making files: the attributes of its command line.
-NO_EXECUTIONS = (
-    *("lint", "list_target_rules", "list_rules", "print_compilation", "containerize", "generate_unit_tests", "dag"),
-    *("rulegraph", "filegraph", "d3dag", "cleanup_metadata", "conda_cleanup_envs", "conda_create_envs_only"),
-    *("list_conda_envs", "cleanup_shadow", "container_cleanup_images", "list_changes", "list_input_changes"),
-    *("list_params_changes", "list_untracked", "summary", "detailed_summary", "archive", "delete_all_output"),
-    *("delete_temp_output", "dryrun", "touch"),
-)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -102,7 +92,7 @@ class Holder(BaseModel):
 
 
 def _boot() -> str:
-    """Return what tells this machine since its last start from all others; nothing where the system has no such name."""
+    """Return what tells this machine since its last start from all others; nothing where the system does not say."""
     return BOOT.read_text().strip() if BOOT.exists() else ""
 
 
@@ -269,15 +259,15 @@ def take(run_directory: Path, say: Say) -> Lock:
             if verdict == "silent":
                 raise InputError(
                     f"{run_directory} is locked by {holder}, which has not been heard of for {WATCH_SECONDS:g} s: look "
-                    f"on {holder.host} whether it runs; where you know that it does not, start once with --unlock, "
-                    "then again"
+                    f"on {holder.host} whether it runs; where you know that it does not, start once with --unlock "
+                    "added, then again without"
                 )
             _remove(path, content)
             dead.append(holder)
     except PermissionError as error:
         raise InputError(
-            f"{error.filename} cannot be written by this user: a run is continued by its owner, or by a group for which "
-            "the owner works with umask 007 and has made the folder writable (chmod g+w)"
+            f"{error.filename} cannot be written by this user: a run is continued by its owner, or by a group that the "
+            "owner lets write (umask 007, chmod g+w)"
         ) from None
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): make room, or see to the file system") from None
@@ -303,12 +293,3 @@ def unlock(run_directory: Path, say: Say) -> None:
     _remove(path, content)
     say(f"the lock of {holder} is taken away")
     _clear_snakemake(holder, say)
-
-
-def action(words: list[str]) -> Literal["execution", "unlock", "other"]:
-    """Return what a command line of snakemake asks for; a workflow is not told before it is read."""
-    options = vars(get_argument_parser().parse_known_args(words)[0])
-    if options["unlock"]:
-        return "unlock"
-    is_report = (options["report"] or options["reporter"]) and not options["report_after_run"]
-    return "other" if is_report or any(options[name] for name in NO_EXECUTIONS) else "execution"

@@ -5,7 +5,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from pipeline import lock
+from pipeline import invocation, lock
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
@@ -30,7 +30,7 @@ queue.limit(workflow, run.slurm.queue)
 
 # One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
 # submitted twice.
-action = lock.action(sys.argv[1:]) if workflow.is_main_process else "other"
+action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
 try:
     if action == "execution":
         lock.take(Path(RUN), logger.warning)

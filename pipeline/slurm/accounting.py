@@ -2,8 +2,8 @@
 
 `python -m pipeline accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
 snakemake has submitted for the run on this cluster, failed ones and all that was put back into the queue included:
-every cluster counts its jobs from 1. Like the attempts they grow after the report and the crate are written, so they lie
-outside of the crate; what the report says of them stands in it. A run without Slurm has none.
+every cluster counts its jobs from 1. Like the attempts they grow after the report and the crate are written, so they
+lie outside of the crate; what the report says of them stands in it. A run without Slurm has none.
 """
 
 from __future__ import annotations

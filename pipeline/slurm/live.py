@@ -129,7 +129,7 @@ def refuse_other_clusters(run_directory: Path, dead: list[Start], say: Say, seco
         where = f"the cluster {start.cluster}" if start.cluster else "a cluster whose name is not known"
         asked = f"and the Slurm here is that of {here}" if has_slurm else "and there is no Slurm here"
         raise InputError(
-            f"jobs of a snakemake that was killed on {start.host} may live on {where}, {asked}: start there, which waits "
-            f"for them; or, where `squeue --name={start.name}` shows none there, delete {start.path(run_directory)}, "
-            "which keeps them out of the books as well, and start again"
+            f"jobs of a snakemake that was killed on {start.host} may live on {where}, {asked}: start there, which "
+            f"waits for them; or, where `squeue --name={start.name}` shows none there, delete "
+            f"{start.path(run_directory)}, which keeps them out of the books as well, and start again"
         )
