@@ -66,7 +66,13 @@ def elsewhere(**changes: object) -> Path:
     """Write the lock of a process on another host."""
     path = RUN / lock.LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = {"user": "ada", "host": "login2", "boot": "another", "process": 4711, "working_directory": "/home/ada/polder"}
+    known = {
+        "user": "ada",
+        "host": "login2",
+        "boot": "another",
+        "process": 4711,
+        "working_directory": "/home/ada/polder",
+    }
     holder = lock.Holder.this_process(RUN).model_copy(update={**known, **changes})
     path.write_text(f"{holder.model_dump_json()}\n{7:012d}\n")
     return path

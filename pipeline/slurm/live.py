@@ -6,6 +6,7 @@ Snakemake knows nothing of the jobs of a snakemake before it and would submit th
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,10 +116,17 @@ def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BE
         start.end(run_directory)
 
 
+def _has_slurm() -> bool:
+    """Return whether this machine is of a cluster, even where its controller is away."""
+    if not all(map(shutil.which, ("squeue", "scontrol"))):
+        return False
+    # Where the commands are installed and no cluster is configured, they stop with this word.
+    return "fatal:" not in subprocess.run(["scontrol", "ping"], capture_output=True, text=True).stderr
+
+
 def refuse_other_clusters(run_directory: Path, dead: list[Start], say: Say, seconds_between: float) -> None:
     """Raise InputError where jobs of these starts may live and the Slurm here, if there is one, does not know them."""
-    here = None
-    has_slurm = all(map(shutil.which, ("squeue", "scontrol")))
+    here, has_slurm = None, _has_slurm()
     if has_slurm and (here := starts.cluster()) is None:
         say("Slurm does not answer, and jobs of this run may live: waiting until it does")
         while (here := starts.cluster()) is None:

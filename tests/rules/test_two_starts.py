@@ -1,4 +1,4 @@
-"""Two starts on one run: the second refuses and touches nothing; what a killed one leaves keeps nobody from going on."""
+"""Two starts on one run: the second refuses and touches nothing; what a killed one leaves keeps nobody waiting."""
 
 from __future__ import annotations
 
