@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from pipeline import platform_files
+from pipeline.checkout import checkout
 from pipeline.energy.meters import (
     Reading,
     cpu_seconds_of_process_tree,
@@ -27,6 +27,7 @@ from pipeline.errors import Stopped
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
 SLURM_VARIABLES = (
+    "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_JOB_PARTITION",
     "SLURM_JOB_NODELIST",
@@ -61,21 +62,11 @@ def command_line() -> list[str]:
     return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
-def _git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
-
-
 def execution_context() -> dict[str, Any]:
     """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
-    commit = _git("rev-parse", "HEAD")
-    status = _git("status", "--porcelain", "--untracked-files=no")
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {
-        "git": {"commit": commit, "dirty": bool(status)} if commit else None,
+        "git": {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()},
         "host": platform.node(),
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
         "container": platform_files.image(),

@@ -5,7 +5,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from pipeline import frozen
+from pipeline import frozen, invocation, lock
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
@@ -27,14 +27,17 @@ CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
 
-# What a snakemake that was killed left behind: its lock, and jobs that are not to be submitted twice. At this point
-# Snakemake tells no more of the executor than that jobs are counted.
-is_real = workflow.is_main_process and not workflow.output_settings.dryrun
-if is_real and workflow.resource_settings.nodes and "--unlock" not in sys.argv:
-    try:
+# One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
+# submitted twice.
+action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
+try:
+    if action == "execution":
+        lock.take(Path(RUN), logger.warning)
         live.take_over(Path(RUN), logger.warning)
-    except InputError as error:
-        raise WorkflowError(str(error)) from None
+    elif action == "unlock":
+        lock.unlock(Path(RUN), logger.warning)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
 
 # Jobs are those of the configuration and the code of this moment, however much is edited until they run.
 frozen_now = dag.frozen() if workflow.is_main_process else {}
@@ -46,8 +49,8 @@ for difference in frozen.differences(
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.
 stale = Stale(dag, Path(".snakemake/metadata"))
-# Neither does a start that Snakemake is about to refuse, because another one works on this run.
-keeps = workflow.output_settings.dryrun or is_locked(RUN, Path(".snakemake/locks"))
+# Neither does a start that Snakemake is about to refuse, because its own lock lies there.
+keeps = action != "execution" or is_locked(RUN, Path(lock.SNAKEMAKE_LOCKS))
 
 
 def make_again(records, because):

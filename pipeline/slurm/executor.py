@@ -387,5 +387,4 @@ def begin(workflow: Any, run_directory: Path) -> None:
     """Write down that this process submits jobs, when the run starts; nothing where it runs them itself."""
     executor = workflow.scheduler._executor
     if isinstance(executor, Executor):
-        locks = getattr(workflow.persistence, "_lockfile", {}).values()
-        starts.begin(run_directory, executor.name, list(map(str, locks)))
+        starts.begin(run_directory, executor.name)

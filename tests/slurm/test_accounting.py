@@ -17,7 +17,7 @@ from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
-NAME = "of-this-run"
+NAME, CLUSTER = "of-this-run", "loopback"
 EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'"
 
 
@@ -26,7 +26,7 @@ def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """Return the results of a run that this process has started."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     monkeypatch.setattr(starts, "current", None)
-    starts.begin(tmp_path, NAME, [])
+    starts.begin(tmp_path, NAME)
     yield tmp_path
 
 
@@ -46,7 +46,9 @@ def wait_for_end(cluster: Cluster) -> None:
 
 def written(run: Path) -> dict[str, dict[str, Any]]:
     """Return the files of the accounting."""
-    return {path.stem: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+    books = {path.name: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+    assert set(books) == {f"{CLUSTER}.{book['job']}.json" for book in books.values()}
+    return {book["job"]: book for book in books.values()}
 
 
 def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: Cluster, run: Path) -> None:
@@ -75,11 +77,29 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
     assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
 
-    before = (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns
+    before = (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
     cluster.ask("scontrol", "release", waiting)
     wait_for_end(cluster)
     assert collect(run) == 1
-    assert (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+    assert (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+
+
+def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
+    job = submit(cluster, "rule_here", "true")
+    old = submit(cluster, "rule_old", "true", name="of-before")
+    elsewhere = submit(cluster, "rule_elsewhere", "true", name="of-another-cluster")
+    starts.Start(name="of-before", host="a", process=1, started=starts.now()).write(run)
+    starts.Start(name="of-another-cluster", host="a", process=1, started=starts.now(), cluster="another").write(run)
+    (run / ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")
+    wait_for_end(cluster)
+    assert collect(run) == 2
+    assert {path.name for path in (run / ACCOUNTING).glob("*.json")} == {
+        f"{CLUSTER}.{job}.json",
+        f"another.{job}.json",
+        f"{old}.json",
+    }, f"job {elsewhere} is not this cluster's to tell"
+    assert (run / ACCOUNTING / f"another.{job}.json").read_text() == "the same number on another cluster"
+    assert collect(run) == 0
 
 
 def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
