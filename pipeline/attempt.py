@@ -166,6 +166,10 @@ class Attempt:
         """Write down that the job stopped before it began, and why."""
         self._end("refused", sentence)
 
+    def failed(self, error: Exception) -> None:
+        """Write down why a job failed after all."""
+        self._end("failed", f"{type(error).__name__}: {error}")
+
     def __enter__(self) -> Attempt:
         self._write()
         self._thread = threading.Thread(target=self._beat, daemon=True)

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -108,3 +109,12 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def give_back(path: Path) -> None:
+    """Remove what this process has begun; emptied first, or a file that an exception holds open keeps its room."""
+    for file in [path] if path.is_file() else path.rglob("*"):
+        if file.is_file():
+            with suppress(OSError):
+                os.truncate(file, 0)
+    remove(path)

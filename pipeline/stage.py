@@ -25,11 +25,11 @@ from pydantic import ValidationError
 
 from pipeline import owner, versions
 from pipeline.attempt import Attempt, command_line, execution_context
-from pipeline.errors import InputError, Superseded
+from pipeline.errors import DiskFull, InputError, Superseded
 from pipeline.owner import Owner
 from pipeline.platforms import folder
 from pipeline.ranges import expand
-from pipeline.space import disk_full, is_full, remove
+from pipeline.space import disk_full, give_back, is_full, remove
 
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
@@ -102,6 +102,7 @@ class Stage:
         self.inputs = {name: given_paths(given, arguments.raw) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
         self.owner = Owner(Path(arguments.scratch or "."))
+        self.is_placed = False
 
     def refuse_other_versions(self) -> None:
         """Raise InputError where code or environment are not those that the job was planned with."""
@@ -245,7 +246,7 @@ class Stage:
         Slurm starts a job again where it has lost its node, while the process on that node may go on.
         """
         self.owner.check()
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no record
             record = json.loads(self.record_path.read_text(encoding="utf-8"))
             its = {"host": record["host"], **(record["slurm"] or {})}
             if owner.is_later(its, owner.this_start()):
@@ -257,12 +258,14 @@ class Stage:
             if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
                 remove(path)
             self.partial[name].replace(path)
+        self.is_placed = True
 
     def execute(self) -> None:
         """Run the step and write its outputs and its record.
 
         Raises:
             InputError: a problem of the settings, the inputs or the planned versions; no output is written.
+            DiskFull: there was no room for outputs, attempt or record; no output is kept.
         """
         attempt = Attempt(self.name, self.instance, self.run_directory)
         try:
@@ -271,44 +274,61 @@ class Stage:
         except InputError as error:
             attempt.refused(str(error))
             raise
-        with attempt:
-            for path in self.outputs.values():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                for left in begun_before(path.parent).get(path.name, []):
-                    remove(left)
-            inputs = self.described_inputs()
-            try:
-                counts = run(settings, **keywords)
-                outputs = self.described_outputs()
-                self.refuse_where_late()
-                self.put_in_place()
-            except BaseException as error:
-                places = [self.run_directory, *(path.parent for path in self.outputs.values())]
-                full = disk_full(error, places) if is_full(error) else None
-                for path in self.partial.values():
+        try:
+            with attempt:
+                inputs, outputs, counts = self.run_step(run, settings, keywords)
+            record = {
+                "stage": self.name,
+                "instance": self.instance,
+                "settings": settings.model_dump(mode="json"),
+                "command": command_line(),
+                "inputs": inputs,
+                "outputs": outputs,
+                "code_version": self.code_version,
+                "environment_version": self.environment_version,
+                "environment": self.environment,
+                "launch": self.arguments.launch,
+                "counts": counts,
+                **execution_context(),
+                **attempt.measured(),
+            }
+            write_json(self.record_path, record)
+        except DiskFull as error:
+            if self.is_placed:  # outputs without a record are none, and without them there is room to say so
+                for path in self.outputs.values():
                     remove(path)
-                if full:
-                    raise full from error
-                if not isinstance(error, InputError):
-                    self.refuse_where_late()  # that explains why what was begun is gone
-                raise
-        record = {
-            "stage": self.name,
-            "instance": self.instance,
-            "settings": settings.model_dump(mode="json"),
-            "command": command_line(),
-            "inputs": inputs,
-            "outputs": outputs,
-            "code_version": self.code_version,
-            "environment_version": self.environment_version,
-            "environment": self.environment,
-            "launch": self.arguments.launch,
-            "counts": counts,
-            **execution_context(),
-            **attempt.measured(),
-        }
-        write_json(self.record_path, record)
+                attempt.failed(error)
+            raise
         self.owner.afterwards()
+
+    def run_step(self, run: Callable[..., dict[str, Any]], settings: Any, keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """Run the step, put its outputs in place and return inputs, outputs and counts for the record.
+
+        Raises:
+            Superseded: a later start of this step has taken over; its outputs stay as they are.
+            DiskFull: there was no room; what was begun is removed.
+        """
+        for path in self.outputs.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for left in begun_before(path.parent).get(path.name, []):
+                remove(left)
+        inputs = self.described_inputs()
+        try:
+            counts = run(settings, **keywords)
+            outputs = self.described_outputs()
+            self.refuse_where_late()
+            self.put_in_place()
+        except BaseException as error:
+            places = [self.run_directory, *(path.parent for path in self.outputs.values())]
+            full = disk_full(error, places) if is_full(error) else None
+            for path in self.partial.values():
+                give_back(path)
+            if full:
+                raise full from error
+            if not isinstance(error, InputError):
+                self.refuse_where_late()  # that explains why what was begun is gone
+            raise
+        return inputs, outputs, counts
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -120,7 +120,11 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     broken.write_text("{}")
     arguments = {"settings": settings().model_dump(mode="json"), "identity": "", "launcher": "none", "world_size": 1}
     paths = {"scratch": str(tmp_path), "index": str(broken)}
-    arguments |= {"paths": paths | {"milestone": str(tmp_path / "0")}, "stop_file": str(tmp_path / "stop"), "rewinds": []}
+    arguments |= {
+        "paths": paths | {"milestone": str(tmp_path / "0")},
+        "stop_file": str(tmp_path / "stop"),
+        "rewinds": [],
+    }
     owner = Owner(tmp_path)
     owner.claim()
     outcome = supervise._once(arguments, owner, None)
