@@ -199,6 +199,19 @@ class Dag:
         code = versions.code_version("pipeline.pretrain.segment")
         return f"{self.run}/scratch/{wildcards.model}/{wildcards.step}/{code}"
 
+    def recovery(self, wildcards: Any) -> str:
+        """Return where recovery checkpoints go on a platform with a scratch; the job fills in its $VARIABLES.
+
+        Runs of one name in other folders have other places there.
+        """
+        scratch = self.config.platform.scratch
+        if scratch is None:
+            return ""
+        run = f"{self.config.run.name}-{_digest(str(Path(self.run).resolve()))[:8]}"
+        within = self.scratch(wildcards).removeprefix(f"{self.run}/scratch/")
+        filled = scratch.replace("{account}", self.config.slurm.account or "{account}")
+        return f"{filled}/polder/{run}/{within}"
+
     def milestones(self, model: str) -> list[str]:
         """Return all milestones of a model, the last one last."""
         return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
