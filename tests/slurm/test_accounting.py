@@ -89,9 +89,10 @@ def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> No
     wide = submit(cluster, "rule_wide", "sleep 2", "--cpus-per-task=3", "--mem=4G")  # half a unit for a GB
     board = submit(cluster, "rule_board", "sleep 2", "--partition=gpu", "--gres=gpu:1")
     wait_for_end(cluster)
-    wait_until(lambda: [collect(run), len(written(run))][1] == 3, "the database knows all of them")
+    billed = {narrow: 1, wide: 3 + 2, board: 1 + 16}
+    wait_until(lambda: collect(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them")
     books = written(run)
-    for job, units in {narrow: 1, wide: 3 + 2, board: 1 + 16}.items():
+    for job, units in billed.items():
         (part,) = books[job]["allocations"]
         assert part["tres"]["billing"] == str(units) and part["elapsed_seconds"] >= 1
         assert books[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
