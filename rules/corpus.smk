@@ -8,6 +8,7 @@ rule corpus_filter:
         batch=batch("corpus.filter", "corpus", "source"),
     log:
         log_file("corpus.filter", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.filter"),
     params:
@@ -38,6 +39,7 @@ rule corpus_signatures:
         batch=batch("corpus.signatures", "corpus", "source"),
     log:
         log_file("corpus.signatures", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.signatures"),
     params:
@@ -62,6 +64,7 @@ rule corpus_reserved:
         batch=batch("corpus.reserved", "corpus", "source"),
     log:
         log_file("corpus.reserved", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.reserved"),
     params:
@@ -113,6 +116,7 @@ rule corpus_drop_duplicates:
         batch=batch("corpus.drop_duplicates", "corpus", "source"),
     log:
         log_file("corpus.drop_duplicates", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.drop_duplicates"),
     params:
@@ -160,6 +164,7 @@ rule corpus_decontaminate:
         batch=batch("corpus.decontaminate", "corpus", "source"),
     log:
         log_file("corpus.decontaminate", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.decontaminate"),
     params:

@@ -26,6 +26,7 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
+units_of_batch = resources_of.units  # threads, on one machine as many as it has
 
 # One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
 # submitted twice.

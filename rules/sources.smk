@@ -64,6 +64,7 @@ rule sources_fingerprint:
         batch=batch("sources.fingerprint", "source"),
     log:
         log_file("sources.fingerprint", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("sources.fingerprint"),
     params:
@@ -91,6 +92,7 @@ rule sources_entries:
         batch=batch("sources.entries", "source"),
     log:
         log_file("sources.entries", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("sources.entries"),
     params:

@@ -59,6 +59,7 @@ def described(
     """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
     told = job.allocations
     measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
+    billed = [part.billing * part.elapsed_seconds for part in told if part.billing is not None]
     peaks = [allocation.peak_memory_bytes for allocation in told if allocation.peak_memory_bytes is not None]
     return {
         "cluster": cluster,
@@ -73,6 +74,7 @@ def described(
             "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in told),
             "cpu_seconds": round(sum(allocation.cpu_seconds for allocation in told), 3),
             "allocated_cpu_seconds": sum(allocation.allocated_cpu_seconds for allocation in told),
+            "billed_unit_seconds": sum(billed) if len(billed) == len(told) else None,
             "node_seconds": sum(allocation.elapsed_seconds * allocation.nodes for allocation in told),
             "gpu_seconds": sum(allocation.elapsed_seconds * allocation.gpus for allocation in told),
             "peak_memory_bytes": max(peaks, default=None),

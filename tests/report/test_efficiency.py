@@ -40,6 +40,7 @@ def book(run: Run, job: str, comment: str | None, *allocations: dict[str, Any], 
         "cpu_seconds": sum(part["cpu_seconds"] for part in allocations),
         "node_seconds": elapsed,
         "gpu_seconds": elapsed * 4 * (job == "4711"),
+        "billed_unit_seconds": known.get("billed"),
         "peak_memory_bytes": max(part["peak_memory_bytes"] for part in allocations),
         "slurm_energy_joules": known.get("slurm"),
         "ear_energy_joules": known.get("ear"),
@@ -68,6 +69,17 @@ def test_requests_that_fit_get_no_suggestion(run_folder: Run) -> None:
     idle = {"cpu_seconds": 3100.0, "allocated_cpu_seconds": 7200.0, "tres": {"cpu": "2"}}  # one would be too few
     book(run_folder, "2", "rule_pretrain_segment_wildcards_base_8", allocation(**idle))
     assert "No request was far off." in section(run_folder)
+
+
+def test_what_was_billed_stands_beside_what_was_used(run_folder: Run) -> None:
+    book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation(), billed=16 * 3600.0)
+    book(run_folder, "2", "rule_corpus_filter_wildcards_main_laws_1", allocation(), billed=16 * 3600.0)
+    assert "corpus.filter 32.0 24.0 none 1.33" in section(run_folder)
+    book(run_folder, "4711", None, allocation(), billed=768 * 3600.0)
+    told = section(run_folder)
+    assert "pretrain.segment 768 12.0 4.00 not of one kind" in told and "all jobs 800 36.0 4.00 not of one" in told
+    book(run_folder, "2", "rule_corpus_filter_wildcards_main_laws_1", allocation())
+    assert "corpus.filter not known 24.0 none not known" in section(run_folder)
 
 
 def test_requests_that_were_far_off_get_one(run_folder: Run) -> None:

@@ -371,8 +371,8 @@ BatchStartTimeout=20
 SlurmctldTimeout=30
 SlurmdTimeout=15
 GresTypes=gpu
-{nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted}
-PartitionName=gpu {usual} MaxTime=120 {preempted}
+{nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G
+PartitionName=gpu {usual} MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G,GRES/gpu=16.0
 PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 """
         return {

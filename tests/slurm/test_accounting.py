@@ -102,6 +102,20 @@ def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_si
     assert collect(run) == 0
 
 
+def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> None:
+    narrow = submit(cluster, "rule_narrow", "sleep 2")
+    wide = submit(cluster, "rule_wide", "sleep 2", "--cpus-per-task=3", "--mem=4G")  # half a unit for a GB
+    board = submit(cluster, "rule_board", "sleep 2", "--partition=gpu", "--gres=gpu:1")
+    wait_for_end(cluster)
+    billed = {narrow: 1, wide: 3 + 2, board: 1 + 16}
+    wait_until(lambda: collect(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them")
+    books = written(run)
+    for job, units in billed.items():
+        (part,) = books[job]["allocations"]
+        assert part["tres"]["billing"] == str(units) and part["elapsed_seconds"] >= 1
+        assert books[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
+
+
 def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accounting", str(tmp_path)]) == 0
     assert [*tmp_path.iterdir()] == [] and capsys.readouterr().out == ""

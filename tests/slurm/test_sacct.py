@@ -43,6 +43,13 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
 
+def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
+    rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
+    assert described(job(*rows), None, None)["total"]["billed_unit_seconds"] == 720
+    unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
+    assert described(job(rows[0], unknown), None, None)["total"]["billed_unit_seconds"] is None
+
+
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
 def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
