@@ -29,7 +29,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 from snakemake_interface_executor_plugins.settings import CommonSettings, DeploymentMethod
 
-from pipeline.errors import InputError
+from pipeline.errors import NO_ROOM, InputError
 from pipeline.slurm import allocation, queue, retry, sacct, starts, submission
 from pipeline.slurm.allocation import ALLOCATIONS, REFUSED, Task
 from pipeline.slurm.packing import Request, allocations, pack
@@ -115,12 +115,13 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             command = job.env_modules.shellcmd(command)
         for path in job.log:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
+        starts_its_own = bool(resources.get("mpi"))  # a training over several processes calls srun by itself
+        threads = job.threads if starts_its_own else min(job.threads, resources["cpus_per_task"])
         task = Task(
             what=retry.what(job.rule.name, wildcards),
             command=command,
-            # A training over several processes calls srun by itself.
-            srun=[] if resources.get("mpi") else ["srun", *STEP, f"--cpus-per-task={resources['cpus_per_task']}"],
-            environment={f"{library}_NUM_THREADS": str(job.threads) for library in THREADS},
+            srun=[] if starts_its_own else ["srun", *STEP, f"--cpus-per-task={resources['cpus_per_task']}"],
+            environment={f"{library}_NUM_THREADS": str(threads) for library in THREADS},
             outputs=[str(path) for path in job.output],
         )
         request = Request(
@@ -293,6 +294,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         if code == REFUSED and state == "FAILED":
             self._last_attempt(info.job)
             msg = f"It was refused, and is not tried again: its log says why. {msg}"
+        if code == NO_ROOM:
+            msg = f"A disk or a quota is full: make room, then what is left is done. {msg}"
         self.report_job_error(info, msg=msg, aux_logs=[info.aux["log"]])
 
     @staticmethod

@@ -38,7 +38,7 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
     assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
     assert second.gpu_utilization == 0.37
-    total = described(job(*REQUEUED), None, None)["total"]
+    total = described(None, job(*REQUEUED), None, None)["total"]
     assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
