@@ -139,8 +139,11 @@ def test_a_silent_holder_on_another_host_keeps_the_run_until_a_person_says_that_
         assert part in str(refused.value)
     said: list[str] = []
     lock.unlock(RUN, said.append)
-    assert not path.exists() and "ada on login2" in said[-1]
-    lock.take(RUN, print).release()
+    assert "ada on login2" in said[-1]
+    held = lock.take(RUN, print)
+    assert [holder.user for holder in held.dead] == ["ada"], "the next start knows after whom it comes"
+    held.release()
+    assert not path.exists()
     lock.unlock(RUN, said.append)  # there is nothing any more
 
 
