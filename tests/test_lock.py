@@ -165,11 +165,13 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says()
 
     thread = threading.Thread(target=count)
     thread.start()
-    for refuses in (lock.take, lock.unlock):
-        with pytest.raises(InputError, match="being worked on by ada on login2"):
-            refuses(RUN, print)
-    done.set()
-    thread.join()
+    try:
+        for refuses in (lock.take, lock.unlock):
+            with pytest.raises(InputError, match="being worked on by ada on login2"):
+                refuses(RUN, print)
+    finally:
+        done.set()
+        thread.join()
     assert path.exists()
 
 
