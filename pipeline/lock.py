@@ -8,7 +8,6 @@ process watches whether the count goes on, so that no clock decides.
 from __future__ import annotations
 
 import atexit
-import getpass
 import os
 import platform
 import signal
@@ -18,82 +17,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
-import psutil
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from pipeline.errors import InputError
+from pipeline.holder import Holder, Verdict, boot
 from pipeline.stale import locks_of
 
 Say = Callable[[str], None]
-Verdict = Literal["lives", "dead", "silent", "gone"]
 
 LOCK = "provenance/accounting/lock"
 BEAT_SECONDS = 5.0
 WATCH_SECONDS = 30.0  # without a beat, before a holder that cannot be seen is called silent
 LOOK_SECONDS = 0.5
-# A process with the same number that began at another time is another one; clocks are set sometimes.
-SAME_SECONDS = 60.0
 SNAKEMAKE_LOCKS = ".snakemake/locks"
-BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
-class Holder(BaseModel):
-    """A snakemake that works on a run; `run` is the run's folder as seen from its working directory."""
-
-    user: str
-    host: str
-    boot: str
-    process: int
-    process_began_seconds: float
-    since: str
-    working_directory: str
-    run: str
-
-    def __str__(self) -> str:
-        return f"{self.user} on {self.host}, process {self.process}, since {self.since}, in {self.working_directory}"
-
-    @classmethod
-    def this_process(cls, run_directory: Path) -> Holder:
-        """Return this process as holder."""
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError):  # an id without a name, as in some containers
-            user = str(os.getuid())
-        process = psutil.Process()
-        return cls(
-            user=user,
-            host=platform.node(),
-            boot=_boot(),
-            process=process.pid,
-            process_began_seconds=process.create_time(),
-            since=time.strftime("%Y-%m-%d %H:%M:%S %z"),
-            working_directory=str(Path.cwd()),
-            run=str(run_directory),
-        )
-
-    def seen(self) -> Verdict | None:
-        """Return whether the process lives; None where it cannot be seen from here."""
-        if self.host != platform.node() or self.boot != _boot():
-            return None
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return "dead"
-        except PermissionError:
-            pass  # of another user, whose processes some login nodes hide
-        try:
-            process = psutil.Process(self.process)
-            is_same = abs(process.create_time() - self.process_began_seconds) < SAME_SECONDS
-            return "lives" if is_same and process.status() != psutil.STATUS_ZOMBIE else "dead"
-        except psutil.Error:
-            return None
-
-
-def _boot() -> str:
-    """Return what tells this machine since its last start from all others; nothing where the system does not say."""
-    return BOOT.read_text().strip() if BOOT.exists() else ""
 
 
 def _read(path: Path) -> tuple[Holder, bytes] | None:
@@ -130,12 +67,17 @@ def _judge(path: Path, holder: Holder, content: bytes, say: Say) -> Verdict:
         if (verdict := holder.seen()) is not None:
             return verdict
     # This host was started anew since then, which no process survives.
-    return "dead" if holder.host == platform.node() and holder.boot != _boot() else "silent"
+    return "dead" if holder.host == platform.node() and holder.boot != boot() else "silent"
+
+
+def _beside(path: Path) -> Path:
+    """Return a name beside a lock that is this process's own."""
+    return path.with_name(f".{path.name}-{platform.node()}-{os.getpid()}")
 
 
 def _remove(path: Path, content: bytes) -> None:
     """Remove the lock that was judged, and no other one that somebody has put there meanwhile."""
-    aside = path.with_name(f".{path.name}-{platform.node()}-{os.getpid()}")
+    aside = _beside(path)
     with suppress(FileNotFoundError):
         if path.read_bytes() == content:
             path.rename(aside)
@@ -155,10 +97,18 @@ class Lock:
         self.path, self.holder, self._say = path, holder, say
         self._line = holder.model_dump_json().encode() + b"\n"
         self._stop = threading.Event()
+        self.dead: list[Holder] = []  # whose locks were cleared for it
 
     def take(self) -> bool:
+        """Put the lock in its place and count on; return whether nobody else was faster."""
+        if not self.place():
+            return False
+        threading.Thread(target=self._beats, daemon=True).start()
+        return True
+
+    def place(self) -> bool:
         """Put the lock in its place, whole or not at all; return whether nobody else was faster."""
-        own = self.path.with_name(f".{self.path.name}-{self.holder.host}-{self.holder.process}")
+        own = _beside(self.path)
         own.unlink(missing_ok=True)
         self._file = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
@@ -171,7 +121,6 @@ class Lock:
                 return False
         finally:
             own.unlink()
-        threading.Thread(target=self._beats, daemon=True).start()
         return True
 
     def _beat(self, count: int) -> None:
@@ -244,7 +193,6 @@ def take(run_directory: Path, say: Say) -> Lock:
     lock = Lock(path, Holder.this_process(run_directory), say)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        dead: list[Holder] = []
         while not lock.take():
             if (found := _read(path)) is None:
                 continue
@@ -263,7 +211,7 @@ def take(run_directory: Path, say: Say) -> Lock:
                     "added, then again without"
                 )
             _remove(path, content)
-            dead.append(holder)
+            lock.dead.append(holder)
     except PermissionError as error:
         raise InputError(
             f"{error.filename} cannot be written by this user: a run is continued by its owner, or by a group that the "
@@ -272,14 +220,14 @@ def take(run_directory: Path, say: Say) -> Lock:
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): make room, or see to the file system") from None
     _end_with(lock)
-    for holder in dead:
+    for holder in lock.dead:
         say(f"the lock of {holder} is cleared: that process is dead")
         _clear_snakemake(holder, say)
     return lock
 
 
 def unlock(run_directory: Path, say: Say) -> None:
-    """Remove the lock of a start that is dead or silent, because a person says that it is dead.
+    """Give up the lock of a start that is dead or silent, because a person says that it is dead: the next takes it.
 
     Raises:
         InputError: it lives.
@@ -291,5 +239,6 @@ def unlock(run_directory: Path, say: Say) -> None:
     if _judge(path, holder, content, say) == "lives":
         raise InputError(f"{run_directory} is being worked on by {holder}: it lives, and keeps its lock")
     _remove(path, content)
-    say(f"the lock of {holder} is taken away")
+    Lock(path, holder.model_copy(update={"given_up": True}), say).place()
+    say(f"the lock of {holder} is given up: the next start takes it")
     _clear_snakemake(holder, say)

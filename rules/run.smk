@@ -33,8 +33,10 @@ units_of_batch = resources_of.units  # threads, on one machine as many as it has
 action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
 try:
     if action == "execution":
-        lock.take(Path(RUN), logger.warning)
+        held = lock.take(Path(RUN), logger.warning)
         live.take_over(Path(RUN), logger.warning)
+        if any(not holder.is_mine for holder in held.dead):
+            live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
     elif action == "unlock":
         lock.unlock(Path(RUN), logger.warning)
 except InputError as error:

@@ -139,8 +139,11 @@ def test_a_silent_holder_on_another_host_keeps_the_run_until_a_person_says_that_
         assert part in str(refused.value)
     said: list[str] = []
     lock.unlock(RUN, said.append)
-    assert not path.exists() and "ada on login2" in said[-1]
-    lock.take(RUN, print).release()
+    assert "ada on login2" in said[-1]
+    held = lock.take(RUN, print)
+    assert [holder.user for holder in held.dead] == ["ada"], "the next start knows after whom it comes"
+    held.release()
+    assert not path.exists()
     lock.unlock(RUN, said.append)  # there is nothing any more
 
 
@@ -162,11 +165,13 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says()
 
     thread = threading.Thread(target=count)
     thread.start()
-    for refuses in (lock.take, lock.unlock):
-        with pytest.raises(InputError, match="being worked on by ada on login2"):
-            refuses(RUN, print)
-    done.set()
-    thread.join()
+    try:
+        for refuses in (lock.take, lock.unlock):
+            with pytest.raises(InputError, match="being worked on by ada on login2"):
+                refuses(RUN, print)
+    finally:
+        done.set()
+        thread.join()
     assert path.exists()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.attempt import HEARTBEAT_SECONDS
 from pipeline.errors import InputError
 from pipeline.slurm import allocation, queue, starts
 from pipeline.slurm.allocation import ALLOCATIONS
@@ -22,6 +23,7 @@ from pipeline.stale import file_of
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
 INCOMPLETE = Path(".snakemake/incomplete")
+ATTEMPT_SECONDS = 3 * HEARTBEAT_SECONDS
 LATENCY_SECONDS = 5.0  # until a file that a node wrote is seen here
 
 
@@ -91,6 +93,29 @@ def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
                 say(f"job {number} ({what}) is of this run, whose snakemake was killed: waiting for it")
         known |= found or {}
         time.sleep(seconds_between)
+
+
+def living_attempts(run_directory: Path, seconds: float) -> list[str]:
+    """Return the attempts that are written on within some seconds, as those of steps that live are, wherever."""
+
+    def running() -> dict[str, bytes]:
+        found = {}
+        for path in (run_directory / "provenance/attempts").glob("[!.]*.json"):
+            content = path.read_bytes()
+            if b'"status": "running"' in content:
+                found[path.name] = content
+        return found
+
+    if not (before := running()):
+        return []
+    time.sleep(seconds)
+    return sorted(name for name, content in running().items() if before.get(name) != content)
+
+
+def wait_for_steps_elsewhere(run_directory: Path, say: Say, seconds: float = ATTEMPT_SECONDS) -> None:
+    """Wait for the steps of a snakemake whose processes cannot be seen from here, told by what they write."""
+    while found := living_attempts(run_directory, seconds):
+        say(f"steps of the snakemake that was killed still run ({', '.join(found)}): waiting")
 
 
 def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BETWEEN) -> None:

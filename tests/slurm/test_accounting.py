@@ -85,13 +85,16 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
 
 
 def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
-    job = submit(cluster, "rule_here", "true")
+    (run / starts.STARTS / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
+    starts.begin(run, "of-two-clusters")
+    job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")
     elsewhere = submit(cluster, "rule_elsewhere", "true", name="of-another-cluster")
     starts.Start(name="of-before", host="a", process=1, started=starts.now()).write(run)
     starts.Start(name="of-another-cluster", host="a", process=1, started=starts.now(), cluster="another").write(run)
     (run / ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")
-    wait_for_end(cluster)
+    words = ("sacct", "--noheader", "--allocations", f"--jobs={job},{old},{elsewhere}", "--format=State")
+    wait_until(lambda: cluster.ask(*words).split() == ["COMPLETED"] * 3, "the database knows")
     assert collect(run) == 2
     assert {path.name for path in (run / ACCOUNTING).glob("*.json")} == {
         f"{CLUSTER}.{job}.json",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.attempt import Attempt
 from pipeline.errors import InputError
 from pipeline.slurm import live
 from pipeline.slurm.starts import Start, now, starts
@@ -172,3 +173,18 @@ def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
         live.wait_for_local_jobs(run, said.append)
     assert "plan estimate" in said[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
+
+
+def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -> None:
+    killed, lives = Attempt("plan.estimate", {}, tmp_path), Attempt("sources.listing", {"source": "laws"}, tmp_path)
+    killed.content["ended"] = None
+    for attempt in (killed, lives):
+        attempt._write()
+    said: list[str] = []
+    waiter = threading.Thread(target=live.wait_for_steps_elsewhere, args=(tmp_path, said.append, 0.5))
+    waiter.start()
+    wait_until(lambda: lives._write() or said, "it is seen")
+    assert lives.path.name in said[0] and killed.path.name not in said[0]
+    lives._end("finished", None)
+    waiter.join(30)
+    assert not waiter.is_alive()
