@@ -330,13 +330,14 @@ PidFile={folder}/run/slurmdbd.pid
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
         preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=5"
+        # By default daemons listen on all addresses; told not to, they take what the host's name resolves to.
+        communication = "" if self.link else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
         slurm = f"""{authentication}ClusterName=loopback
 SlurmctldHost={host}({self.link.controller if self.link else "127.0.0.1"})
 SlurmctldPort={self._controller}
 SlurmUser={user}
 SlurmdUser={user}
-CommunicationParameters={"" if self.link else "NoCtldInAddrAny,"}NoInAddrAny
-StateSaveLocation={folder}/state
+{communication}StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/slurmd-%n.pid
