@@ -182,6 +182,8 @@ def _once(arguments: dict[str, Any], scratch: Path, launch: str | None) -> dict[
             path.unlink()  # of a process that was killed
     if hung:
         return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
+    if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
+        return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
         return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
     result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))

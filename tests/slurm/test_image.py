@@ -74,7 +74,7 @@ def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
     variables |= {"PATH": f"{tmp_path}/images/bin:$PATH", "PIPELINE_IMAGE": str(tmp_path / "images/torch.sif")}
     variables |= {"PIPELINE_PYTHON": str(copy.path("envs/container/python"))}
     exports = " ".join(f'{name}="{value}"' for name, value in variables.items())
-    options = ("--time=1", f"--chdir={copy.folder}")
+    options = ("--time=2", f"--chdir={copy.folder}")
     training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, *options, before=f"export {exports};")
     training.wait_for_step(DISTURBED)
     with training.frozen() as ranks:
