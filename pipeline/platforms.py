@@ -16,6 +16,14 @@ from pipeline.pretrain.launch import cpus_per_task
 from pipeline.settings import Settings
 
 
+class Allocation(Settings):
+    """The smallest part of a node that a job is billed for: a job that asks for less pays for as much."""
+
+    cpus: int = Field(ge=1)
+    memory_megabytes: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+
+
 class Partition(Settings):
     """A partition of Slurm and one of its nodes."""
 
@@ -24,6 +32,16 @@ class Partition(Settings):
     memory_megabytes: int = Field(ge=1, description="of one node, what a job may ask for")
     minutes: int = Field(ge=1, description="the longest time limit")
     gpus: int = Field(default=0, ge=0, description="of one node")
+    allocation: Allocation | None = Field(
+        default=None, description="the smallest that is billed; none: what a job asks for"
+    )
+
+    @model_validator(mode="after")
+    def _allocation_is_a_part_of_a_node(self) -> Partition:
+        for key in ("cpus", "memory_megabytes", "gpus"):
+            if self.allocation and getattr(self.allocation, key) > getattr(self, key):
+                raise ValueError(f"allocation.{key} is more than the {getattr(self, key)} of a node")
+        return self
 
 
 class Platform(Settings):

@@ -20,7 +20,8 @@ if run.platform.container:
         f"{name}={shlex.quote(value)}"
         for name, value in image.environment(run.platform).items()
     )
-    shell.prefix(f"trap : TERM; export {variables} PATH={folders}:$PATH; ")
+    PREFIX = f"trap : TERM; export {variables} PATH={folders}:$PATH; "
+    shell.prefix(PREFIX)
 
 
 def refuse_what_is_missing():
