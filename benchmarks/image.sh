@@ -40,19 +40,35 @@ END
     printf '#!/bin/sh\nexec unshare --mount --propagation private sh %s %s "$@"\n' "$folder/bin/enter" "$folder/unstable" \
         >"$folder/bin/apptainer"
     chmod +x "$folder/bin/apptainer"
+    # Root needs no capability to compute; Apptainer would ask for all, and a machine that is a container itself has not all.
+    sed -i 's/^\(root default capabilities =\).*/\1 no/' "$folder/unstable/etc/apptainer/apptainer.conf"
 fi
+# To build it needs them all, which a namespace of users gives, of the files there alone.
+build() {
+    if [ ! -e "$folder/bin/enter" ]; then
+        apptainer build "$@"
+        return
+    fi
+    rm -f "$folder/mapped" && mkfifo "$folder/mapped"
+    unshare --user --mount --propagation private sh -c 'read -r line <"$0" && exec sh "$@"' \
+        "$folder/mapped" "$folder/bin/enter" "$folder/unstable" build "$@" &
+    until echo '0 0 65536' >"/proc/$!/uid_map" && echo '0 0 65536' >"/proc/$!/gid_map"; do sleep 0.1; done 2>"$folder/errors"
+    echo go >"$folder/mapped"
+    wait $!
+}
 apptainer --version
 
 image=$folder/polder.sif
 if [ ! -e "$image" ]; then
-    debootstrap --variant=minbase bookworm "$folder/base" "$mirror"
+    [ -d "$folder/base" ] || debootstrap --variant=minbase bookworm "$folder/base" "$mirror"
+    rm -rf "$folder/base/dev"/* # a namespace of users makes no devices, and Apptainer brings its own
     shown=''
     for pair in $(echo "${BIND:-}" | tr , ' '); do
         there=$folder/base${pair##*:}
         if [ -d "${pair%%:*}" ]; then mkdir -p "$there"; else mkdir -p "$(dirname "$there")" && touch "$there"; fi
         shown=$shown,${pair##*:}
     done
-    apptainer build ${shown:+--bind "${shown#,}"} --build-arg LOCK=cpu --build-arg BOOTSTRAP=localimage \
+    build ${shown:+--bind "${shown#,}"} --build-arg LOCK=cpu --build-arg BOOTSTRAP=localimage \
         --build-arg "FROM=$folder/base" "$image" envs/polder.def
 fi
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, MutableMapping
+from string import Template
 
 import torch
 import torch.distributed as dist
@@ -67,10 +68,13 @@ def keep_memory() -> None:
 
 
 def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables where they are not set; what is started from here gets them."""
+    """Set the platform's variables where they are not set; what is started from here gets them.
+
+    In their values, $VARIABLES of the job are filled in.
+    """
     if platform is not None:
         for variable, value in platform_files.variables(platform_files.content(platform)).items():
-            environment.setdefault(variable, value)
+            environment.setdefault(variable, Template(value).safe_substitute(environment))
 
 
 def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -212,6 +212,8 @@ def _once(
             path.unlink()  # of a process that was killed
     if hung:
         return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
+    if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
+        return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
         if full := space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
             raise space.no_room_in(full)

@@ -69,11 +69,13 @@ def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
 def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     monkeypatch.setattr(device, "seen", lambda: 8)
-    environment = {"NCCL_NET_GDR_LEVEL": "SYS"}
+    environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
     device.set_variables("lumi", environment)
     device.check("lumi", 8, {})
     written = platforms.described("lumi").environment
-    assert environment == {**written, "NCCL_NET_GDR_LEVEL": "SYS"}
+    caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
+    given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
+    assert environment == {**written, **caches, **given}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
         device.check("lumi", 16, {})
 

@@ -90,6 +90,21 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4800
 
 
+def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
+    alone = requests(GPUS)("evaluate.suites")
+    assert (alone["slurm_partition"], alone["cpus_per_task"], alone["gres"]) == ("gpu_h100", 16, "gpu:1")
+    shared = {"name": "small-g", "cpus": 56, "memory_megabytes": 480_000, "minutes": 60, "gpus": 8}
+    asked = requests({**GPUS, "partitions": {**GPUS["partitions"], "evaluation": shared}})("evaluate.suites")
+    assert (asked["slurm_partition"], asked["cpus_per_task"], asked["gres"]) == ("small-g", 7, "gpu:1")
+    assert asked["mem_mb"](SEGMENT, attempt=1) == 60_000 and asked["runtime"](SEGMENT, attempt=1) == 60
+
+
+def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
+    asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
+    assert asked("pretrain.segment")["constraint"] == "scratch-node"
+    assert "constraint" not in asked("evaluate.suites") and "constraint" not in requests(GPUS)("pretrain.segment")
+
+
 @pytest.mark.parametrize(
     ("platform", "units", "cores"),
     [
