@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pipeline import foreseen
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.pretrain.launch import launcher
@@ -13,12 +14,17 @@ from pipeline.slurm import site
 from pipeline.slurm.site import Finding
 
 
-def refuse(config: Config, *, slurm: bool, modules: bool) -> None:
+def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
     """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
 
+    Args:
+        launched: model to launch command, of the models that are to be trained; none: of all that are not trained.
+
     Raises:
-        InputError: something of it is not there.
+        InputError: something of it is not there, or cannot work.
     """
+    for sentence in foreseen.problems(config, foreseen.launches(config) if launched is None else launched):
+        raise InputError(sentence)
     for finding in _findings(config, slurm, modules):
         if not finding.ok:
             raise InputError(f"{finding.what}: {finding.way_out}")
