@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 
-from pipeline.errors import TRY_AGAIN, InputError, Stopped
+from pipeline import space
+from pipeline.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.slurm import requeue
 
 COMMANDS = {
@@ -32,8 +33,8 @@ COMMANDS = {
 def main(arguments: list[str]) -> int:
     """Run a person's command or a step and return the exit code.
 
-    With one sentence: 2 for a mistake of the user, 75 where the step was asked to stop: started again, it continues. In
-    a job of Slurm that goes on there is no end then: Slurm itself starts the job again.
+    With one sentence: 2 for a mistake of the user; 74 where a disk is full and 75 where the step was asked to stop:
+    started again, it continues.
     """
     if not arguments:
         print(__doc__)
@@ -54,13 +55,17 @@ def main(arguments: list[str]) -> int:
     except Stopped as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm asks more than once
         print(f"stopped: {stop}", file=sys.stderr, flush=True)
-        if requeue.put_back():
-            requeue.wait_for_end()
         return TRY_AGAIN
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if not space.is_full(error):
+            raise
+        space.say(str(space.disk_full(error)))
+        return NO_ROOM
 
 
 if __name__ == "__main__":
+    space.forgive_full_logs()
     sys.exit(main(sys.argv[1:]))

@@ -6,15 +6,17 @@ import getpass
 import json
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline import platform_files
+from pipeline.checkout import checkout
 from pipeline.energy.meters import (
     Reading,
     cpu_seconds_of_process_tree,
@@ -22,16 +24,19 @@ from pipeline.energy.meters import (
     start_meters,
 )
 from pipeline.errors import Stopped
+from pipeline.space import disk_full, is_full
 
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
 SLURM_VARIABLES = (
+    "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_JOB_PARTITION",
     "SLURM_JOB_NODELIST",
     "SLURM_JOB_NUM_NODES",
     "SLURM_NTASKS",
     "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
 )
 
 
@@ -60,24 +65,14 @@ def command_line() -> list[str]:
     return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
-def _git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
-
-
 def execution_context() -> dict[str, Any]:
     """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
-    commit = _git("rev-parse", "HEAD")
-    status = _git("status", "--porcelain", "--untracked-files=no")
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {
-        "git": {"commit": commit, "dirty": bool(status)} if commit else None,
+        "git": {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()},
         "host": platform.node(),
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
-        "container": os.environ.get("APPTAINER_NAME"),
+        "container": platform_files.image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
         "slurm": slurm or None,
     }
@@ -121,15 +116,24 @@ class Attempt:
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".partial-{self.path.name}")
-        partial.write_text(json.dumps(self.content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-        os.replace(partial, self.path)
+        try:
+            partial.write_text(json.dumps(self.content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+            os.replace(partial, self.path)
+        except OSError as error:
+            full = disk_full(error, [self.path.parent]) if is_full(error) else None
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            if full:
+                raise full from error
+            raise
 
     def _beat(self) -> None:
         written = time.monotonic()
         while not self._stop.wait(SAMPLE_SECONDS):
             self._sample_memory()
             if time.monotonic() - written >= HEARTBEAT_SECONDS:
-                self._write()
+                with suppress(OSError):  # a full disk stops what loses something by it; the next beat tries again
+                    self._write()
                 written = time.monotonic()
 
     def _sample_memory(self) -> None:
@@ -138,7 +142,12 @@ class Attempt:
     def _end(self, status: str, error: str | None) -> None:
         self._sample_memory()
         self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
-        self._write()
+        try:
+            self._write()
+        except OSError:
+            if status == "finished":
+                raise
+            # What stopped the job is told by its exit; the file still says when it was last seen.
         Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
 
     def energy(self) -> Reading:
@@ -148,6 +157,10 @@ class Attempt:
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
         self._end("refused", sentence)
+
+    def failed(self, error: Exception) -> None:
+        """Write down why a job failed after all."""
+        self._end("failed", f"{type(error).__name__}: {error}")
 
     def __enter__(self) -> Attempt:
         self._write()

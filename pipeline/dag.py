@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import versions
 from pipeline.config import Config
 from pipeline.ranges import shorten
-from pipeline.step_settings import step_settings
+from pipeline.step_settings import STEPS, step_settings
 
 # The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
 SOURCE_BATCHES = ("sources.fingerprint",)
@@ -62,6 +62,18 @@ class Dag:
             versions.code_version(module),
             versions.environment_version(module, self.config.run.environment),
         )
+
+    def frozen(self) -> dict[str, Any]:
+        """Return what this run is now: its configuration, and the versions of the code and environment of its steps."""
+        environment = self.config.run.environment
+        versions_of = {
+            stage: {
+                "code": versions.code_version(f"pipeline.{stage}"),
+                "environment": versions.environment_version(f"pipeline.{stage}", environment),
+            }
+            for stage in STEPS
+        }
+        return {"configuration": self.config.written(), "versions": versions_of}
 
     def record(self, stage: str, *wildcards: str) -> str:
         """Return the record's path of a stage, with its wildcards."""
@@ -186,6 +198,19 @@ class Dag:
         """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
         code = versions.code_version("pipeline.pretrain.segment")
         return f"{self.run}/scratch/{wildcards.model}/{wildcards.step}/{code}"
+
+    def recovery(self, wildcards: Any) -> str:
+        """Return where recovery checkpoints go on a platform with a scratch; the job fills in its $VARIABLES.
+
+        Runs of one name in other folders have other places there.
+        """
+        scratch = self.config.platform.scratch
+        if scratch is None:
+            return ""
+        run = f"{self.config.run.name}-{_digest(str(Path(self.run).resolve()))[:8]}"
+        within = self.scratch(wildcards).removeprefix(f"{self.run}/scratch/")
+        filled = scratch.replace("{account}", self.config.slurm.account or "{account}")
+        return f"{filled}/polder/{run}/{within}"
 
     def milestones(self, model: str) -> list[str]:
         """Return all milestones of a model, the last one last."""

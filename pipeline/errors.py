@@ -1,13 +1,31 @@
-"""The error that a user can cause and a sentence can cure, and the end that was asked for."""
+"""The errors that a sentence can cure, the end that was asked for, and the exit codes of both."""
+
+import errno
 
 
 class InputError(Exception):
     """A problem of the input or the settings, told in one sentence that names the file or field and the way out."""
 
 
+class Superseded(InputError):
+    """A later start of the same step has taken over; nothing of it was touched, and it is of no use to start again."""
+
+
 class Stopped(Exception):
     """A step was asked to stop, has kept what it had done, and continues when it is started again."""
 
 
+class DiskFull(OSError):
+    """A disk is full or a quota is used up; the message is one sentence that names the folder and the way out."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(errno.ENOSPC, sentence)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 TRY_AGAIN = 75
-"""The exit code for it, EX_TEMPFAIL of sysexits.h."""
+"""The exit code of `Stopped`, EX_TEMPFAIL of sysexits.h."""
+NO_ROOM = 74
+"""The exit code where a disk or a quota is full, EX_IOERR of sysexits.h: it goes on when there is room."""

@@ -52,12 +52,17 @@ class Platform(Settings):
         default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
     )
     devices: int = Field(default=1, ge=1, description="of one node")
-    partitions: dict[Literal["cpu", "gpu"], Partition] = Field(
-        default={}, description="where jobs go: training and evaluation to gpu where there is one, all else to cpu"
+    partitions: dict[Literal["cpu", "gpu", "evaluation"], Partition] = Field(
+        default={},
+        description="where jobs go: training to gpu where there is one, evaluation to evaluation, else to gpu where "
+        "there is one, all else to cpu",
     )
     launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
     environment: dict[str, str] = Field(
         default={}, description="variables of training; those that are already set stay as they are"
+    )
+    address_suffix: str | None = Field(
+        default=None, description="what a node's name needs at its end to be its address for a training's processes"
     )
     modules: list[str] = Field(default=[], description="that every job loads, with --sdm env-modules")
     container: str | None = Field(default=None, description="the image whose Python runs every job, if any")
@@ -67,6 +72,9 @@ class Platform(Settings):
     )
     node_disk: str | None = Field(
         default=None, description="a folder of each node alone, for copies of the tokens; it may hold $VARIABLES"
+    )
+    node_disk_constraint: str | None = Field(
+        default=None, description="what sbatch's --constraint must say for nodes that have that disk"
     )
     ear: str | None = Field(default=None, description="options of sbatch and srun that turn EAR's measurements on")
     energy_plugin: str | None = Field(

@@ -13,21 +13,26 @@ import importlib
 import inspect
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import ValidationError
 
-from pipeline import versions
+from pipeline import frozen, owner, versions
 from pipeline.attempt import Attempt, command_line, execution_context
-from pipeline.errors import InputError
+from pipeline.errors import DiskFull, InputError, Superseded
+from pipeline.owner import Owner
 from pipeline.platforms import folder
 from pipeline.ranges import expand
+from pipeline.space import disk_full, give_back, is_full, remove
 
+LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
 
@@ -66,6 +71,27 @@ def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
 
 
+def appears(path: Path) -> bool:
+    """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
+    deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
+    while not path.exists():
+        if monotonic() >= deadline_seconds:
+            return False
+        sleep(1)
+    return True
+
+
+@cache
+def begun_before(folder: Path) -> dict[str, list[Path]]:
+    """Return what other starts have begun and not ended in a folder, by the output's name; it is listed once."""
+    found: dict[str, list[Path]] = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.startswith(".partial-"):
+                found.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
+    return found
+
+
 class Recorded(NamedTuple):
     """What a record tells of a file: its hash, its size in bytes, and until when it had them."""
 
@@ -87,6 +113,8 @@ class Stage:
         self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
         self.inputs = {name: given_paths(given, arguments.raw) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
+        self.owner = Owner(Path(arguments.scratch or "."))
+        self.is_placed = False
 
     def refuse_other_versions(self) -> None:
         """Raise InputError where code or environment are not those that the job was planned with."""
@@ -107,6 +135,7 @@ class Stage:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
+        self.frozen = frozen.of_this_start(self.name, self.code_version, self.environment_version)
 
     def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -123,15 +152,19 @@ class Stage:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not path.exists():
+                if not appears(path):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
-        self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
+        self.partial = {name: owner.partial(path) for name, path in self.outputs.items()}
         keywords |= self.partial
         if "launch" in parameters:
             keywords["launch"] = self.arguments.launch
         if "scratch" in parameters:
             keywords["scratch"] = Path(self.arguments.scratch)
+        if "owner" in parameters:
+            keywords["owner"] = self.owner
+        if "recovery_folder" in parameters and self.arguments.recovery:
+            keywords["recovery_folder"] = Path(folder(self.arguments.recovery, account=None))
         if "staging" in parameters and self.arguments.staging:
             # A platform names it by variables that are set on the node alone, such as $TMPDIR.
             keywords["staging"] = Path(folder(self.arguments.staging, account=None))
@@ -195,7 +228,7 @@ class Stage:
     def recorded(self) -> dict[str, Recorded]:
         """Return what the run's records tell of files, by path; what a step wrote goes before what others read."""
         records = []
-        for path in self.record_path.parent.glob("*.json"):
+        for path in self.record_path.parent.glob("[!.]*.json"):
             records.append(json.loads(path.read_text(encoding="utf-8")))
         records.sort(key=lambda record: str(record["ended"]))
         found = {}
@@ -211,26 +244,41 @@ class Stage:
         described = []
         for name, partial in self.partial.items():
             if not partial.exists():
-                raise RuntimeError(f"{self.name} did not write its output {name}")
+                raise RuntimeError(
+                    f"{self.name}: its output {name} is gone: the step did not write it, or a later start removed it"
+                )
             for file in files_below(partial):
                 final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
                 size = file.stat().st_size
                 described.append({"name": name, "path": self.shown(final), "sha256": sha256_of(file), "bytes": size})
         return described
 
-    def clear(self, paths: dict[str, Path]) -> None:
-        """Remove files or directories where they exist."""
-        for path in paths.values():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    def refuse_where_late(self) -> None:
+        """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
+
+        Slurm starts a job again where it has lost its node, while the process on that node may go on.
+        """
+        self.owner.check()
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no record
+            record = json.loads(self.record_path.read_text(encoding="utf-8"))
+            its = {"host": record["host"], **(record["slurm"] or {})}
+            if owner.is_later(its, owner.this_start()):
+                raise Superseded(f"a later start of this step has finished it ({owner.shown(its)}): nothing is changed")
+
+    def put_in_place(self) -> None:
+        """Give the outputs their names; a file that is there is replaced in one stroke."""
+        for name, path in self.outputs.items():
+            if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
+                remove(path)
+            self.partial[name].replace(path)
+        self.is_placed = True
 
     def execute(self) -> None:
         """Run the step and write its outputs and its record.
 
         Raises:
             InputError: a problem of the settings, the inputs or the planned versions; no output is written.
+            DiskFull: there was no room for outputs, attempt or record; no output is kept.
         """
         attempt = Attempt(self.name, self.instance, self.run_directory)
         try:
@@ -239,41 +287,76 @@ class Stage:
         except InputError as error:
             attempt.refused(str(error))
             raise
-        with attempt:
-            self.clear(self.partial)
-            for path in self.outputs.values():
-                path.parent.mkdir(parents=True, exist_ok=True)
-            inputs = self.described_inputs()
-            try:
-                counts = run(settings, **keywords)
-                outputs = self.described_outputs()
-            except BaseException:
-                self.clear(self.partial)
-                raise
-            self.clear(self.outputs)
-            for name, path in self.outputs.items():
-                self.partial[name].rename(path)
-        record = {
-            "stage": self.name,
-            "instance": self.instance,
-            "settings": settings.model_dump(mode="json"),
-            "command": command_line(),
-            "inputs": inputs,
-            "outputs": outputs,
-            "code_version": self.code_version,
-            "environment_version": self.environment_version,
-            "environment": self.environment,
-            "launch": self.arguments.launch,
-            "counts": counts,
-            **execution_context(),
-            **attempt.measured(),
-        }
-        write_json(self.record_path, record)
+        try:
+            with attempt:
+                inputs, outputs, counts = self.run_step(run, settings, keywords)
+            where = execution_context()
+            where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
+            record = {
+                "stage": self.name,
+                "instance": self.instance,
+                "settings": settings.model_dump(mode="json"),
+                "command": command_line(),
+                "inputs": inputs,
+                "outputs": outputs,
+                "code_version": self.code_version,
+                "environment_version": self.environment_version,
+                "environment": self.environment,
+                "frozen": self.frozen,
+                "launch": self.arguments.launch,
+                "counts": counts,
+                **where,
+                **attempt.measured(),
+            }
+            write_json(self.record_path, record)
+        except DiskFull as error:
+            if self.is_placed:  # outputs without a record are none, and without them there is room to say so
+                for path in self.outputs.values():
+                    remove(path)
+                attempt.failed(error)
+            raise
+        self.owner.afterwards()
+
+    def run_step(self, run: Callable[..., dict[str, Any]], settings: Any, keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """Run the step, put its outputs in place and return inputs, outputs and counts for the record.
+
+        Raises:
+            Superseded: a later start of this step has taken over; its outputs stay as they are.
+            DiskFull: there was no room; what was begun is removed.
+        """
+        for path in self.outputs.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for left in begun_before(path.parent).get(path.name, []):
+                remove(left)
+        inputs = self.described_inputs()
+        try:
+            counts = run(settings, **keywords)
+            outputs = self.described_outputs()
+            self.refuse_where_late()
+            self.put_in_place()
+        except BaseException as error:
+            places = [self.run_directory, *(path.parent for path in self.outputs.values())]
+            full = disk_full(error, places) if is_full(error) else None
+            for path in self.partial.values():
+                give_back(path)
+            if full:
+                raise full from error
+            if not isinstance(error, InputError):
+                self.refuse_where_late()  # that explains why what was begun is gone
+            raise
+        return inputs, outputs, counts
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write JSON under a temporary name and rename it, so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial-{path.name}")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    partial = owner.partial(path)
+    try:
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        full = disk_full(error, [path.parent]) if is_full(error) else None
+        remove(partial)
+        if full:
+            raise full from error
+        raise

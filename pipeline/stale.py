@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,17 @@ def remembered(memory: Path, name: str) -> bool:
 
 def is_locked(run: str, locks: Path) -> bool:
     """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
-    lines = (line for file in locks.glob("*.output.lock") for line in file.read_text(encoding="utf-8").splitlines())
-    return any(line.startswith(f"{run}/") for line in lines)
+    return bool(locks_of(run, locks))
+
+
+def locks_of(run: str, locks: Path) -> list[Path]:
+    """Return the lock files of Snakemake that name files of this run."""
+    found = []
+    for file in locks.glob("*.lock"):
+        with suppress(OSError):  # its snakemake has just ended
+            if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
+                found.append(file)
+    return found
 
 
 def _read(path: Path) -> dict[str, Any] | None:

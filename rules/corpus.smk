@@ -1,9 +1,7 @@
 rule corpus_filter:
     input:
-        manifest=ancient(source_manifest("corpus.filter")),
-        units=ancient(f"{RUN}/sources/{{source}}/units"),
-        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
-        files=ancient(dag.batch_inputs),
+        # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
+        sources=ancient(sources_complete("corpus.filter")),
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
@@ -17,6 +15,7 @@ rule corpus_filter:
         contract=contract("corpus.filter"),
         of=batch_hash,
         raw=dag.raw_folder,
+        source=f"{RUN}/sources/{{source}}",
         units=dag.batch_units,
         documents=unit_file("filtered/"),
         removed=unit_file("removed/filter."),
@@ -26,11 +25,11 @@ rule corpus_filter:
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
-        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --of={params.of} --raw={params.raw:q}"
+        " --input unit {params.source}/units/%unit.json --input files @{params.source}/listing/%unit.json"
         " --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {params.documents} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_signatures:
@@ -59,10 +58,8 @@ rule corpus_signatures:
 
 rule corpus_reserved:
     input:
-        manifest=ancient(source_manifest("corpus.reserved")),
-        units=ancient(f"{RUN}/sources/{{source}}/units"),
-        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
-        files=ancient(dag.batch_inputs),
+        # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
+        sources=ancient(sources_complete("corpus.reserved")),
     output:
         batch=batch("corpus.reserved", "corpus", "source"),
     log:
@@ -74,6 +71,7 @@ rule corpus_reserved:
         contract=contract("corpus.reserved"),
         of=batch_hash,
         raw=dag.raw_folder,
+        source=f"{RUN}/sources/{{source}}",
         units=dag.batch_units,
         reserved=unit_file("reserved/"),
         record=unit_record("corpus.reserved", "corpus", "source"),
@@ -81,8 +79,8 @@ rule corpus_reserved:
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus reserved {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
-        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --of={params.of} --raw={params.raw:q}"
+        " --input unit {params.source}/units/%unit.json --input files @{params.source}/listing/%unit.json"
         " --output reserved {params.reserved} --record {params.record} 2> {log}"
 
 
@@ -136,7 +134,7 @@ rule corpus_drop_duplicates:
         "python -m pipeline corpus drop_duplicates {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
         " --output deduplicated {params.deduplicated} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_ngrams:

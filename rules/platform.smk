@@ -3,7 +3,7 @@
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline import foreseen
-from pipeline.slurm import before
+from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
@@ -11,14 +11,18 @@ if run.platform.modules:
     for known in workflow.rules:
         known.env_modules = Modules(*run.platform.modules)
 
+# What starts a training's processes: in an image there is no srun, so it stays outside, and they go in.
+supervisor = "python"
 if run.platform.container:
     # `python` is then that of the image in all jobs; Snakemake itself stays outside, where Slurm's commands are.
-    image = shlex.quote(run.platform.container)
-    gpus = "--nv" if run.platform.device == "cuda" else ""
-    folders = shlex.quote(f"{workflow.basedir}/envs/container:{sys.prefix}/bin")
-    shell.prefix(
-        f"export PIPELINE_IMAGE={image} PIPELINE_GPUS={gpus} PATH={folders}:$PATH; "
+    supervisor = shlex.quote(sys.executable)
+    folders = shlex.quote(f"{image.PYTHON.parent}:{sys.prefix}/bin")
+    variables = " ".join(
+        f"{name}={shlex.quote(value)}"
+        for name, value in image.environment(run.platform).items()
     )
+    PREFIX = f"trap : TERM; export {variables} PATH={folders}:$PATH; "
+    shell.prefix(PREFIX)
 
 
 def to_be_trained():

@@ -140,11 +140,14 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
         launch="",
         platform="local",
         staging="$NODE_DISK/tokens",
+        recovery="$LARGE/polder/micro",
     )
     attempt = SimpleNamespace(energy=None)
     monkeypatch.setenv("NODE_DISK", "/scratch-node/ada.7")
+    monkeypatch.setenv("LARGE", "/scratch-shared/ada")
     _, _, keywords = stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
     assert keywords["staging"] == Path("/scratch-node/ada.7/tokens")
+    assert keywords["recovery_folder"] == Path("/scratch-shared/ada/polder/micro")
     monkeypatch.delenv("NODE_DISK")
     with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
         stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]

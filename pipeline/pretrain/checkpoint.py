@@ -35,6 +35,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written or read; the message is one sentence with the way out."""
 
 
+class NoRoom(CheckpointError):
+    """A checkpoint cannot be written because a disk is full or a quota is used up."""
+
+
 def flush(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -13,7 +13,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from pipeline.pretrain.space import is_full
+from pipeline.owner import Owner, partial
+from pipeline.space import is_full
 
 Metrics = Mapping[str, Any]
 """Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
@@ -32,12 +33,24 @@ def read(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def reached(path: Path, first_step: int) -> int:
+    """Return the last step up to which every step after `first_step` has its line."""
+    steps = {int(line["step"] or 0) for line in read(path) if "loss" in line}
+    step = first_step
+    while step + 1 in steps:
+        step += 1
+    return step
+
+
 def truncate(path: Path, step: int) -> None:
-    """Remove the lines of steps after `step`, which are going to be done again."""
+    """Remove the lines of steps after `step`, which are going to be done again.
+
+    The file is another one then: a process that still writes to the old one does not reach it.
+    """
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-    partial.replace(path)
+    written = partial(path)
+    written.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    written.replace(path)
 
 
 class TensorBoardWriter:
@@ -45,6 +58,7 @@ class TensorBoardWriter:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / EVENTS).unlink(missing_ok=True)  # not emptied: another process may have it open
         self._stream = (folder / EVENTS).open("wb")
         self._records = RecordWriter(self._stream)
         self._seconds = 0.0
@@ -69,10 +83,13 @@ class TensorBoardWriter:
 
 
 class Log:
-    """Writes the metrics of a segment into `scratch` and tells a person how far it is; process 0 has one."""
+    """Writes the metrics of a segment into its scratch and tells a person how far it is; process 0 has one."""
 
-    def __init__(self, scratch: Path, first_step: int, last_step: int) -> None:
+    def __init__(self, owner: Owner, first_step: int, last_step: int) -> None:
+        owner.check()
+        scratch = owner.folder
         path = scratch / "metrics.jsonl"
+        self._owner = owner
         self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
         self._tensorboard.add(read(path))
         self._path = path
@@ -83,7 +100,12 @@ class Log:
         self._told = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write one line of metrics; where the disk is full it waits in memory."""
+        """Write one line of metrics; where the disk is full it waits in memory.
+
+        Raises:
+            Superseded: a later start owns the scratch; nothing is written.
+        """
+        self._owner.check()
         self._waiting += (json.dumps(line) + "\n").encode()
         try:
             self._write()

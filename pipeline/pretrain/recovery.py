@@ -8,10 +8,13 @@ import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import InputError
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.space import is_full, no_room_in
 
 # How the numbers are computed, not which: who must change them, for another machine, continues.
 _HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
@@ -65,11 +68,61 @@ def _tell(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
-def newest(folder: Path, expected: str) -> Path | None:
+def place(scratch: Path, wanted: Path | None) -> Path:
+    """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
+
+    What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
+
+    Raises:
+        InputError: `wanted` cannot be written.
+    """
+    link = scratch / "recovery"
+    if link.is_symlink():
+        target = link.readlink()
+        if target.is_dir():
+            return target
+        _tell(f"{target} is gone, as after a purge: the training goes on from what is left")
+        link.unlink()
+    if link.is_dir():
+        if wanted:
+            print(f"recovery checkpoints stay in {link}, where this segment began", flush=True)
+        return link
+    if wanted is None:
+        return link
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_full(error):
+            raise no_room_in(wanted) from error
+        raise InputError(
+            f"{wanted} cannot be written ({error.strerror}): correct scratch in the platform's file, or leave it out"
+        ) from None
+    link.symlink_to(wanted.absolute())
+    return wanted.absolute()
+
+
+def tidy(scratch: Path, keep_every: int | None) -> None:
+    """Remove the recovery checkpoints of a segment that has its milestone, but those of every `keep_every`-th step."""
+    link = scratch / "recovery"
+    folder = link.readlink() if link.is_symlink() else link
+    prune(folder, 0, keep_every)
+    for pattern in ("damaged-*", ".partial-*"):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
+    if not any(folder.glob("*")):
+        with suppress(OSError):
+            for empty in (folder, *folder.parents[:3]) if link.is_symlink() else (folder,):
+                empty.rmdir()  # CODE, STEP, MODEL and the run; one that holds more stays
+        if link.is_symlink():
+            link.unlink()
+
+
+def newest(folder: Path, expected: str, reached: int) -> Path | None:
     """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
 
-    One of another training (identity) is removed; one that is torn or altered is set aside, and the one before used.
-    Only the one that is used, and those newer, are read in full.
+    One of another training (identity), or of a step after `reached`, up to which there are metrics, is removed; one
+    that is torn or altered is set aside, and the one before used. Only the one that is used, and those newer, are read
+    in full.
     """
     for step, path in recoveries(folder):
         try:
@@ -78,6 +131,9 @@ def newest(folder: Path, expected: str) -> Path | None:
             foreign = False
         if foreign:
             _tell(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
+            shutil.rmtree(path)
+        elif step > reached:
+            _tell(f"{path} is removed: the metrics of the steps up to {step} are not all there, only up to {reached}")
             shutil.rmtree(path)
         elif problem := damage(path):
             aside = folder / f"damaged-{step}"

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.owner import partial
 from pipeline.pretrain.recovery import recoveries
 from pipeline.pretrain.skips import ADVICE
 
@@ -39,10 +40,10 @@ class Rewinds:
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:
             raise RuntimeError(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
-        partial = self.path.with_suffix(".partial")
+        written = partial(self.path)
         content = {"identity": self.identity, "entries": self.entries}
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, self.path)
+        written.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        os.replace(written, self.path)
 
     def discard(self, folder: Path) -> None:
         """Remove the recovery checkpoints that saw a batch which is left out by now."""

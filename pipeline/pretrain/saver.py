@@ -23,11 +23,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from pipeline.owner import Owner
 from pipeline.pretrain import checkpoint, recovery
 from pipeline.pretrain.backend import Backend
-from pipeline.pretrain.checkpoint import CheckpointError
+from pipeline.pretrain.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.pieces import Box, shares
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.space import is_full
 
 PATIENCE_SECONDS = 3600.0  # of process 0, for the slowest file
 SPARE_BYTES = 2**24  # for headers, state.json and what a file system rounds up
@@ -39,16 +41,21 @@ class Saver:
     Args:
         folder: where recovery checkpoints lie, one folder a step.
         identity: what the training calls itself, see `recovery.identity`.
+        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
     """
 
-    def __init__(self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path) -> None:
+    def __init__(
+        self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None
+    ) -> None:
         self.backend, self.settings, self.identity, self.folder = backend, settings, identity, folder
+        self._owner = owner or Owner(folder)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._thread: threading.Thread | None = None
-        self._error: str | None = None
+        self._error: CheckpointError | None = None
         if self.rank == 0:
+            self._owner.check()
             for left in folder.glob(".partial-*"):  # by a process that was killed
-                shutil.rmtree(left)
+                shutil.rmtree(left, ignore_errors=True)
         pieces = backend.pieces()
         holdings: list[Any] = [None] * self.world_size
         dist.all_gather_object(holdings, [(piece.name, piece.shape, piece.box) for piece in pieces])
@@ -86,7 +93,7 @@ class Saver:
         Raises:
             CheckpointError: the one before failed, or there is no room; what is there is untouched.
         """
-        self._begin(self.folder / f".partial-{step}", self.folder / str(step), step, judged)
+        self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
         """Write a checkpoint to a new folder and wait for it.
@@ -111,18 +118,18 @@ class Saver:
         error, self._error = self._error, None
         if partial and self.rank == 0 and not error:
             error = self._make(partial)
-        errors: list[str | None] = [None] * self.world_size
+        errors: list[CheckpointError | None] = [None] * self.world_size
         dist.all_gather_object(errors, error)
         found = next((each for each in errors if each), None)
         if found:
-            raise CheckpointError(found)
+            raise found
 
-    def _make(self, partial: Path) -> str | None:
+    def _make(self, partial: Path) -> CheckpointError | None:
         try:
             partial.parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(partial.parent).free
             if free < self._bytes:
-                return (
+                return NoRoom(
                     f"{partial.parent} has {free / 1e9:.2f} GB free and a checkpoint takes {self._bytes / 1e9:.2f} GB: "
                     "make room; the checkpoints before are untouched"
                 )
@@ -130,7 +137,8 @@ class Saver:
                 shutil.rmtree(partial, ignore_errors=True)  # of a failed try
             partial.mkdir()
         except OSError as error:
-            return f"a checkpoint cannot be written ({error}); the checkpoints before are untouched"
+            kind = NoRoom if is_full(error) else CheckpointError
+            return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
         return None
 
     def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
@@ -176,6 +184,7 @@ class Saver:
                 tensors = self._copy(live, ready)
             finally:
                 self._copied.set()
+            self._owner.check()
             written = checkpoint.write_tensors(file, tensors)
             pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
             self._leave(partial, {"file": file.name, "described": {**written, "pieces": pieces}})
@@ -186,13 +195,14 @@ class Saver:
                 )
                 self._commit(partial, final, content)
         except Exception as error:  # whatever it is: the others wait for this process's note
-            self._error = f"the checkpoint of step {step} was not written ({error}); those before are untouched"
+            kind = NoRoom if isinstance(error, NoRoom) or is_full(error) else CheckpointError
+            self._error = kind(f"the checkpoint of step {step} was not written ({error}); those before are untouched")
             if self.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
                 return
             with suppress(OSError):  # the folder is gone where process 0 failed as well
                 file.unlink(missing_ok=True)  # it makes room for the message
-                self._leave(partial, {"error": str(error)})
+                self._leave(partial, {"error": str(error), "full": kind is NoRoom})
 
     def _leave(self, partial: Path, content: dict[str, Any]) -> None:
         checkpoint.write_json(partial / f"rank-{self.rank:05}.json", content)
@@ -206,7 +216,7 @@ class Saver:
             for name in waiting.intersection(os.listdir(partial)):
                 note = json.loads((partial / name).read_text(encoding="utf-8"))
                 if "error" in note:
-                    raise CheckpointError(note["error"])
+                    raise (NoRoom if note["full"] else CheckpointError)(note["error"])
                 files[note["file"]] = note["described"]
                 waiting.discard(name)
             if waiting and time.monotonic() > deadline:
@@ -220,6 +230,7 @@ class Saver:
         checkpoint.write_json(partial / "state.json", content)
         checkpoint.flush(partial)
         if final != partial:
+            self._owner.check()
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
             checkpoint.flush(final.parent)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.model.size import parameter_count
+from pipeline.owner import Owner
 from pipeline.pretrain import device, mesh, metrics, recovery, supervise
 from pipeline.pretrain.checkpoint import check_shape
-from pipeline.pretrain.consumption import ReadMeters, published
+from pipeline.pretrain.consumption import ReadMeters
 from pipeline.pretrain.launch import processes_per_node, world_size
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.supervise import Course
@@ -34,6 +36,8 @@ def run(
     milestone: Path,
     scratch: Path,
     launch: str | None,
+    recovery_folder: Path | None = None,
+    owner: Owner | None = None,
     staging: Path | None = None,
     platform: str | None = None,
     energy: ReadMeters | None = None,
@@ -41,31 +45,36 @@ def run(
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
 
     The processes of each node read the tokens from a copy in the folder `staging`, if one is named. `platform` names a
-    file of workflow/platforms, whose variables the training gets; `energy` reads the job's meters.
+    file of workflow/platforms, whose variables the training gets; `energy` reads the job's meters. Recovery checkpoints
+    go to `recovery_folder`, if one is named and the segment has none yet, else below `scratch`. `owner` has claimed the
+    scratch when this returns; it is asked again before the outputs get their names.
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
+        Superseded: a later start of this segment owns the scratch.
+        DiskFull: there is no room for what must be written; it continues when there is.
         RuntimeError: the training failed.
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
     processes = world_size(launch)
     per_node = processes_per_node(launch)
-    device.prepare(platform, per_node)
+    device.set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
     mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
         refuse_altered(index)
-    scratch.mkdir(parents=True, exist_ok=True)
+    owner = owner or Owner(scratch)
+    owner.claim()
+    owner.afterwards = partial(recovery.tidy, scratch, settings.training.keep_every)
     identity = recovery.identity(settings, index, previous[0] if previous else None)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
-    paths |= {"scratch": scratch, **({"previous": previous[0]} if previous else {})}
+    paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
+    paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    with published(energy, scratch / "energy.json"):
-        course = supervise.train(settings, paths, identity, processes, launch)
-    machine = json.loads((scratch / "device.json").read_text(encoding="utf-8"))
-    return {**_counts(settings, milestone, processes, vocabulary_size, course), **machine}
+    course = supervise.train(settings, paths, identity, processes, launch, owner, energy, platform)
+    return {**_counts(settings, milestone, processes, vocabulary_size, course), **course.machine}
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.errors import InputError
+from pipeline import space
+from pipeline.errors import InputError, Superseded
 from pipeline.model import huggingface
+from pipeline.owner import Owner
 from pipeline.pretrain import agree, checkpoint, device, launch, memory, metrics, rendezvous
 from pipeline.pretrain.backend import Backend, Batch
-from pipeline.pretrain.checkpoint import CheckpointError
+from pipeline.pretrain.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.rewinds import left_out, regular_step
 from pipeline.pretrain.saver import Saver
@@ -46,6 +48,7 @@ class Worker:
         self.training = self.settings.training
         self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
         self.identity: str = arguments["identity"]
+        self.owner = Owner(self.paths["scratch"], arguments["number"])
         self.stop_file = Path(arguments["stop_file"])
         self.stopping = False
         for number in SIGNALS:
@@ -54,7 +57,7 @@ class Worker:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self.device = rendezvous.join(arguments["launcher"])
+        self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
             device.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -70,10 +73,10 @@ class Worker:
         self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps, self.judge.skips)
         self.saves_failed = 0
         self.backend = self._backend()
-        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["scratch"] / "recovery")
+        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["recovery"], self.owner)
         self.loader = Loader(self._read, self.device)
-        scratch = self.paths["scratch"] if self.rank == 0 else None
-        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, scratch)
+        place = self.owner.place if self.rank == 0 else None
+        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
@@ -214,7 +217,7 @@ class Worker:
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
         self.telemetry.start()
-        log = metrics.Log(self.paths["scratch"], first, last) if self.rank == 0 else None
+        log = metrics.Log(self.owner, first, last) if self.rank == 0 else None
         if log:
             for rewind in self.rewinds:
                 log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
@@ -235,32 +238,45 @@ class Worker:
         try:
             self._save_milestone(last, log)
         except CheckpointError as error:
-            return {"status": "failed", "error": f"{error}; start again then"}
+            status = "full" if isinstance(error, NoRoom) else "failed"
+            return {"status": status, "error": f"{error}; start again then"}
+        except Exception as error:
+            if not space.is_full(error):
+                raise
+            places = (self.paths["milestone"].parent, self.paths["scratch"])
+            return {"status": "full", "error": str(space.disk_full(error, places))}
         return {"status": "finished", "step": last}
 
 
 def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
-    """Write how it went, in one stroke."""
+    """Write how it went, in one stroke; on a full disk that is said instead."""
     path = Path(arguments["outcome"])
     partial = path.with_name(f"{path.name}-{rank}")
-    partial.write_text(json.dumps(outcome), encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(json.dumps(outcome), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        if not space.is_full(error):
+            raise
+        space.say(str(space.disk_full(error, [path.parent])))
 
 
 def main() -> int:
     """Run one process and return its exit code."""
     launch.die_with_parent()
+    space.forgive_full_logs()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
-    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), arguments["token"], name, seconds)
+    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
     try:
         with memory.explained(arguments):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others
-        _conclude(arguments, int(name), {"status": "refused", "error": str(error)})
+        status = "superseded" if isinstance(error, Superseded) else "refused"
+        _conclude(arguments, int(name), {"status": status, "error": str(error)})
         return 2
     except FloatingPointError as error:
         worker.settle()  # or the checkpoint that is being written would be lost

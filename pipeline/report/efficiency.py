@@ -155,14 +155,21 @@ def efficiency(material: Material) -> Efficiency | None:
     """Return what the jobs of Slurm asked for and used; None for a run that had none."""
     if not material.accounting:
         return None
-    stages_of: dict[str, set[str]] = {}
+    # Every cluster counts its jobs from 1. What was written before clusters were told is of any.
+    clusters: dict[str, set[str | None]] = {}
+    for book in material.accounting:
+        clusters.setdefault(book.content["job"], set()).add(book.content.get("cluster"))
+    stages_of: dict[tuple[str | None, str], set[str]] = {}
     for tried in [*material.attempts, *material.records]:
-        job = (tried.content.get("slurm") or {}).get("slurm_job_id")
-        if job is not None:
-            stages_of.setdefault(job, set()).add(tried.content["stage"])
+        slurm = tried.content.get("slurm") or {}
+        if (job := slurm.get("slurm_job_id")) is not None:
+            cluster, told = slurm.get("slurm_cluster_name"), clusters.get(job, set())
+            same = told & {cluster, None} if cluster else told
+            for of_cluster in same or {cluster}:
+                stages_of.setdefault((of_cluster, job), set()).add(tried.content["stage"])
     by_stage: dict[str, list[Json]] = {}
     for book in material.accounting:
-        known = stages_of.get(book.content["job"])
+        known = stages_of.get((book.content.get("cluster"), book.content["job"]))
         name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
         by_stage.setdefault(name, []).append(book.content)
     busy = [value for metrics in material.metrics for _, value in present(metrics.lines, "device_utilization")]
@@ -179,5 +186,5 @@ def efficiency(material: Material) -> Efficiency | None:
             for book in material.accounting
             if any(part["cause"] != "finished" for part in book.content["allocations"])
         ],
-        missing=len(stages_of.keys() - {job["job"] for job in everything}),
+        missing=len(stages_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from pipeline import foreseen
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.pretrain.launch import launcher
+from pipeline.slurm import image, site
 from pipeline.slurm import modules as modules_of_jobs
-from pipeline.slurm import site
 from pipeline.slurm.site import Finding
 
 
@@ -34,6 +33,8 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     if modules:
         modules_of_jobs.provide()
         yield modules_of_jobs.look(config.platform.modules)
+    if config.platform.container:
+        yield image.look(config.platform)
     if not slurm:
         return
     yield site.commands()
@@ -42,9 +43,6 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield from site.sizes(config.platform)
     yield from _training(config)
     yield site.account(config.slurm.account)
-    if config.platform.container and not Path(config.platform.container).exists():
-        way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
-        yield Finding(False, f"there is no image {config.platform.container}", way_out)
     yield from site.scratch(config.platform, config.slurm.account)
     yield site.writable("the folder of the results", config.directory)
 

@@ -13,13 +13,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from pipeline import platforms
+from pipeline import platform_files, platforms
 from pipeline.errors import InputError
 from pipeline.platforms import Platform
-from pipeline.slurm import modules, site
+from pipeline.slurm import image, modules, site
 from pipeline.slurm.site import Finding
 
 
@@ -55,8 +54,7 @@ def findings(platform: Platform, account: str | None, nodes: int, wait_seconds: 
         loads = modules.look(platform.modules)
         yield loads
     if platform.container:
-        way_out = f"write one that is there into workflow/platforms/{platform.name}.yaml"
-        yield Finding(Path(platform.container).exists(), f"the image {platform.container}", way_out)
+        yield image.look(platform)
     yield from measurements(platform)
     if all(finding.ok for finding in found):
         words = _srun(platform, account, wait_seconds)
@@ -102,7 +100,7 @@ def _srun(platform: Platform, account: str | None, wait_seconds: int) -> list[st
 
 def _python(platform: Platform) -> str:
     """Return the Python that jobs run, the image's where the platform has one."""
-    return str(Path("envs/container/python").absolute()) if platform.container else sys.executable
+    return str(image.PYTHON) if platform.container else sys.executable
 
 
 def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +109,8 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: it did not start in time, or failed.
     """
-    environment = {**platform.environment, "PIPELINE_IMAGE": platform.container or "", **os.environ}
+    variables = platform_files.variables(platform.model_dump())
+    environment = {**variables, **image.environment(platform), **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:

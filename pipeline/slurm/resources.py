@@ -187,12 +187,13 @@ class Requests:
             "cpus_per_task": cpus_per_task(platform.launch) or (1 if by_srun else devices),
             **shape,
             **gpus,
+            **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
             **self._place(partition, extra),
         }
 
     def _evaluation(self) -> dict[str, Any]:
         """Return the resources of an evaluation: one device with its share of a node."""
-        partition = self._partition("gpu")
+        partition = self.config.platform.partitions.get("evaluation") or self._partition("gpu")
         gpus = partition.gpus if partition else 0
         shared = {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)} if partition and gpus else {}
 

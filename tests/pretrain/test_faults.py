@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks import chaos
 from pipeline.errors import TRY_AGAIN
+from pipeline.owner import Owner
 from pipeline.pretrain import metrics, segment, supervise
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
@@ -119,8 +120,14 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     broken.write_text("{}")
     arguments = {"settings": settings().model_dump(mode="json"), "identity": "", "launcher": "none", "world_size": 1}
     paths = {"scratch": str(tmp_path), "index": str(broken)}
-    arguments |= {"paths": paths, "stop_file": str(tmp_path / "stop"), "rewinds": []}
-    outcome = supervise._once(arguments, tmp_path, None)
+    arguments |= {
+        "paths": paths | {"milestone": str(tmp_path / "0")},
+        "stop_file": str(tmp_path / "stop"),
+        "rewinds": [],
+    }
+    owner = Owner(tmp_path)
+    owner.claim()
+    outcome = supervise._once(arguments, owner, None)
     assert outcome["status"] == "refused" and str(broken) in outcome["error"]
 
 
@@ -157,9 +164,9 @@ def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 FULL_DISK = """
 import json, shutil, sys
 from pathlib import Path
+from pipeline.errors import DiskFull
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
-from tests.conftest import is_lacking
 given = json.loads(sys.argv[1])
 disk, out = Path(given["disk"]), Path(given["out"])
 def run(scratch, milestone):
@@ -171,7 +178,7 @@ kept = {path.name: sorted(file.name for file in path.iterdir()) for path in (dis
 shutil.rmtree(disk / "a")
 try:
     run(disk / "b", disk / "milestone")
-except RuntimeError as error:
+except DiskFull as error:
     (out / "found").write_text(json.dumps({"counts": counts, "kept": kept, "error": str(error)}))
 """
 

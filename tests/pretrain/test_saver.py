@@ -138,7 +138,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
 ) -> None:
     save(saver, 1, 2)
     damage(saver.folder / "2")
-    assert recovery.newest(saver.folder, "mine") == saver.folder / "1"
+    assert recovery.newest(saver.folder, "mine", 2) == saver.folder / "1"
     warning = capsys.readouterr().err
     assert warning.startswith(f"warning: {saver.folder}/2/") and message in warning and "the one before" in warning
     assert names(saver) == ["1", "damaged-2"]
@@ -146,7 +146,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
 
 def test_one_of_another_training_is_removed_aloud(saver: Saver, capsys: pytest.CaptureFixture[str]) -> None:
     save(saver, 1)
-    assert recovery.newest(saver.folder, "other") is None
+    assert recovery.newest(saver.folder, "other", 1) is None
     assert f"warning: {saver.folder}/1 is of other settings" in capsys.readouterr().err and not names(saver)
 
 

@@ -47,7 +47,10 @@ def book(run: Run, job: str, comment: str | None, *allocations: dict[str, Any], 
     }
     content = {"job": job, "comment": comment, "cause": allocations[-1]["cause"], "allocations": allocations}
     shared = known.get("whole_nodes", True)
-    run.write(f"provenance/accounting/{job}.json", {**content, "total": total, "whole_nodes": shared, "ear": None})
+    cluster = {"cluster": known["cluster"]} if "cluster" in known else {}
+    name = ".".join([*cluster.values(), job])
+    content |= {"total": total, "whole_nodes": shared, "ear": None, **cluster}
+    run.write(f"provenance/accounting/{name}.json", content)
 
 
 def section(run: Run) -> str:
@@ -126,3 +129,17 @@ def test_the_section_is_the_last_and_has_its_number(run_folder: Run) -> None:
     page = outline(made(run_folder)["page"])
     assert [attributes["id"] for attributes in page.all("section")][-1] == SLURM[0]
     assert f"{len(SECTIONS) + 1}. {SLURM[1]}" in page.text
+
+
+def test_the_same_number_on_two_clusters_is_two_jobs(run_folder: Run) -> None:
+    for stage, cluster in (("corpus.filter", "snellius"), ("tokenizer.train", "lumi"), ("tokens.shard", "juwels")):
+        slurm = {"slurm_job_id": "12", "slurm_cluster_name": cluster}
+        run_folder.record(stage, {"corpus": f"on-{cluster}"}, hour=9, slurm=slurm)
+    book(run_folder, "4711", None, allocation())  # of before clusters were told, as its attempts are
+    book(run_folder, "12", None, allocation(), cluster="snellius")
+    book(run_folder, "12", None, allocation(), cluster="lumi")
+    assert len([*run_folder.root.glob("provenance/accounting/*.json")]) == 3
+    told = section(run_folder)
+    assert "corpus.filter 1" in told and "tokenizer.train 1" in told and "pretrain.segment 1" in told, "three jobs"
+    assert "corpus.filter + tokenizer.train" not in told and "tokens.shard" not in told
+    assert "1 more jobs that ran are not in the books" in told, "that of juwels"

@@ -51,6 +51,50 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> No
         time.sleep(0.1)
 
 
+class Link:
+    """A network namespace for one node, and the link of the other nodes to it, which can be cut; for root alone."""
+
+    def __init__(self) -> None:
+        self.name = f"polder-{secrets.token_hex(3)}"
+        self._outer, inner = f"{self.name[-6:]}-o", f"{self.name[-6:]}-i"
+        network = f"10.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
+        self.controller, self.node = f"{network}.1", f"{network}.2"
+        self._ip("netns", "add", self.name)
+        self._ip("link", "add", self._outer, "type", "veth", "peer", "name", inner)
+        self._ip("link", "set", inner, "netns", self.name)
+        for device, address, where in ((self._outer, self.controller, ()), (inner, self.node, ("-n", self.name))):
+            self._ip(*where, "addr", "add", f"{address}/30", "dev", device)
+            self._ip(*where, "link", "set", device, "up")
+        self._ip("-n", self.name, "link", "set", "lo", "up")
+
+    @staticmethod
+    def lacking() -> str | None:
+        """Return why there can be no namespace here; None where there can be one."""
+        if os.geteuid() != 0 or shutil.which("ip", path=SEARCH) is None:
+            return "only root can make a network namespace, with iproute2"
+        done = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+        return done.stderr.strip() if done.returncode else None
+
+    @staticmethod
+    def _ip(*words: str) -> None:
+        path = str(shutil.which("ip", path=SEARCH))
+        done = subprocess.run([path, *words], capture_output=True, text=True)
+        assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+
+    def cut(self) -> None:
+        """Let nothing through any more."""
+        self._ip("link", "set", self._outer, "down")
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        self._ip("link", "set", self._outer, "up")
+
+    def remove(self) -> None:
+        """Remove namespace and link."""
+        self._ip("link", "del", self._outer)
+        self._ip("netns", "del", self.name)
+
+
 def _stepds(task: psutil.Process) -> list[psutil.Process]:
     """Return the processes of Slurm that look after a task."""
     with suppress(psutil.Error):
@@ -59,10 +103,15 @@ def _stepds(task: psutil.Process) -> list[psutil.Process]:
 
 
 class Cluster:
-    """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts."""
+    """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts.
 
-    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 8, memory_megabytes: int = 16_000) -> None:
-        self.folder = folder
+    With a link the last node lies behind it, in a network of its own; the disk is the same.
+    """
+
+    def __init__(
+        self, folder: Path, nodes: int = 2, cpus: int = 8, memory_megabytes: int = 16_000, link: Link | None = None
+    ) -> None:
+        self.folder, self.link = folder, link
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus, self.memory_megabytes = cpus, memory_megabytes
         self._controller, self._database, *self._ports = _free_ports(2 + nodes)
@@ -142,7 +191,9 @@ class Cluster:
 
     def start_node(self, node: str) -> None:
         """Start the slurmd of a node."""
-        self.run(node, "slurmd", "-D", "-N", node)
+        behind = self.link and node == self.nodes[-1]
+        enter = ["nsenter", f"--net=/run/netns/{self.link.name}", "--"] if self.link and behind else []
+        self.run(node, *enter, "slurmd", "-D", "-N", node)
 
     def fail_node(self, node: str) -> None:
         """Let a node die with all that runs on it, and Slurm know."""
@@ -250,6 +301,8 @@ class Cluster:
         for process, _ in self._own():  # what a killed slurmd has left
             with suppress(psutil.Error):
                 process.kill()
+        if self.link:
+            self.link.remove()
 
     def _files(self) -> dict[str, str]:
         """Return the configuration, name to text."""
@@ -269,19 +322,20 @@ StoragePass=slurm
 StorageLoc=slurm_acct_db
 PidFile={folder}/run/slurmdbd.pid
 """
+        addresses = ["127.0.0.1"] * (len(self.nodes) - 1) + [self.link.node if self.link else "127.0.0.1"]
         nodes = "".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self.cpus} "
+            f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs={self.cpus} "
             f"RealMemory={self.memory_megabytes} Gres=gpu:2 State=UNKNOWN\n"
-            for node, port in zip(self.nodes, self._ports, strict=True)
+            for node, port, address in zip(self.nodes, self._ports, addresses, strict=True)
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
         preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=5"
         slurm = f"""{authentication}ClusterName=loopback
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({self.link.controller if self.link else "127.0.0.1"})
 SlurmctldPort={self._controller}
 SlurmUser={user}
 SlurmdUser={user}
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+CommunicationParameters={"" if self.link else "NoCtldInAddrAny,"}NoInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
@@ -298,7 +352,7 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 AcctGatherEnergyType=acct_gather_energy/none
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageEnforce=associations
+AccountingStorageEnforce=associations,limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self._database}
 AccountingStoragePass={munge}

@@ -1,0 +1,146 @@
+"""A node that Slurm has lost may train on: the job's next start owns the scratch, and the old process stops."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import chaos
+from pipeline import versions
+from pipeline.pretrain import metrics, segment
+from pipeline.pretrain.settings import SegmentSettings
+from tests.conftest import is_lacking
+from tests.pretrain.conftest import tokens  # noqa: F401
+from tests.slurm.cluster import Cluster, Link, missing, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+MODULE = "pipeline.pretrain.segment"
+
+
+@pytest.fixture(scope="module")
+def parted() -> Iterator[Cluster]:
+    """Return a cluster whose node2 can be cut off from the controller and from node1; their disk is one."""
+    if lacking := missing():
+        is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)}")
+    if reason := Link.lacking():
+        is_lacking(f"no network can be parted here: {reason}")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    cluster = Cluster(folder, link=Link())
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def long(steps: int) -> SegmentSettings:
+    """Return a segment whose steps take a while: the old process has to be there when its twin starts."""
+    made = chaos.small(steps, "full_shard", 600).model_dump(mode="json")
+    made["training"] |= {"batch_size": 256, "micro_batch_size": 4}
+    return SegmentSettings.model_validate(made)
+
+
+class Segment:
+    """A segment in a job of Slurm on node2, by the command line of its rule: it leaves attempts and a record."""
+
+    def __init__(self, cluster: Cluster, settings: SegmentSettings, tokens: dict[str, Path], folder: Path) -> None:  # noqa: F811
+        self.cluster, self.run = cluster, folder / "results/test"
+        self.milestone, self.scratch = self.run / "models/tiny/milestones/1", self.run / "scratch/tiny/1/code"
+        options = ["--settings", settings.model_dump_json(), "--code", versions.code_version(MODULE)]
+        options += ["--environment", versions.environment_version(MODULE, "cpu"), "--instance", "model=tiny", "step=1"]
+        for name, path in tokens.items():
+            options += ["--input", name, str(path)]
+        options += ["--output", "milestone", str(self.milestone), "--scratch", str(self.scratch)]
+        options += ["--record", str(self.run / "provenance/records/pretrain.segment.tiny.1.json")]
+        command = shlex.join([sys.executable, "-m", "pipeline", "pretrain", "segment", *options])
+        self.messages = folder / "messages"
+        words = (
+            "sbatch",
+            "--parsable",
+            "--requeue",
+            "--open-mode=append",
+            f"--chdir={ROOT}",
+            f"--output={self.messages}",
+        )
+        script = f"export GLOO_SOCKET_IFNAME=lo; {command}; code=$?; echo ended with $code; exit $code"
+        cluster.ask("scontrol", "update", "nodename=node1", "state=drain", "reason=test")
+        self.job = cluster.ask(*words, "--mem=3000", "--time=20", f"--wrap={script}")
+        wait_until(lambda: self.step() >= 10, "it trains on node2", seconds=180)
+        cluster.ask("scontrol", "update", "nodename=node1", "state=resume")
+
+    def step(self) -> int:
+        """Return the last step of the metrics."""
+        lines = metrics.read(self.scratch / "metrics.jsonl")
+        return lines[-1]["step"] if lines else 0
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Return the attempts, the first one first."""
+        files = sorted((self.run / "provenance/attempts").glob("[!.]*.json"))
+        return [json.loads(file.read_text()) for file in files]
+
+    def starts(self) -> int:
+        """Return how many starts of its processes there were."""
+        return len(list(self.scratch.glob("starts/*/arguments.json")))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: F811
+    folder = tmp_path_factory.mktemp("undisturbed")
+    paths = {**tokens, "milestone": folder / "milestone", "scratch": folder / "scratch"}
+    segment.run(long(STEPS), previous=[], launch="", **paths)
+    return chaos.result(folder)
+
+
+STEPS = 240
+
+
+@pytest.mark.parametrize("accident", ["the network is parted", "slurmd is killed"])
+def test_the_old_process_stops_and_the_weights_are_those_of_an_undisturbed_run(
+    accident: str,
+    parted: Cluster,
+    tokens: dict[str, Path],  # noqa: F811
+    undisturbed: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    training = Segment(parted, long(STEPS), tokens, tmp_path)
+    before = training.step()
+    assert parted.link
+    if accident == "the network is parted":
+        parted.link.cut()
+    else:
+        parted.end("node2", signal=9)
+    try:
+        wait_until(lambda: len(training.attempts()) == 2, "Slurm has started it again", seconds=180)
+        old, new = training.attempts()
+        assert old["status"] == "running" and training.step() > before + 10, "the old one was to train on"
+        wait_until(lambda: training.attempts()[0]["status"] != "running", "the old process stops", seconds=120)
+        trained = training.step()
+        wait_until(lambda: parted.state(training.job) == "COMPLETED", "the new one finishes", seconds=300)
+    finally:
+        parted.link.mend()
+        parted.clear()
+    old, new = training.attempts()
+    said = training.messages.read_text()
+    assert old["status"] == "failed" and new["status"] == "finished", said
+    sentence = f"a later start of this step owns {training.scratch}"
+    assert (
+        old["error"].startswith(f"Superseded: {sentence}") and f"job {training.job} of Slurm, restart 1" in old["error"]
+    )
+    assert f"error: {sentence}" in said and "ended with 2" in said and "ended with 0" in said
+    assert trained < STEPS and training.starts() == 2
+    folder = tmp_path / "compared"
+    folder.mkdir()
+    (folder / "milestone").symlink_to(training.milestone)
+    assert chaos.result(folder) == undisturbed
