@@ -25,7 +25,7 @@ def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str,
     for sentence in foreseen.problems(config, foreseen.launches(config) if launched is None else launched):
         raise InputError(sentence)
     for finding in _findings(config, slurm, modules):
-        if not finding.ok:
+        if finding.ok is False:
             raise InputError(f"{finding.what}: {finding.way_out}")
 
 
