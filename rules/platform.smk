@@ -2,6 +2,7 @@
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
+from pipeline import foreseen
 from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 
@@ -24,14 +25,35 @@ if run.platform.container:
     shell.prefix(PREFIX)
 
 
+def to_be_trained():
+    """Return the models that this start trains, with the launch command of their jobs."""
+    jobs = [
+        job for job in workflow.dag.needrun_jobs() if job.rule.name == "pretrain_segment"
+    ]
+    return {job.wildcards.model: job.resources.get("launch") for job in jobs}
+
+
 def refuse_what_is_missing():
     """Stop the run where jobs would lack what the configuration and the platform name; no job is asked."""
     deployment = workflow.deployment_settings.deployment_method
+    launched = to_be_trained()
     try:
         before.refuse(
             run,
             slurm=workflow.executor_plugin.name == "slurm",
             modules=DeploymentMethod.ENV_MODULES in deployment,
+            launched=launched,
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
+    for hint in foreseen.hints(run, launched):
+        logger.warning(hint)
+
+
+# A dry run does not come so far, and says what costs nothing: by the configuration and the platform's file alone.
+if workflow.is_main_process and workflow.output_settings.dryrun:
+    would_be = foreseen.launches(run)
+    for problem in foreseen.problems(run, would_be):
+        logger.warning(f"This would be refused: {problem}")
+    for hint in foreseen.hints(run, would_be):
+        logger.warning(hint)

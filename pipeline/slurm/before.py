@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from pipeline import foreseen
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.pretrain.launch import launcher
@@ -12,14 +13,19 @@ from pipeline.slurm import modules as modules_of_jobs
 from pipeline.slurm.site import Finding
 
 
-def refuse(config: Config, *, slurm: bool, modules: bool) -> None:
+def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
     """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
 
+    Args:
+        launched: model to launch command, of the models that are to be trained; none: of all that are not trained.
+
     Raises:
-        InputError: something of it is not there.
+        InputError: something of it is not there, or cannot work.
     """
+    for sentence in foreseen.problems(config, foreseen.launches(config) if launched is None else launched):
+        raise InputError(sentence)
     for finding in _findings(config, slurm, modules):
-        if not finding.ok:
+        if finding.ok is False:
             raise InputError(f"{finding.what}: {finding.way_out}")
 
 
