@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,6 +61,7 @@ def command_line() -> list[str]:
     return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
+@cache  # each unit of a batch is told what the code was when the job began
 def _git(*arguments: str) -> str | None:
     try:
         answer = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 from collections.abc import Sequence
 from datetime import datetime
@@ -93,6 +94,8 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         InputError: a mistake of the user, told in one sentence.
     """
+    # Of plugins for its settings pydantic would else search everything that is installed, which opens hundreds of files.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     parser = argparse.ArgumentParser(prog="python -m pipeline")
     parser.add_argument("chapter")
     parser.add_argument("step")
