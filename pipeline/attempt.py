@@ -65,11 +65,16 @@ def command_line() -> list[str]:
     return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
+@cache  # each unit of a batch is told what the code was when the job began
+def _code_in(folder: Path) -> dict[str, Any]:
+    return {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()}
+
+
 def execution_context() -> dict[str, Any]:
     """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {
-        "git": {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()},
+        "git": _code_in(Path.cwd()),
         "host": platform.node(),
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
         "container": platform_files.image(),

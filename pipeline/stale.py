@@ -131,10 +131,10 @@ class Stale:
 
     def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
         """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""
-        written = _read(Path(batch))
-        if written is None or remembered(self.memory, batch) or written.get("of") == planned:
+        if remembered(self.memory, batch):
             return []
-        return [Path(batch)]
+        written = _read(Path(batch))
+        return [] if written is None or written.get("of") == planned else [Path(batch)]
 
     def of_other_raw_files(self) -> list[Path]:
         """Return the files of the forgotten batches that hashed other raw files than those that are there."""
@@ -152,8 +152,8 @@ class Stale:
     def of_other_tokens(self, model: str, step: str) -> list[Path]:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
         name = f"{self.dag.run}/provenance/records/pretrain.segment.{model}.{step}.json"
-        record = _read(Path(name))
-        if record is None or remembered(self.memory, name):
+        record = None if remembered(self.memory, name) else _read(Path(name))
+        if record is None:
             return []
         given = [entry for entry in record["inputs"] if entry["name"] in ("index", "tokenizer", "configuration")]
         files = [Path(self.dag.run, entry["path"]) for entry in given]
