@@ -4,8 +4,8 @@
 
 PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/run.py leaves. The records
 of its units are copied until there are as many as in a run of so many units; the copies are removed at the end. Each
-step's command is taken from its record and ends where the step would begin. Of that, the libraries that the step imports
-are told apart: a Python that imports the step's module and nothing else. CPU seconds are user and system of all
+step's command is taken from its record and ends where the step would begin. Of that, the libraries that it imports are
+told apart: a Python that imports the step's module and nothing else. CPU seconds are user and system of all
 processes, the smallest of three; file calls are those that strace counts (`strace -f -c -e trace=%file`), among them
 those that ask about an open file (fstat), which no file system hears of.
 """
