@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -89,3 +90,34 @@ def test_files_that_are_seen_20_and_90_seconds_late_are_waited_for(cluster: Clus
         timer.start()
     assert run.wait(150) == 0, log.read_text()
     assert (tries(tmp_path, "20"), tries(tmp_path, "90")) == (1, 1)
+
+
+# Nodes whose clocks go ten minutes before and behind that of the login node.
+SKEWED = (
+    REGISTERED
+    + """
+rule all:
+    input: "last"
+
+rule first:
+    output: "first"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo first >> tries; touch --date='10 minutes' {output}"
+
+rule last:
+    input: "first"
+    output: "last"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo last >> tries; touch --date='10 minutes ago' {output}"
+"""
+)
+
+
+@pytest.mark.slow
+def test_clocks_that_differ_make_nothing_old(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, SKEWED)
+    assert run.wait(120) == 0, log.read_text()
+    shutil.rmtree(tmp_path / "slurm")
+    again, log = start(cluster, tmp_path, SKEWED)
+    assert again.wait(120) == 0 and "Nothing to be done" in log.read_text()
+    assert (tmp_path / "tries").read_text().split() == ["first", "last"]
