@@ -8,7 +8,8 @@ from snakemake.utils import min_version
 min_version("9.0")
 sys.path.insert(0, workflow.basedir)
 # What Slurm asks of a step must not end its shell, which would otherwise die of it first.
-shell.prefix(f"trap : TERM; export PATH={shlex.quote(sys.prefix)}/bin:$PATH; ")
+PREFIX = f"trap : TERM; export PATH={shlex.quote(sys.prefix)}/bin:$PATH; "
+shell.prefix(PREFIX)
 
 if not workflow.configfiles:
 
@@ -100,7 +101,6 @@ rule report:
         f"{RUN}/report/index.html",
         record("report.page"),
         all_records,
-        all_batches,
     message:
         "The report is written"
 

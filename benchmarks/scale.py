@@ -1,8 +1,11 @@
-"""How long Snakemake needs to see that nothing has changed in a corpus of many units, and how much memory.
+"""What a start of Snakemake asks of a login node where a run has many units: CPU seconds, memory, file calls.
 
-    PYTHONPATH=. python benchmarks/scale.py --units 10000
+    PYTHONPATH=. python benchmarks/scale.py --units 10000 [--file-calls] [--keep FOLDER]
 
-The outputs of the units are empty files; names, numbers, parameters and records are those of a run.
+The whole run is planned by dry runs: nothing made, all made, all made but forgotten by Snakemake, one raw file changed.
+The outputs are empty files; names, numbers, parameters, records and Snakemake's memory are those of a run. CPU seconds
+are user and system, of all processes; memory is the largest of one process; file calls are those that strace counts
+(`strace -f -c -e trace=%file`), each in a start of its own.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import psutil
 import yaml
 
 from benchmarks.run import copy_project
@@ -24,21 +26,48 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.sources.files import assign_unit
 
-STAGES = {
-    "fingerprint": ("sources/many/fingerprints/{}.json",),
-    "filter": ("corpus/main/filtered/many.{}.parquet", "corpus/main/removed/filter.many.{}.parquet"),
-    "signatures": ("corpus/main/signatures/many.{}.parquet",),
+OF_UNITS = {
+    "fingerprint": ("sources/{source}/fingerprints/{unit}.json",),
+    "filter": ("corpus/main/filtered/{source}.{unit}.parquet", "corpus/main/removed/filter.{source}.{unit}.parquet"),
+    "signatures": ("corpus/main/signatures/{source}.{unit}.parquet",),
     "drop_duplicates": (
-        "corpus/main/deduplicated/many.{}.parquet",
-        "corpus/main/removed/deduplicate.many.{}.parquet",
+        "corpus/main/deduplicated/{source}.{unit}.parquet",
+        "corpus/main/removed/deduplicate.{source}.{unit}.parquet",
     ),
     "decontaminate": (
-        "corpus/main/final/many.{}.parquet",
-        "corpus/main/removed/decontaminate.many.{}.parquet",
-        "corpus/main/contaminated/many.{}.parquet",
+        "corpus/main/final/{source}.{unit}.parquet",
+        "corpus/main/removed/decontaminate.{source}.{unit}.parquet",
+        "corpus/main/contaminated/{source}.{unit}.parquet",
     ),
 }
-DATA_SET = ("README.md", "croissant.json", "dataset.json", "dataset.html")
+FOLDERS = ("corpus/main/duplicates", "models/base/milestones/2", "models/base/final", "models/base/tensorboard")
+FILES = (
+    *(f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json", "README.md", "croissant.json")),
+    *(f"corpus/main/{name}" for name in ("dataset.json", "dataset.html")),
+    *(f"tokenizer/main/{name}.json" for name in ("tokenizer", "tokenizer_config", "fertility")),
+    *(f"tokens/main/{split}/0.arrow" for split in ("train", "validation")),
+    *("tokens/main/index.json", "models/base/metrics.jsonl", "evaluation/base/2/results.json", "plan/plan.json"),
+    *(f"report/{name}" for name in ("index.html", "model-card.md", "training-content-summary.md")),
+    *("ro-crate-metadata.json", "provenance/batches/sources"),
+)
+WILDCARDS = {
+    "sources": ("source", "batch"),
+    "corpus": ("corpus", "source", "batch"),
+    "tokenizer": ("tokenizer",),
+    "tokens": ("tokens", "shard"),
+    "pretrain": ("model", "step"),
+    "evaluate": ("model", "step"),
+}
+MODEL = {
+    "architecture": {"layers": 1, "width": 32, "heads": 4},
+    "training": {
+        "sequence_length": 64,
+        "batch_size": 4,
+        "micro_batch_size": 2,
+        "steps": 2,
+        "learning_rate": 0.001,
+    },
+}
 
 
 def write_source(folder: Path, units: int) -> None:
@@ -54,87 +83,144 @@ def write_source(folder: Path, units: int) -> None:
         number += 1
 
 
-def write_results(project: Path, configuration: dict[str, object]) -> int:
-    """Write empty outputs, records and batches of every job up to the corpus; return how many jobs there are."""
-    dag = Dag(load(configuration))
-    run = project / dag.run
-    units = dag.units(dag.config.corpus_sources("main"))
-    for name in ("deduplicated/", "duplicates", "ngrams.parquet", "statistics.json", *DATA_SET):
-        path = run / "corpus/main" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir() if name in ("deduplicated/", "duplicates") else path.write_text("")
-    source = run / "sources/many"
-    for folder in ("listing", "units"):
-        (source / folder).mkdir(parents=True)
-    manifest = {"units": {unit: {"sha256": "0" * 64} for _, unit in units}}
-    (source / "manifest.json").write_text(json.dumps(manifest))
-    written = 0
-    for name in [*dag.records(), *dag.all_batches()]:
+def write_project(project: Path, sources: int, units: int, units_per_job: int) -> dict[str, Any]:
+    """Copy the project and write its raw files and its configuration many.yaml, which is returned."""
+    copy_project(project)
+    described = []
+    for number in range(sources):
+        write_source(project / f"data/{number:02}", units // sources)
+        described.append(
+            {
+                "name": f"many{number:02}",
+                "path": f"data/{number:02}/*.txt",
+                "language": "nl",
+                "license": "CC0-1.0",
+                "rights": {"basis": "public-domain", "holder": "nobody"},
+                "units": units // sources,
+                "units_per_job": units_per_job,
+            }
+        )
+    configuration = {"run": {"name": "many"}, "sources": described, "models": {"base": MODEL}}
+    configuration |= {"tokens": {"main": {"shards": 1}}, "evaluation": {"checkpoints": "final"}}
+    (project / "many.yaml").write_text(yaml.safe_dump(configuration))
+    return configuration
+
+
+def write_results(dag: Dag) -> int:
+    """Write empty outputs, records and batches of all jobs below the working directory; return how many jobs."""
+    run = Path(dag.run)
+    for name in FOLDERS:
+        (run / name).mkdir(parents=True)
+    for name in FILES:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("")
+    for source in dag.config.sources:
+        folder = run / "sources" / source.name
+        (folder / "listing").mkdir(parents=True)
+        (folder / "units").mkdir()
+        units = {unit: {"sha256": "0" * 64} for unit in dag.config.units(source.name)}
+        (folder / "manifest.json").write_text(json.dumps({"units": units}))
+    written = [*dag.records(), *dag.all_batches(), dag.record("report.page"), dag.record("provenance.crate")]
+    for name in written:
         chapter, step, *instance = Path(name).name.removesuffix(".json").split(".")
-        if chapter not in ("sources", "corpus"):
-            continue
-        stage = f"{chapter}.{step}"
-        keys = ("corpus", "source", "batch") if chapter == "corpus" else ("source", "batch")
-        wildcards = dict(zip(keys, instance, strict=False))
+        stage, wildcards = f"{chapter}.{step}", dict(zip(WILDCARDS.get(chapter, ()), instance, strict=False))
         settings, code, environment = dag.versions(stage, wildcards)
-        content = {"stage": stage, "instance": wildcards, "settings": json.loads(settings), "outputs": []}
+        content = {"stage": stage, "instance": wildcards, "settings": json.loads(settings), "inputs": [], "outputs": []}
         content |= {"code_version": code, "environment_version": environment}
         if "batch" in wildcards:
-            content["of"] = dag.raw_hash("many", wildcards["batch"])
-            if stage == "corpus.filter":
-                content["of"] = dag.batch_hash("many", wildcards["batch"])
-            for unit in dag.config.batches("many")[wildcards["batch"]]:
-                for pattern in (
-                    *STAGES[step],
-                    f"provenance/records/{stage}.{'main.' * (chapter == 'corpus')}many.{{}}.json",
-                ):
-                    place = pattern.format(unit)
+            source, batch = wildcards["source"], wildcards["batch"]
+            planned = dag.raw_hash if chapter == "sources" else dag.batch_hash
+            content |= {"of": planned(source, batch) if step in ("fingerprint", "filter") else None}
+            for unit in dag.config.batches(source)[batch]:
+                record = f"provenance/records/{stage}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
+                for pattern in (*OF_UNITS[step], record):
+                    place = pattern.format(source=source, unit=unit)
                     (run / place).parent.mkdir(parents=True, exist_ok=True)
                     (run / place).write_text("")
                     content["outputs"].append({"path": place, "bytes": 0})
-        (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text(json.dumps(content))
-        written += 1
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(json.dumps(content))
     for path in run.rglob("*"):
         os.utime(path, (run.stat().st_atime, run.stat().st_mtime))
-    return written
+    return len(written)
 
 
-def snakemake(project: Path, *options: str) -> tuple[float, int, str]:
-    """Run Snakemake in the project; return seconds, peak memory in bytes and what it printed."""
-    command = [sys.executable, "-m", "snakemake", "corpus", *options, "--profile", "local", "--configfile", "many.yaml"]
-    start, peak = time.monotonic(), 0
-    with (
-        tempfile.TemporaryFile("w+") as printed,
-        subprocess.Popen(command, cwd=project, stdout=printed, stderr=subprocess.STDOUT) as run,
-    ):
-        process = psutil.Process(run.pid)
-        while run.poll() is None:
-            peak = max(peak, process.memory_info().rss)
-            time.sleep(0.1)
+class Cost(NamedTuple):
+    """What a command took: CPU seconds of all its processes, peak memory of the largest, and what it printed."""
+
+    cpu_seconds: float
+    peak_memory_bytes: int
+    printed: str
+
+
+def cost(command: list[str], folder: Path) -> Cost:
+    """Run a command in a folder and return what it took.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    with tempfile.TemporaryFile("w+") as printed:
+        run = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(run.pid, 0)
         printed.seek(0)
-        return time.monotonic() - start, peak, printed.read()
+        text = printed.read()
+    if status:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{text[-3000:]}")
+    return Cost(usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, text)
+
+
+def file_calls(command: list[str], folder: Path) -> int:
+    """Return how many system calls that name a file the processes of a command make."""
+    with tempfile.NamedTemporaryFile("r") as table:
+        cost(["strace", "-f", "-c", "-e", "trace=%file", "-o", table.name, *command], folder)
+        total = next(line for line in table if line.rstrip().endswith(" total"))
+    return int(total.split()[3])
+
+
+def snakemake(*options: str) -> list[str]:
+    """Return the command that starts the project."""
+    return [sys.executable, "-m", "snakemake", *options, "--profile", "local", "--configfile", "many.yaml"]
+
+
+def jobs_of(printed: str) -> int:
+    """Return how many jobs a dry run says would run."""
+    totals = [line.split()[1] for line in printed.splitlines() if line.startswith("total ")]
+    return int(totals[-1]) if totals else 0
 
 
 def main() -> int:
-    """Print the figures; return 1 where Snakemake found something to do."""
+    """Print the figures; return 1 where Snakemake found something to do and nothing had changed."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--sources", type=int, default=20)
     parser.add_argument("--units", type=int, default=10_000)
+    parser.add_argument("--units-per-job", type=int, default=6)
+    parser.add_argument("--file-calls", action="store_true", help="count them too, which takes minutes")
+    parser.add_argument("--keep", help="a folder for the project, which stays")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder) / "polder"
-        copy_project(project)
-        write_source(project / "data", options.units)
-        rights = {"basis": "public-domain", "holder": "nobody"}
-        source = {"name": "many", "language": "nl", "license": "CC0-1.0", "rights": rights, "units": options.units}
-        configuration = {"run": {"name": "many"}, "sources": [{**source, "path": str(project / "data" / "*.txt")}]}
-        (project / "many.yaml").write_text(yaml.safe_dump(configuration))
-        seconds, peak, printed = snakemake(project, "--dry-run")
-        print(f"{options.units} units, nothing made: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB")
-        jobs = write_results(project, configuration)
-        seconds, peak, printed = snakemake(project, "--dry-run")
-        print(f"{options.units} units, nothing changed: {seconds:.1f} s, peak memory {peak / 1e9:.2f} GB, {jobs} jobs")
-        return int("Nothing to be done" not in printed)
+
+    def start(what: str) -> int:
+        taken = cost(snakemake("--dry-run"), project)
+        calls = f", {file_calls(snakemake('--dry-run'), project):,} file calls" if options.file_calls else ""
+        jobs = jobs_of(taken.printed)
+        memory = taken.peak_memory_bytes / 1e6
+        print(f"{what}: {jobs} jobs, {taken.cpu_seconds:.1f} CPU s, {memory:.0f} MB{calls}", flush=True)
+        return jobs
+
+    with tempfile.TemporaryDirectory() as temporary:
+        project = Path(options.keep or temporary).absolute() / "polder"
+        configuration = write_project(project, options.sources, options.units, options.units_per_job)
+        cost(snakemake("--version"), project)
+        start(f"{options.units} units, nothing made")
+        os.chdir(project)
+        print(f"{write_results(Dag(load(configuration)))} jobs made", flush=True)
+        again = start("all made, which Snakemake forgot")
+        cost(snakemake("--touch"), project)
+        again += start("all made")
+        raw = project / "data/00/0.txt"
+        raw.write_text("andere tekst")
+        start("one raw file changed")
+        os.chdir("/")
+        return int(again > 0)
 
 
 if __name__ == "__main__":

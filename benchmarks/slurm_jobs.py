@@ -1,97 +1,117 @@
-"""What many small jobs through Slurm ask of the login node and of Slurm: memory, length of the queue, questions.
+"""What many jobs of a run ask of the login node, of the nodes and of Slurm: memory, core-seconds, questions.
 
-    PYTHONPATH=. python benchmarks/slurm_jobs.py --jobs 2000 --queue 100 [--inside touch]
+    PYTHONPATH=. python benchmarks/slurm_jobs.py --units 10000 --jobs 2000 --queue 100 [--file-calls]
 
-Brings up the cluster of the tests and runs a Snakefile of one tiny rule with the project's profile. The jobs are real
-jobs of Slurm. `--inside touch` leaves out the Snakemake that starts inside of each of them, which takes 3 CPU seconds
-on the nodes, here the same machine, and changes nothing on the login node.
+Brings up the cluster of the tests and reads a corpus of that many small files with `snakemake sources --profile slurm`,
+as a user does: nearly all that its jobs do is start. `--file-calls` counts those of one job's start by strace.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
-import os
+import re
+import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
+import yaml
 
-from tests.slurm.cluster import Cluster
+from benchmarks.run import copy_project
+from pipeline.slurm.sacct import seconds_of
+from tests.slurm.cluster import ACCOUNT, Cluster
 
-ROOT = Path(__file__).parents[1]
-SNAKEFILE = """
-import sys
-from pathlib import Path
-from snakemake.logging import logger
-sys.path.insert(0, {root!r})
-from pipeline.slurm import executor
-from pipeline.slurm.queue import limit
-from pipeline.slurm.settings import Slurm
-
-limit(workflow, {queue})
-
-onstart:
-    executor.prepare(workflow, Path("run"), Slurm(), logger.warning)
-
-rule all:
-    input:
-        expand("made/{{number}}", number=range({jobs})),
-
-rule tiny:
-    output:
-        "made/{{number}}",
-    resources:
-        mem_mb=100,
-        runtime=5,
-    shell:
-        "touch {{output}}"
+PLATFORM = """
+name: loopback
+devices: 1
+partitions:
+  cpu: {name: cpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
 """
 CLIENTS = ("sacct", "squeue", "sbatch")
 # Writes down that a command was called, and calls it.
-COUNTED = '#!/bin/bash\necho {name} $(date +%s.%N) >> {calls}\n{change}exec {command} "$@"\n'
-# What the job does instead of starting Snakemake: its number stands at the end of its comment.
-TOUCH = """args=()
-for word in "$@"; do
-    [ "$last" = --comment ] && number=${word##*_}
-    case "$word" in --wrap=*) word="--wrap=mkdir -p made; touch made/$number";; esac
-    args+=("$word"); last=$word
-done
-set -- "${args[@]}"
-"""
+COUNTED = '#!/bin/sh\necho {name} >> {calls}\nexec {command} "$@"\n'
+
+
+def write_project(folder: Path, units: int, jobs: int, queue: int) -> None:
+    """Write a project whose only source has so many units, in so many batches."""
+    copy_project(folder)
+    (folder / "slurm").symlink_to("workflow/profiles/slurm")
+    (folder / "workflow/platforms/loopback.yaml").write_text(PLATFORM)
+    (folder / "data").mkdir()
+    for number in range(units):
+        (folder / f"data/{number}.txt").write_text(f"Brief {number}.")
+    rights = {"basis": "public-domain", "holder": "nobody"}
+    source = {"name": "many", "path": "data/*.txt", "language": "nl", "license": "CC0-1.0", "rights": rights}
+    configuration = {
+        "run": {"name": "many"},
+        "platform": "loopback",
+        "slurm": {"account": ACCOUNT, "queue": queue},
+        "sources": [{**source, "units": units, "units_per_job": max(units // jobs, 1)}],
+    }
+    (folder / "many.yaml").write_text(yaml.safe_dump(configuration))
+
+
+def accounted(cluster: Cluster, name: str) -> list[list[str]]:
+    """Return, of each job of a name, its seconds and its CPU seconds, in the words of sacct."""
+    fields = ("--noheader", "--parsable2", "--starttime=now-12hours", "--format=JobID,ElapsedRaw,TotalCPU")
+    rows = (line.split("|") for line in cluster.ask("sacct", f"--name={name}", *fields).splitlines())
+    return [row[1:] for row in rows if "." not in row[0]]
+
+
+def file_calls(cluster: Cluster, project: Path) -> int:
+    """Return the file calls of one job that does its work again, counted by strace."""
+    (file, *_) = sorted((project / ".snakemake/allocations").glob("*/*.json"))
+    (task,) = json.loads(file.read_text())
+    for name in task["outputs"]:
+        (project / name).unlink()
+    table = project / "calls"
+    traced = ["strace", "-f", "-c", "-e", "trace=%file", "-o", str(table), "bash", "-c", task["command"]]
+    environment = {**cluster.environment(), **task["environment"]}
+    subprocess.run(traced, cwd=project, env=environment, check=True, capture_output=True)
+    return int(re.findall(r"(\d+)(?: +\d+)? total", table.read_text())[0])
 
 
 def measure(
-    cluster: Cluster, folder: Path, jobs: int, queue: int, inside: str, seconds_between: int = 5
-) -> dict[str, float]:
-    """Run that many jobs and return what they took.
+    cluster: Cluster, folder: Path, units: int, jobs: int, queue: int, seconds_between: int = 10
+) -> dict[str, Any]:
+    """Read a corpus of that many units in that many jobs and return what it took.
 
     Returns:
-        jobs made, seconds, longest queue, the login node's peak memory in bytes, calls of each command, and the fewest
-        seconds between two calls of sacct (infinite for one or none).
+        jobs made, seconds, CPU seconds and peak memory in bytes of the login node, the longest queue, calls of each
+        command, and of the jobs on the nodes the median seconds and CPU seconds.
     """
-    (folder / "bin").mkdir(parents=True)
-    calls = folder / "calls"
+    write_project(folder, units, jobs, queue)
+    (folder / "bin").mkdir()
+    calls = folder / "called"
     calls.touch()
     for name in CLIENTS:
         client = folder / "bin" / name
-        change = TOUCH if inside == "touch" and name == "sbatch" else ""
-        client.write_text(COUNTED.format(name=name, calls=calls, change=change, command=cluster.folder / "bin" / name))
+        client.write_text(COUNTED.format(name=name, calls=calls, command=cluster.folder / "bin" / name))
         client.chmod(0o755)
-    (folder / "Snakefile").write_text(SNAKEFILE.format(root=str(ROOT), jobs=jobs, queue=queue))
-    profile = ROOT / "workflow" / "profiles" / "slurm"
-    polling = [f"--slurm-init-seconds-before-status-checks={seconds_between}", "--seconds-between-status-checks=1"]
-    command = [sys.executable, "-m", "snakemake", "--profile", str(profile), *polling, "--retries=0", "--quiet", "all"]
+    polling = [f"--seconds-between-status-checks={seconds_between}", "--retries=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "sources",
+        "--profile",
+        "slurm",
+        *polling,
+        "--configfile",
+        "many.yaml",
+    ]
     environment = cluster.environment()
     environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
-    began, longest, peak_bytes = time.monotonic(), 0, 0
+    began, longest, peak_bytes, cpu_seconds = time.monotonic(), 0, 0, 0.0
     with (folder / "log").open("w") as log:
         run = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
         process = psutil.Process(run.pid)
@@ -100,42 +120,54 @@ def measure(
                 longest = max(longest, len(cluster.jobs()))
                 with contextlib.suppress(psutil.Error):
                     peak_bytes = max(peak_bytes, process.memory_info().rss)
-                time.sleep(0.2)
+                    times = process.cpu_times()
+                    cpu_seconds = times.user + times.system + times.children_user + times.children_system
+                time.sleep(0.5)
         finally:
             run.kill()
             run.wait()
-    called = [line.split() for line in calls.read_text().splitlines()]
-    asked = [float(moment) for name, moment in called if name == "sacct"]
-    made = len([*(folder / "made").glob("*")]) if (folder / "made").is_dir() else 0
+    seconds = time.monotonic() - began
+    (name,) = (path.name for path in (folder / ".snakemake/allocations").iterdir())
+    rows = accounted(cluster, name)
     return {
-        "jobs": made,
-        "seconds": round(time.monotonic() - began, 1),
+        "exit_code": run.returncode,
+        "jobs": len([*(folder / "results/many/provenance/batches").glob("sources.fingerprint.*")]),
+        "seconds": round(seconds, 1),
+        "login_cpu_seconds": round(cpu_seconds, 1),
+        "login_peak_memory_bytes": peak_bytes,
         "longest_queue": longest,
-        "peak_memory_bytes": peak_bytes,
-        **dict(Counter(name for name, _ in called)),
-        "seconds_between_sacct": min((b - a for a, b in itertools.pairwise(asked)), default=float("inf")),
+        **dict(Counter(calls.read_text().split())),
+        "job_seconds_median": statistics.median(float(elapsed) for elapsed, _ in rows),
+        "job_cpu_seconds_median": round(statistics.median(seconds_of(cpu) for _, cpu in rows), 2),
+        "job_cpu_seconds_sum": round(sum(seconds_of(cpu) for _, cpu in rows), 1),
     }
 
 
 def main() -> int:
-    """Print the figures; return 1 where a job is missing or more than the queue's limit were in it."""
-    parser = argparse.ArgumentParser()
+    """Print the figures; return 1 if a job is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--units", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--queue", type=int, default=100)
-    parser.add_argument("--inside", choices=("snakemake", "touch"), default="snakemake")
+    parser.add_argument("--file-calls", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    cluster = Cluster(folder / "c")
-    (folder / "c").mkdir()
+    cluster = Cluster(folder / "cluster")
+    cluster.folder.mkdir()
     try:
         cluster.start()
-        figures = measure(cluster, folder / "run", options.jobs, options.queue, options.inside)
+        figures = measure(cluster, folder / "project", options.units, options.jobs, options.queue)
+        if options.file_calls:
+            figures["job_file_calls"] = file_calls(cluster, folder / "project")
     finally:
         cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps({"processors": os.cpu_count(), **figures}))
-    return int(figures["jobs"] < options.jobs or figures["longest_queue"] > options.queue)
+    print(json.dumps(figures, indent=1))
+    if figures["exit_code"]:
+        print(f"it failed: see {shlex.quote(str(folder / 'project/log'))}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

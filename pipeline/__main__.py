@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     """Run a person's command or a step and return the exit code.
 
     With one sentence: 2 for a mistake of the user; 74 where a disk is full and 75 where the step was asked to stop:
-    started again, it continues. In a job of Slurm that goes on there is no end then: Slurm itself starts the job again.
+    started again, it continues.
     """
     if not arguments:
         print(__doc__)
@@ -55,8 +55,6 @@ def main(arguments: list[str]) -> int:
     except Stopped as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm asks more than once
         print(f"stopped: {stop}", file=sys.stderr, flush=True)
-        if requeue.put_back():
-            requeue.wait_for_end()
         return TRY_AGAIN
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,16 +6,18 @@ import getpass
 import json
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline import platform_files
+from pipeline.checkout import checkout
 from pipeline.energy.meters import (
     Reading,
     cpu_seconds_of_process_tree,
@@ -28,6 +30,7 @@ from pipeline.space import disk_full, is_full
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
 SLURM_VARIABLES = (
+    "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_JOB_PARTITION",
     "SLURM_JOB_NODELIST",
@@ -63,24 +66,19 @@ def command_line() -> list[str]:
     return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
 
 
-def _git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
+@cache  # each unit of a batch is told what the code was when the job began
+def _code_in(folder: Path) -> dict[str, Any]:
+    return {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()}
 
 
 def execution_context() -> dict[str, Any]:
     """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
-    commit = _git("rev-parse", "HEAD")
-    status = _git("status", "--porcelain", "--untracked-files=no")
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
     return {
-        "git": {"commit": commit, "dirty": bool(status)} if commit else None,
+        "git": _code_in(Path.cwd()),
         "host": platform.node(),
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
-        "container": os.environ.get("APPTAINER_NAME"),
+        "container": platform_files.image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
         "slurm": slurm or None,
     }

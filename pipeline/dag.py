@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import versions
 from pipeline.config import Config
 from pipeline.ranges import shorten
-from pipeline.step_settings import step_settings
+from pipeline.step_settings import STEPS, step_settings
 
 # The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
 SOURCE_BATCHES = ("sources.fingerprint",)
@@ -38,6 +38,7 @@ class Dag:
         self.config = config
         self.run = config.directory.as_posix()
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
+        self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
 
     def contract(self, stage: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the function of a job's wildcards that gives the options of the contract.
@@ -54,14 +55,32 @@ class Dag:
         return options
 
     def versions(self, stage: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
-        """Return settings (sorted JSON), code version and environment version of a job."""
-        settings = step_settings(self.config, stage, instance).model_dump(mode="json")
-        module = f"pipeline.{stage}"
-        return (
-            json.dumps(settings, sort_keys=True, ensure_ascii=False),
-            versions.code_version(module),
-            versions.environment_version(module, self.config.run.environment),
-        )
+        """Return settings (sorted JSON), code version and environment version of a job.
+
+        Those of all batches of a source are the same, and thousands of jobs ask for them.
+        """
+        key = (stage, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
+        if key not in self._versions:
+            settings = step_settings(self.config, stage, instance).model_dump(mode="json")
+            module = f"pipeline.{stage}"
+            self._versions[key] = (
+                json.dumps(settings, sort_keys=True, ensure_ascii=False),
+                versions.code_version(module),
+                versions.environment_version(module, self.config.run.environment),
+            )
+        return self._versions[key]
+
+    def frozen(self) -> dict[str, Any]:
+        """Return what this run is now: its configuration, and the versions of the code and environment of its steps."""
+        environment = self.config.run.environment
+        versions_of = {
+            stage: {
+                "code": versions.code_version(f"pipeline.{stage}"),
+                "environment": versions.environment_version(f"pipeline.{stage}", environment),
+            }
+            for stage in STEPS
+        }
+        return {"configuration": self.config.written(), "versions": versions_of}
 
     def record(self, stage: str, *wildcards: str) -> str:
         """Return the record's path of a stage, with its wildcards."""

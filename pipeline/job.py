@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 import signal
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline import versions
+from pipeline import versions, workers
+from pipeline.attempt import Attempt
+from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.errors import InputError
 from pipeline.stage import Stage, as_written, files_below, given_paths, sha256_of, write_json
 
@@ -49,29 +53,55 @@ def fits(stage: Stage) -> bool:
         return False
 
 
+def _stage_of_unit(name: str, options: argparse.Namespace, unit: str) -> Stage:
+    """Return the stage of one unit of a batch: its instance, and its paths for those with `%unit`."""
+    filled = argparse.Namespace(**vars(options))
+    filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
+    for key in ("input", "output"):
+        given = [[word.replace("%unit", unit) for word in words] for words in getattr(options, key)]
+        setattr(filled, key, given)
+    for key in ("record", "private"):
+        path = getattr(options, key)
+        setattr(filled, key, path and path.replace("%unit", unit))
+    return Stage(name, filled)
+
+
+def _bytes_read(stage: Stage) -> int:
+    return sum(path.stat().st_size for paths in stage.inputs.values() for path in paths if path.is_file())
+
+
+def _execute(stages: Sequence[Stage]) -> None:
+    """Run the stages of units one after another or, where the job has several cores, side by side.
+
+    Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
+    are counted for it alone; what the start of this one took is shared by all.
+    """
+    processes = min(workers.cores(), len(stages))
+    if processes < 2:
+        for stage in stages:
+            stage.execute()
+        return
+    os.environ |= workers.ONE_THREAD
+    importlib.import_module(stages[0].module)  # once, for all of them
+    Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(stages)
+    works = [workers.Work(f"{stage.name} of {stage.instance}", _bytes_read(stage), stage.execute) for stage in stages]
+    workers.side_by_side(works, processes)
+
+
 def run_batch(name: str, options: argparse.Namespace) -> None:
-    """Run one step for each unit of a batch, one after another, except where the unit's record still fits.
+    """Run one step for each unit of a batch, except where the unit's record still fits.
 
     In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
-    `--batch`, which says for Snakemake that all are done; the records are the units' own.
+    `--batch`, which says for Snakemake that all are done; the records are the units' own. How many run side by side
+    changes nothing of what is written.
 
     Raises:
-        InputError: a problem of a unit; the units before it are done and are not done again.
+        InputError: a problem of a unit; those that were finished are not done again.
     """
+    stages = [_stage_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
+    _execute([stage for stage in stages if not fits(stage)])
     outputs: list[dict[str, Any]] = []
-    for listing in given_paths(options.units):
-        unit = listing.stem
-        filled = argparse.Namespace(**vars(options))
-        filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
-        for key in ("input", "output"):
-            given = [[word.replace("%unit", unit) for word in words] for words in getattr(options, key)]
-            setattr(filled, key, given)
-        for key in ("record", "private"):
-            path = getattr(options, key)
-            setattr(filled, key, path and path.replace("%unit", unit))
-        stage = Stage(name, filled)
-        if not fits(stage):
-            stage.execute()
+    for stage in stages:
         written = json.loads(stage.record_path.read_text(encoding="utf-8"))["outputs"]
         outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
         outputs.append({"path": stage.shown(stage.record_path), "bytes": stage.record_path.stat().st_size})
@@ -93,6 +123,8 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         InputError: a mistake of the user, told in one sentence.
     """
+    # Pydantic would else search all that is installed for plugins, which opens hundreds of files.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     parser = argparse.ArgumentParser(prog="python -m pipeline")
     parser.add_argument("chapter")
     parser.add_argument("step")
@@ -104,12 +136,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
     parser.add_argument("--record", required=True, help="where the record of this job goes")
     parser.add_argument("--launch", help="how to start one process per device")
-    parser.add_argument(
-        "--staging", nargs="?", help="a folder on a disk of each node, to which the tokens are copied first"
-    )
+    parser.add_argument("--staging", help="a folder on a disk of each node, to which the tokens are copied first")
     parser.add_argument("--platform", help="the file of workflow/platforms whose devices and variables training gets")
     parser.add_argument("--scratch", help="a directory that survives failed attempts")
-    parser.add_argument("--recovery", nargs="?", help="where recovery checkpoints go, if not below --scratch")
+    parser.add_argument("--recovery", help="where recovery checkpoints go, if not below --scratch")
     parser.add_argument("--private", help="a file outside the results, which no record lists as an output")
     parser.add_argument("--raw", help="the folder of a source's raw files")
     parser.add_argument("--units", nargs="+", default=[], help="the units, files of the listing, of a batch")

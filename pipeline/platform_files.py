@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +42,14 @@ def content(name: str) -> dict[str, Any]:
     if not isinstance(loaded, dict) or loaded.get("name") != name:
         raise InputError(f"{path} must hold keys, the first of them name: {name}")
     return loaded
+
+
+def variables(platform: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that a training gets on a platform, of its file's keys, where they are not set otherwise."""
+    suffix = platform.get("address_suffix")
+    return {**platform.get("environment", {}), **({"PIPELINE_ADDRESS_SUFFIX": suffix} if suffix else {})}
+
+
+def image() -> str | None:
+    """Return the name of the image that this process runs in, as Apptainer or SingularityCE tell it; of none, None."""
+    return os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME")

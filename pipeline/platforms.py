@@ -16,6 +16,14 @@ from pipeline.pretrain.launch import cpus_per_task
 from pipeline.settings import Settings
 
 
+class Allocation(Settings):
+    """The smallest part of a node that a job is billed for: a job that asks for less pays for as much."""
+
+    cpus: int = Field(ge=1)
+    memory_megabytes: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+
+
 class Partition(Settings):
     """A partition of Slurm and one of its nodes."""
 
@@ -24,6 +32,16 @@ class Partition(Settings):
     memory_megabytes: int = Field(ge=1, description="of one node, what a job may ask for")
     minutes: int = Field(ge=1, description="the longest time limit")
     gpus: int = Field(default=0, ge=0, description="of one node")
+    allocation: Allocation | None = Field(
+        default=None, description="the smallest that is billed; none: what a job asks for"
+    )
+
+    @model_validator(mode="after")
+    def _allocation_is_a_part_of_a_node(self) -> Partition:
+        for key in ("cpus", "memory_megabytes", "gpus"):
+            if self.allocation and getattr(self.allocation, key) > getattr(self, key):
+                raise ValueError(f"allocation.{key} is more than the {getattr(self, key)} of a node")
+        return self
 
 
 class Platform(Settings):
@@ -34,12 +52,17 @@ class Platform(Settings):
         default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
     )
     devices: int = Field(default=1, ge=1, description="of one node")
-    partitions: dict[Literal["cpu", "gpu"], Partition] = Field(
-        default={}, description="where jobs go: training and evaluation to gpu where there is one, all else to cpu"
+    partitions: dict[Literal["cpu", "gpu", "evaluation"], Partition] = Field(
+        default={},
+        description="where jobs go: training to gpu where there is one, evaluation to evaluation, else to gpu where "
+        "there is one, all else to cpu",
     )
     launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
     environment: dict[str, str] = Field(
         default={}, description="variables of training; those that are already set stay as they are"
+    )
+    address_suffix: str | None = Field(
+        default=None, description="what a node's name needs at its end to be its address for a training's processes"
     )
     modules: list[str] = Field(default=[], description="that every job loads, with --sdm env-modules")
     container: str | None = Field(default=None, description="the image whose Python runs every job, if any")
@@ -49,6 +72,9 @@ class Platform(Settings):
     )
     node_disk: str | None = Field(
         default=None, description="a folder of each node alone, for copies of the tokens; it may hold $VARIABLES"
+    )
+    node_disk_constraint: str | None = Field(
+        default=None, description="what sbatch's --constraint must say for nodes that have that disk"
     )
     ear: str | None = Field(default=None, description="options of sbatch and srun that turn EAR's measurements on")
     energy_plugin: str | None = Field(

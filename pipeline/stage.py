@@ -13,24 +13,27 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import ValidationError
 
-from pipeline import owner, versions
+from pipeline import frozen, owner, versions
 from pipeline.attempt import Attempt, command_line, execution_context
 from pipeline.errors import DiskFull, InputError, Superseded
 from pipeline.owner import Owner
-from pipeline.platforms import folder
 from pipeline.ranges import expand
 from pipeline.space import disk_full, give_back, is_full, remove
 
+LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
 
 
@@ -69,6 +72,23 @@ def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
 
 
+def filled_in(template: str) -> Path:
+    """Return a folder that a platform names by variables which may be set on the node alone, such as $TMPDIR."""
+    from pipeline.platforms import folder  # with what it imports it is a fifth of the start of any other step
+
+    return Path(folder(template, account=None))
+
+
+def appears(path: Path) -> bool:
+    """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
+    deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
+    while not path.exists():
+        if monotonic() >= deadline_seconds:
+            return False
+        sleep(1)
+    return True
+
+
 @cache
 def begun_before(folder: Path) -> dict[str, list[Path]]:
     """Return what other starts have begun and not ended in a folder, by the output's name; it is listed once."""
@@ -81,12 +101,11 @@ def begun_before(folder: Path) -> dict[str, list[Path]]:
 
 
 class Recorded(NamedTuple):
-    """What a record tells of a file: its hash, its size in bytes, and until when it had them."""
+    """What a record tells of a file that its step wrote: its hash, its size in bytes, and until when it had them."""
 
     sha256: str
     size: int
     seconds: float
-    is_output: bool
 
 
 class Stage:
@@ -123,6 +142,7 @@ class Stage:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
+        self.frozen = frozen.of_this_start(self.name, self.code_version, self.environment_version)
 
     def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -139,7 +159,7 @@ class Stage:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not path.exists():
+                if not appears(path):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
         self.partial = {name: owner.partial(path) for name, path in self.outputs.items()}
@@ -151,10 +171,9 @@ class Stage:
         if "owner" in parameters:
             keywords["owner"] = self.owner
         if "recovery_folder" in parameters and self.arguments.recovery:
-            keywords["recovery_folder"] = Path(folder(self.arguments.recovery, account=None))
+            keywords["recovery_folder"] = filled_in(self.arguments.recovery)
         if "staging" in parameters and self.arguments.staging:
-            # A platform names it by variables that are set on the node alone, such as $TMPDIR.
-            keywords["staging"] = Path(folder(self.arguments.staging, account=None))
+            keywords["staging"] = filled_in(self.arguments.staging)
         if "platform" in parameters:
             keywords["platform"] = self.arguments.platform
         if "energy" in parameters:
@@ -188,10 +207,10 @@ class Stage:
             InputError: a file has other bytes than the step that wrote it has recorded.
         """
         files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
-        # A stage that reads nothing of this run is a source: it reads everything, so that a changed file is seen. A
-        # unit's files are hashed faster than the records of thousands of other units are read.
-        is_source = not any(":" not in self.shown(file) for _, file in files)
-        known = {} if is_source or self.arguments.batch else self.recorded()
+        # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
+        # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
+        written = [path for _, file in files if ":" not in (path := self.shown(file)) and path[:11] != "provenance/"]
+        known = {} if self.arguments.batch else self.recorded(written)
         described = []
         for name, file in files:
             shown, found, entry = self.shown(file), file.stat(), known.get(self.shown(file))
@@ -204,7 +223,7 @@ class Stage:
                 sha256 = entry.sha256
             else:
                 sha256 = sha256_of(file)
-            if entry and entry.is_output and entry.sha256 != sha256:
+            if entry and entry.sha256 != sha256:
                 raise InputError(
                     f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
                     "again, which makes it anew"
@@ -212,18 +231,35 @@ class Stage:
             described.append({"name": name, "path": shown, "sha256": sha256, "bytes": found.st_size})
         return described
 
-    def recorded(self) -> dict[str, Recorded]:
-        """Return what the run's records tell of files, by path; what a step wrote goes before what others read."""
-        records = []
-        for path in self.record_path.parent.glob("[!.]*.json"):
-            records.append(json.loads(path.read_text(encoding="utf-8")))
-        records.sort(key=lambda record: str(record["ended"]))
-        found = {}
-        for key, time in (("inputs", "started"), ("outputs", "ended")):
-            for record in records:
-                seconds = datetime.fromisoformat(record[time]).timestamp()
-                for entry in record[key]:
-                    found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds, key == "outputs")
+    def recorded(self, paths: Iterable[str]) -> dict[str, Recorded]:
+        """Return what the run's records tell of files that its steps wrote, by path.
+
+        A run of ten thousand units has fifty thousand records, so those of other files are not opened: what a step
+        wrote has the wildcards of its record's name in its path, in their order, between slashes and dots. Where
+        several records fit, that of the step which wrote the file before is read first: mostly all are of one step.
+        """
+        folder = self.record_path.parent
+        names: dict[tuple[str, ...], list[str]] = {}
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            if name.endswith(".json") and not name.startswith("."):
+                names.setdefault(tuple(name.split(".")[2:-1]), []).append(name)
+        wildcards, longest = {word for words in names for word in words}, max(map(len, names), default=0)
+        found: dict[str, Recorded] = {}
+        unread, last_step = {name for fitting in names.values() for name in fitting}, ""
+        for path in paths:
+            words = [word for word in re.split("[/.]", path) if word in wildcards]
+            subsets = {subset for length in range(longest + 1) for subset in combinations(words, length)}
+            fitting = [name for subset in subsets & names.keys() for name in names[subset] if name in unread]
+            for name in sorted(fitting, key=lambda name: (not name.startswith(last_step), name)):
+                if path in found:
+                    break
+                unread.remove(name)
+                record = json.loads((folder / name).read_text(encoding="utf-8"))
+                seconds = datetime.fromisoformat(record["ended"]).timestamp()
+                for entry in record["outputs"]:
+                    found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds)
+                if path in found:
+                    last_step = f"{record['stage']}."
         return found
 
     def described_outputs(self) -> list[dict[str, Any]]:
@@ -277,6 +313,8 @@ class Stage:
         try:
             with attempt:
                 inputs, outputs, counts = self.run_step(run, settings, keywords)
+            where = execution_context()
+            where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
             record = {
                 "stage": self.name,
                 "instance": self.instance,
@@ -287,9 +325,10 @@ class Stage:
                 "code_version": self.code_version,
                 "environment_version": self.environment_version,
                 "environment": self.environment,
+                "frozen": self.frozen,
                 "launch": self.arguments.launch,
                 "counts": counts,
-                **execution_context(),
+                **where,
                 **attempt.measured(),
             }
             write_json(self.record_path, record)

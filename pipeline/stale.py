@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,17 @@ def remembered(memory: Path, name: str) -> bool:
 
 def is_locked(run: str, locks: Path) -> bool:
     """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
-    lines = (line for file in locks.glob("*.output.lock") for line in file.read_text(encoding="utf-8").splitlines())
-    return any(line.startswith(f"{run}/") for line in lines)
+    return bool(locks_of(run, locks))
+
+
+def locks_of(run: str, locks: Path) -> list[Path]:
+    """Return the lock files of Snakemake that name files of this run."""
+    found = []
+    for file in locks.glob("*.lock"):
+        with suppress(OSError):  # its snakemake has just ended
+            if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
+                found.append(file)
+    return found
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -121,10 +131,10 @@ class Stale:
 
     def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
         """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""
-        written = _read(Path(batch))
-        if written is None or remembered(self.memory, batch) or written.get("of") == planned:
+        if remembered(self.memory, batch):
             return []
-        return [Path(batch)]
+        written = _read(Path(batch))
+        return [] if written is None or written.get("of") == planned else [Path(batch)]
 
     def of_other_raw_files(self) -> list[Path]:
         """Return the files of the forgotten batches that hashed other raw files than those that are there."""
@@ -142,8 +152,8 @@ class Stale:
     def of_other_tokens(self, model: str, step: str) -> list[Path]:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
         name = f"{self.dag.run}/provenance/records/pretrain.segment.{model}.{step}.json"
-        record = _read(Path(name))
-        if record is None or remembered(self.memory, name):
+        record = None if remembered(self.memory, name) else _read(Path(name))
+        if record is None:
             return []
         given = [entry for entry in record["inputs"] if entry["name"] in ("index", "tokenizer", "configuration")]
         files = [Path(self.dag.run, entry["path"]) for entry in given]

@@ -255,7 +255,7 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-_STEPS: dict[str, StepSettings] = {
+STEPS: dict[str, StepSettings] = {
     "sources.split": _split,
     "sources.dataset": _dataset,
     "sources.listing": _listing,
@@ -292,4 +292,4 @@ _STEPS: dict[str, StepSettings] = {
 
 def step_settings(config: Config, stage: str, instance: Mapping[str, str]) -> BaseModel:
     """Return the settings of one job, of a stage such as `corpus.filter` and its source, unit, …."""
-    return _STEPS[stage](config, instance)
+    return STEPS[stage](config, instance)

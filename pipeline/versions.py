@@ -10,73 +10,90 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
+import os
 import re
 import sys
 from functools import cache
-from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.errors import InputError
 
 PACKAGE = Path(__file__).parent
 LOCKS = PACKAGE.parent / "envs"
+# Distributions that are not named as what one imports; to look for them in all that is installed takes a job seconds.
+DISTRIBUTIONS = {"fasttext": "fasttext-numpy2-wheel", "stdnum": "python-stdnum", "yaml": "pyyaml"}
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@cache
+def _names(folder: Path) -> frozenset[str]:
+    """Return what lies in a folder, listed once: a step asks whether a few hundred names are modules."""
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:  # none, such as an archive among the folders of modules
+        return frozenset()
+
+
 def _file_of(module: str) -> Path | None:
     path = PACKAGE.parent / module.replace(".", "/")
-    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-        if candidate.is_file():
-            return candidate
+    if f"{path.name}.py" in _names(path.parent):
+        return path.with_suffix(".py")
+    if path.name in _names(path.parent) and "__init__.py" in _names(path):
+        return path / "__init__.py"
     return None
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
-    return tree
+class _Module(NamedTuple):
+    """What a file of this package is without its docstrings, what it imports, and which file names it holds."""
+
+    dumped: str
+    own: frozenset[str]
+    foreign: frozenset[str]
+    file_names: frozenset[str]
+
+
+def _docstring(node: ast.AST) -> ast.Constant | None:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            return first.value
+    return None
 
 
 @cache
-def _parsed(file: Path) -> ast.Module:
-    return _without_docstrings(ast.parse(file.read_text(encoding="utf-8")))
-
-
-@cache
-def _dumped(file: Path) -> str:
-    return ast.dump(_parsed(file))
-
-
-@cache
-def _imports(file: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the modules of this package and the third-party top-level names that `file` imports."""
+def _read(file: Path) -> _Module:
+    """Read a module in one walk through its syntax tree: every job does so with all that its step imports."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     own: set[str] = set()
     foreign: set[str] = set()
-    for node in ast.walk(_parsed(file)):
+    file_names: set[str] = set()
+    docstrings: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if (docstring := _docstring(node)) is not None:
+            docstrings.add(docstring)
+            node.body = node.body[1:]  # type: ignore[attr-defined]  # it has one
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("pipeline."):
-            names = [node.value]  # a module that is started as a program of its own, `python -m NAME`
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            if node.value.startswith("pipeline."):
+                names = [node.value]  # a module that is started as a program of its own, `python -m NAME`
+            if re.fullmatch(r"[\w.-]+\.\w+", node.value):
+                file_names.add(node.value)
         for name in names:
             if name.split(".")[0] == PACKAGE.name:
                 own.add(name)
             elif name.split(".")[0] not in sys.stdlib_module_names:
                 foreign.add(name.split(".")[0])
-    return frozenset(own), frozenset(foreign)
+    return _Module(ast.dump(tree), frozenset(own), frozenset(foreign), frozenset(file_names))
 
 
 @cache
@@ -91,19 +108,14 @@ def module_files(module: str) -> tuple[Path, ...]:
             file = _file_of(".".join(parts[:length]))
             if file is not None and file not in found:
                 found.add(file)
-                waiting += _imports(file)[0]
+                waiting += _read(file).own
     return tuple(sorted(found))
 
 
-@cache
 def _data_files(file: Path) -> list[Path]:
     """Return the files beside `file` that it names in a string constant."""
-    names = {
-        node.value
-        for node in ast.walk(_parsed(file))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.-]+\.\w+", node.value)
-    }
-    return sorted(path for name in names if (path := file.parent / name).is_file() and path.suffix != ".py")
+    names = _read(file).file_names & _names(file.parent)
+    return sorted(path for name in names if (path := file.parent / name).suffix != ".py" and path.is_file())
 
 
 @cache
@@ -111,7 +123,7 @@ def code_version(module: str) -> str:
     """Return the version of the code that `module` runs, 16 hexadecimal digits."""
     parts = []
     for file in module_files(module):
-        parts.append([file.relative_to(PACKAGE).as_posix(), _dumped(file)])
+        parts.append([file.relative_to(PACKAGE).as_posix(), _read(file).dumped])
         parts += [[data.name, hashlib.sha256(data.read_bytes()).hexdigest()] for data in _data_files(file)]
     return _digest(json.dumps(parts))
 
@@ -135,19 +147,30 @@ def _lock(name: str) -> dict[str, str]:
 
 
 @cache
-def _distributions() -> dict[str, list[str]]:
-    """Return the installed distributions by the top-level names that they provide."""
-    return {name: [_canonical(d) for d in found] for name, found in metadata.packages_distributions().items()}
+def _metadata() -> dict[str, Path]:
+    """Return the metadata of the installed distributions, by their names in one list of the folders of modules."""
+    found: dict[str, Path] = {}
+    for folder in map(Path, sys.path):
+        for name in sorted(_names(folder)):
+            if name.endswith(".dist-info"):
+                found.setdefault(_canonical(name.split("-")[0]), folder / name / "METADATA")
+    return found
 
 
 @cache
 def _requirements(distribution: str) -> tuple[str, ...]:
-    try:
-        required = metadata.requires(distribution) or []
-    except metadata.PackageNotFoundError:
+    """Return what a distribution requires: the head of its metadata alone, of the few dozen that a step needs.
+
+    Python's own module for it would read the long descriptions too, and ask for each name in each folder.
+    """
+    path = _metadata().get(distribution)
+    if path is None:
         return ()
+    with path.open(encoding="utf-8") as lines:
+        head = itertools.takewhile(str.strip, lines)
+        required = [line.split(":", 1)[1] for line in head if line.startswith("Requires-Dist:")]
     return tuple(
-        _canonical(re.split(r"[^\w.-]", entry, maxsplit=1)[0]) for entry in required if "extra ==" not in entry
+        _canonical(re.split(r"[^\w.-]", entry.strip(), maxsplit=1)[0]) for entry in required if "extra ==" not in entry
     )
 
 
@@ -155,8 +178,8 @@ def _requirements(distribution: str) -> tuple[str, ...]:
 def environment_packages(module: str, lock: str) -> dict[str, str]:
     """Return the lock's entries, name to version, of everything that `module` imports, with its dependencies."""
     pinned = _lock(lock)
-    top_level = {name for file in module_files(module) for name in _imports(file)[1]}
-    waiting = [distribution for name in sorted(top_level) for distribution in _distributions().get(name, [])]
+    top_level = {name for file in module_files(module) for name in _read(file).foreign}
+    waiting = [DISTRIBUTIONS.get(name, _canonical(name)) for name in sorted(top_level)]
     found: set[str] = set()
     while waiting:
         distribution = waiting.pop()

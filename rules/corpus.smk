@@ -1,21 +1,21 @@
 rule corpus_filter:
     input:
-        manifest=ancient(source_manifest("corpus.filter")),
-        units=ancient(f"{RUN}/sources/{{source}}/units"),
-        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
-        files=ancient(dag.batch_inputs),
+        # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
+        sources=ancient(sources_complete("corpus.filter")),
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
         batch=batch("corpus.filter", "corpus", "source"),
     log:
         log_file("corpus.filter", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.filter"),
     params:
         contract=contract("corpus.filter"),
         of=batch_hash,
         raw=dag.raw_folder,
+        source=f"{RUN}/sources/{{source}}",
         units=dag.batch_units,
         documents=unit_file("filtered/"),
         removed=unit_file("removed/filter."),
@@ -25,11 +25,11 @@ rule corpus_filter:
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus filter {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
-        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --of={params.of} --raw={params.raw:q}"
+        " --input unit {params.source}/units/%unit.json --input files @{params.source}/listing/%unit.json"
         " --input model {input.model:q} --input harmful {input.harmful:q}"
         " --output documents {params.documents} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_signatures:
@@ -39,6 +39,7 @@ rule corpus_signatures:
         batch=batch("corpus.signatures", "corpus", "source"),
     log:
         log_file("corpus.signatures", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.signatures"),
     params:
@@ -57,20 +58,20 @@ rule corpus_signatures:
 
 rule corpus_reserved:
     input:
-        manifest=ancient(source_manifest("corpus.reserved")),
-        units=ancient(f"{RUN}/sources/{{source}}/units"),
-        listing=ancient(f"{RUN}/sources/{{source}}/listing"),
-        files=ancient(dag.batch_inputs),
+        # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
+        sources=ancient(sources_complete("corpus.reserved")),
     output:
         batch=batch("corpus.reserved", "corpus", "source"),
     log:
         log_file("corpus.reserved", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.reserved"),
     params:
         contract=contract("corpus.reserved"),
         of=batch_hash,
         raw=dag.raw_folder,
+        source=f"{RUN}/sources/{{source}}",
         units=dag.batch_units,
         reserved=unit_file("reserved/"),
         record=unit_record("corpus.reserved", "corpus", "source"),
@@ -78,8 +79,8 @@ rule corpus_reserved:
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus reserved {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
-        " --input unit {input.units}/%unit.json --input files @{input.listing}/%unit.json"
+        " --of={params.of} --raw={params.raw:q}"
+        " --input unit {params.source}/units/%unit.json --input files @{params.source}/listing/%unit.json"
         " --output reserved {params.reserved} --record {params.record} 2> {log}"
 
 
@@ -115,6 +116,7 @@ rule corpus_drop_duplicates:
         batch=batch("corpus.drop_duplicates", "corpus", "source"),
     log:
         log_file("corpus.drop_duplicates", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.drop_duplicates"),
     params:
@@ -132,7 +134,7 @@ rule corpus_drop_duplicates:
         "python -m pipeline corpus drop_duplicates {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
         " --output deduplicated {params.deduplicated} --output removed {params.removed}"
-        " --private {params.private:q} --record {params.record} 2> {log}"
+        " --private={params.private:q} --record {params.record} 2> {log}"
 
 
 rule corpus_ngrams:
@@ -162,6 +164,7 @@ rule corpus_decontaminate:
         batch=batch("corpus.decontaminate", "corpus", "source"),
     log:
         log_file("corpus.decontaminate", "corpus", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("corpus.decontaminate"),
     params:

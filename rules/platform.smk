@@ -2,7 +2,8 @@
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.slurm import before
+from pipeline import foreseen
+from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
@@ -10,24 +11,49 @@ if run.platform.modules:
     for known in workflow.rules:
         known.env_modules = Modules(*run.platform.modules)
 
+# What starts a training's processes: in an image there is no srun, so it stays outside, and they go in.
+supervisor = "python"
 if run.platform.container:
     # `python` is then that of the image in all jobs; Snakemake itself stays outside, where Slurm's commands are.
-    image = shlex.quote(run.platform.container)
-    gpus = "--nv" if run.platform.device == "cuda" else ""
-    folders = shlex.quote(f"{workflow.basedir}/envs/container:{sys.prefix}/bin")
-    shell.prefix(
-        f"export PIPELINE_IMAGE={image} PIPELINE_GPUS={gpus} PATH={folders}:$PATH; "
+    supervisor = shlex.quote(sys.executable)
+    folders = shlex.quote(f"{image.PYTHON.parent}:{sys.prefix}/bin")
+    variables = " ".join(
+        f"{name}={shlex.quote(value)}"
+        for name, value in image.environment(run.platform).items()
     )
+    PREFIX = f"trap : TERM; export {variables} PATH={folders}:$PATH; "
+    shell.prefix(PREFIX)
+
+
+def to_be_trained():
+    """Return the models that this start trains, with the launch command of their jobs."""
+    jobs = [
+        job for job in workflow.dag.needrun_jobs() if job.rule.name == "pretrain_segment"
+    ]
+    return {job.wildcards.model: job.resources.get("launch") for job in jobs}
 
 
 def refuse_what_is_missing():
     """Stop the run where jobs would lack what the configuration and the platform name; no job is asked."""
     deployment = workflow.deployment_settings.deployment_method
+    launched = to_be_trained()
     try:
         before.refuse(
             run,
             slurm=workflow.executor_plugin.name == "slurm",
             modules=DeploymentMethod.ENV_MODULES in deployment,
+            launched=launched,
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
+    for hint in foreseen.hints(run, launched):
+        logger.warning(hint)
+
+
+# A dry run does not come so far, and says what costs nothing: by the configuration and the platform's file alone.
+if workflow.is_main_process and workflow.output_settings.dryrun:
+    would_be = foreseen.launches(run)
+    for problem in foreseen.problems(run, would_be):
+        logger.warning(f"This would be refused: {problem}")
+    for hint in foreseen.hints(run, would_be):
+        logger.warning(hint)

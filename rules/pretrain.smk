@@ -20,11 +20,11 @@ rule pretrain_segment:
     message:
         "Train the model {wildcards.model} up to step {wildcards.step}"
     shell:
-        "python -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
+        "{supervisor} -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
-        " --scratch {params.scratch} --launch {resources.launch:q} --platform {resources.platform:q}"
-        " --staging {resources.staging:q} --recovery {resources.recovery:q} 2> {log}"
+        " --scratch={params.scratch:q} --launch={resources.launch:q} --platform={resources.platform:q}"
+        " --staging={resources.staging:q} --recovery={resources.recovery:q} 2> {log}"
 
 
 rule pretrain_export:

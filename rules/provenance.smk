@@ -4,7 +4,6 @@ rule provenance_crate:
         records=all_records,
         page_record=[record("report.remains")] * bool(dag.remains())
         + [record("report.page")],
-        batches=all_batches,
     output:
         crate=f"{RUN}/ro-crate-metadata.json",
         record=record("provenance.crate"),

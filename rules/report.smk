@@ -2,7 +2,6 @@ rule report_remains:
     input:
         manifests=reserving_manifests,
         records=all_records,
-        batches=all_batches,
     output:
         remains=f"{RUN}/report/remains.json",
         record=record("report.remains"),
@@ -39,7 +38,6 @@ rule report_remains:
 rule report_page:
     input:
         records=all_records,
-        batches=all_batches,
         statistics=expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
         fertility=expand(
             f"{RUN}/tokenizer/{{tokenizer}}/fertility.json", tokenizer=run.tokenizer

@@ -5,18 +5,19 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from pipeline import frozen, invocation, lock
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import accounting, executor, live, queue
+from pipeline.slurm import accounting, executor, live
 from pipeline.slurm.resources import Requests
 from pipeline.stale import Stale, is_locked
 
 try:
     run = load(config)
     dag = Dag(run)
-    all_records, all_batches = dag.records(), dag.all_batches()
+    all_records = dag.records()
     task_files = [str(file) for suite in run.suites() for file in suite.files()]
 except InputError as error:
     raise WorkflowError(str(error)) from None
@@ -25,22 +26,34 @@ RUN, PRIVATE = dag.run, dag.private
 CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
-queue.limit(workflow, run.slurm.queue)
+units_of_batch = resources_of.units  # threads, on one machine as many as it has
 
-# What a snakemake that was killed left behind: its lock, and jobs that are not to be submitted twice. At this point
-# Snakemake tells no more of the executor than that jobs are counted.
-is_real = workflow.is_main_process and not workflow.output_settings.dryrun
-if is_real and workflow.resource_settings.nodes and "--unlock" not in sys.argv:
-    try:
+# One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
+# submitted twice.
+action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
+try:
+    if action == "execution":
+        held = lock.take(Path(RUN), logger.warning)
         live.take_over(Path(RUN), logger.warning)
-    except InputError as error:
-        raise WorkflowError(str(error)) from None
+        if any(not holder.is_mine for holder in held.dead):
+            live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
+    elif action == "unlock":
+        lock.unlock(Path(RUN), logger.warning)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+# Jobs are those of the configuration and the code of this moment, however much is edited until they run.
+frozen_now = dag.frozen() if workflow.is_main_process else {}
+for difference in frozen.differences(
+    frozen.newest(Path(RUN)) or frozen_now, frozen_now
+):
+    logger.warning(f"since the last start: {difference}")
 
 # The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
 # and deletes nothing.
 stale = Stale(dag, Path(".snakemake/metadata"))
-# Neither does a start that Snakemake is about to refuse, because another one works on this run.
-keeps = workflow.output_settings.dryrun or is_locked(RUN, Path(".snakemake/locks"))
+# Neither does a start that Snakemake is about to refuse, because its own lock lies there.
+keeps = action != "execution" or is_locked(RUN, Path(lock.SNAKEMAKE_LOCKS))
 
 
 def make_again(records, because):
@@ -67,10 +80,10 @@ make_again(stale.of_other_raw_files(), "read other raw files")
 
 
 # A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
+# No target and no report asks for batches, which are many: each is read by a stage with a record of its own.
 def records_until(chapter):
     chapters = CHAPTERS[: CHAPTERS.index(chapter) + 1]
-    names = [*all_records, *all_batches]
-    return [name for name in names if Path(name).name.split(".")[0] in chapters]
+    return [name for name in all_records if Path(name).name.split(".")[0] in chapters]
 
 
 def run_records(wildcards):
@@ -89,20 +102,18 @@ def unit_record(stage, *wildcards):
 
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
-def source_manifest(stage):
-    """Return the function that gives a batch of a stage its manifest."""
+def sources_complete(stage):
+    """Return the function that gives a batch of a stage the file that says that all sources are read."""
 
-    def manifest(wildcards):
-        found = checkpoints.sources_manifest.get(
-            source=wildcards.source
-        ).output.manifest
+    def complete(wildcards):
+        found = checkpoints.sources_complete.get().output
         path = batch(stage, "corpus", "source").format(**wildcards)
         make_again(
             stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
         )
         return found
 
-    return manifest
+    return complete
 
 
 def batch_hash(wildcards):
@@ -124,6 +135,16 @@ def tokens_hash(wildcards):
 def tokenizer_batches(wildcards):
     corpus = run.tokenizer[wildcards.tokenizer].corpus
     return dag.corpus_batches("corpus.decontaminate", corpus)
+
+
+def tokens_batches(wildcards):
+    """Return what stands for the documents of a token set: the record of the tokenizer that was trained on them."""
+    section = run.tokens[wildcards.tokens]
+    if section.corpus == run.tokenizer[section.tokenizer].corpus:
+        return record("tokenizer.train", "tokenizer").format(
+            tokenizer=section.tokenizer
+        )
+    return dag.corpus_batches("corpus.decontaminate", section.corpus)
 
 
 def tokenizer_documents(wildcards):

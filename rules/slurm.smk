@@ -1,4 +1,11 @@
-"""What a run through Slurm does besides its rules."""
+"""What a run through Slurm does besides its rules. Included last: it takes the prefix of all commands."""
+
+import os
+
+try:
+    executor.register(run.slurm, Path(RUN), PREFIX)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
 
 
 # On a login node these take less time than a job takes to start.
@@ -9,7 +16,8 @@ localrules:
 
 onstart:
     refuse_what_is_missing()
-    executor.prepare(workflow, Path(RUN), run.slurm, logger.warning)
+    os.environ[frozen.VARIABLE] = frozen.freeze(Path(RUN), frozen_now)
+    executor.begin(workflow, Path(RUN))
 
 
 onsuccess:

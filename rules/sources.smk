@@ -51,7 +51,7 @@ rule sources_listing:
     message:
         "List the files of {wildcards.source}"
     shell:
-        "python -m pipeline sources listing {params.contract:q} --raw {params.raw:q}"
+        "python -m pipeline sources listing {params.contract:q} --raw={params.raw:q}"
         " --output listing {output.listing} --record {output.record} 2> {log}"
 
 
@@ -64,6 +64,7 @@ rule sources_fingerprint:
         batch=batch("sources.fingerprint", "source"),
     log:
         log_file("sources.fingerprint", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("sources.fingerprint"),
     params:
@@ -77,7 +78,7 @@ rule sources_fingerprint:
         "Hash the raw files of {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline sources fingerprint {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
         " --output fingerprint {params.fingerprint} --record {params.record} 2> {log}"
 
@@ -91,6 +92,7 @@ rule sources_entries:
         batch=batch("sources.entries", "source"),
     log:
         log_file("sources.entries", "source", "batch"),
+    threads: units_of_batch
     resources:
         **resources_of("sources.entries"),
     params:
@@ -104,12 +106,12 @@ rule sources_entries:
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline sources entries {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of {params.of} --raw {params.raw:q}"
+        " --of={params.of} --raw={params.raw:q}"
         " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
         " --output entries {params.entries} --record {params.record} 2> {log}"
 
 
-checkpoint sources_manifest:
+rule sources_manifest:
     input:
         batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
         entries=lambda w: (
@@ -140,3 +142,20 @@ checkpoint sources_manifest:
         "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
         " --input entries {params.entries:q} --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
         " --record {output.record} 2> {log}"
+
+
+# One for all sources, because Snakemake plans the whole run anew after each. It only says that all of them are read.
+checkpoint sources_complete:
+    input:
+        expand(
+            [
+                f"{RUN}/sources/{{source}}/manifest.json",
+                f"{RUN}/sources/{{source}}/units",
+                f"{RUN}/sources/{{source}}/listing",
+            ],
+            source=[source.name for source in run.sources],
+        ),
+    output:
+        touch(f"{RUN}/provenance/batches/sources"),
+    message:
+        "All sources are read"

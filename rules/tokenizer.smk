@@ -23,7 +23,8 @@ rule tokenizer_train:
 rule tokenizer_fertility:
     input:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
-        batches=tokenizer_batches,
+        # It stands for the documents that the tokenizer was trained on.
+        trained=record("tokenizer.train", "tokenizer"),
     output:
         fertility=f"{RUN}/tokenizer/{{tokenizer}}/fertility.json",
         record=record("tokenizer.fertility", "tokenizer"),

@@ -1,9 +1,7 @@
 rule tokens_shard:
     input:
         tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
-        batches=lambda w: dag.corpus_batches(
-            "corpus.decontaminate", run.tokens[w.tokens].corpus
-        ),
+        batches=tokens_batches,
     output:
         train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
         validation=f"{RUN}/tokens/{{tokens}}/validation/{{shard}}.arrow",

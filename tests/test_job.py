@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import job, versions
+from pipeline import job, versions, workers
+from pipeline.attempt import Attempt
 from pipeline.errors import InputError
 
 MODULE = "pipeline.sources.fingerprint"
@@ -57,8 +58,13 @@ class Batch:
         return [*(self.run / "provenance/attempts").glob("*.json")]
 
 
-@pytest.fixture
-def batch(tmp_path: Path) -> Batch:
+@pytest.fixture(params=[1, 3], ids=["alone", "side-by-side"])
+def batch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """Return a batch in a job of one core, and of three."""
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(request.param))
+    for name in workers.ONE_THREAD:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(Attempt, "counted_cpu_seconds", Attempt.counted_cpu_seconds)
     return Batch(tmp_path)
 
 
@@ -75,11 +81,33 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     assert len(content["outputs"]) == 2 * len(UNITS)
 
 
-def test_the_seconds_of_a_unit_are_its_own(batch: Batch) -> None:
+def test_every_second_of_the_job_is_counted_once(batch: Batch) -> None:
+    before = sum(os.times()[:4])
     batch.start()
-    seconds = [json.loads(batch.record(unit).read_text())["cpu_seconds"] for unit in UNITS]
-    assert sum(seconds) <= sum(os.times()[:4]) + 0.1
-    assert seconds[1] + seconds[2] < max(1.0, seconds[0])
+    records = [json.loads(batch.record(unit).read_text()) for unit in UNITS]
+    seconds = [record["cpu_seconds"] for record in records]
+    assert all(value > 0 for value in seconds) and before <= sum(seconds) <= sum(os.times()[:4]) + 0.1
+    assert len({record["attempt"] for record in records}) == len(UNITS)
+
+
+def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: Path, monkeypatch) -> None:
+    written = []
+    for cores in ("1", "2"):
+        (tmp_path / cores).mkdir()
+        made = Batch(tmp_path / cores)
+        for unit, size in zip(UNITS, (1, 300, 20), strict=True):
+            (made.raw / f"{unit}.txt").write_text(f"Artikel {unit} " * size)
+        for name in (*workers.ONE_THREAD, "SLURM_CPUS_PER_TASK"):
+            monkeypatch.setenv(name, cores)
+        made.start()
+        files = {path.name: path.read_text() for path in (made.source / "fingerprints").iterdir()}
+        records = {unit: json.loads(made.record(unit).read_text()) for unit in UNITS}
+        kept = ("stage", "instance", "settings", "inputs", "outputs", "command", "counts", "launch", "code_version")
+        facts = {unit: {key: record[key] for key in kept} for unit, record in records.items()}
+        batch = json.loads((made.run / "provenance/batches/b.json").read_text())
+        sizes = [entry.pop("bytes") for entry in batch["outputs"] if "/records/" in entry["path"]]
+        written.append(json.dumps([files, facts, batch, len(sizes)]).replace(f"{tmp_path}/{cores}", ""))
+    assert written[0] == written[1]
 
 
 CHANGES: dict[str, tuple[Callable[[Batch], object], list[str]]] = {
@@ -125,10 +153,11 @@ def test_files_of_one_name_in_two_folders_are_two_inputs(batch: Batch) -> None:
     assert batch.start() == []
 
 
-def test_after_a_failing_unit_those_before_it_are_kept(batch: Batch) -> None:
+def test_after_a_failing_unit_those_that_were_done_are_kept(batch: Batch) -> None:
     (batch.raw / "1.txt").rename(batch.raw / "away")
     with pytest.raises(InputError, match=r"1\.txt does not exist"):
         batch.start()
     assert not (batch.run / "provenance/batches/b.json").exists()
+    done = [unit for unit in UNITS if batch.record(unit).exists()]
     (batch.raw / "away").rename(batch.raw / "1.txt")
-    assert batch.start() == ["1", "2"]
+    assert "0" in done and batch.start() == [unit for unit in UNITS if unit not in done]

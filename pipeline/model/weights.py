@@ -44,7 +44,11 @@ def write(
     for number, names in enumerate(files, start=1):
         file = _ONE if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
         tensors = {rename(name): get(name).detach().float().contiguous() for name in names}
-        save_file(tensors, folder / file, metadata={"format": "pt"})
+        path = folder / file
+        path.touch()
+        mode = path.stat().st_mode
+        save_file(tensors, path, metadata={"format": "pt"})
+        path.chmod(mode)  # the library writes for its user alone; the umask decides, as for all other files
         places |= dict.fromkeys(tensors, file)
     if len(files) > 1:
         total = 4 * sum(shape.numel() for shape in shapes.values())

@@ -33,12 +33,17 @@ FORMULAS = {
     "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
     "seconds_8nd": "training_flops_8nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
     "device_hours": "seconds x devices_used / 3600",
+    "billed_core_hours": "seconds x cores of the smallest allocations that hold devices_used with their cores / 3600",
+    "billed_gpu_hours": "seconds x GPUs of the same allocations / 3600",
     "energy_joules": "seconds x devices_used x device_power_watts",
     "facility_energy_joules": "energy_joules x pue",
     "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
     "cost_euros": "device_hours x price_euros_per_device_hour",
 }
-CONSUMED = ("seconds", "device_hours", "energy_joules", "facility_energy_joules", "carbon_grams", "cost_euros")
+CONSUMED = (
+    *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
+    *("energy_joules", "facility_energy_joules", "carbon_grams", "cost_euros"),
+)
 SUMMED = ("tokens", "model_flops", *CONSUMED)
 
 
@@ -137,6 +142,8 @@ def _consumption(
     found |= times
     hours = times["seconds"] * devices / 3600
     found["device_hours"] = hours
+    if billed := platform.billed(devices):
+        found["billed_core_hours"], found["billed_gpu_hours"] = (times["seconds"] / 3600 * number for number in billed)
     if platform.price_euros_per_device_hour is not None:
         found["cost_euros"] = hours * platform.price_euros_per_device_hour
     if platform.device_power_watts is not None:

@@ -61,6 +61,21 @@ class ModelPlan(_Part):
     vocabulary_size: int = Field(ge=1)
 
 
+class AllocationPlan(_Part):
+    """The smallest part of a node that is billed."""
+
+    cpus: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+
+
+class PartitionPlan(_Part):
+    """What is billed of a node."""
+
+    cpus: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+    allocation: AllocationPlan | None = None
+
+
 class PlatformPlan(_Part):
     """The machine; what is not known of it is left out of the plan."""
 
@@ -73,6 +88,20 @@ class PlatformPlan(_Part):
     memory_bytes_per_device: int | None = Field(default=None, gt=0)
     model_flops_utilization: float | None = Field(default=None, gt=0, le=1)
     price_euros_per_device_hour: float | None = Field(default=None, ge=0)
+    partitions: dict[str, PartitionPlan] = {}
+
+    def billed(self, devices: int) -> tuple[int, int] | None:
+        """Return the cores and GPUs that are billed for so many devices: whole allocations; None where none is stated.
+
+        A device has its share of a node's cores or, without GPUs, one core.
+        """
+        partition = self.partitions.get("gpu") or self.partitions.get("cpu")
+        if partition is None or partition.allocation is None:
+            return None
+        smallest = partition.allocation
+        cores = -(-devices * partition.cpus // partition.gpus) if partition.gpus else devices
+        number = max(-(-cores // smallest.cpus), -(-devices // smallest.gpus) if smallest.gpus else 0)
+        return number * smallest.cpus, number * smallest.gpus
 
 
 class EnergyPlan(_Part):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, MutableMapping
+from string import Template
 
 import torch
 import torch.distributed as dist
@@ -66,22 +67,28 @@ def keep_memory() -> None:
             mallopt(parameter, 2**31 - 1)
 
 
-def prepare(platform: str | None, processes: int, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables where they are not set, and check that its devices are there for so many processes.
+def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the platform's variables where they are not set; what is started from here gets them.
 
-    `processes` are those of one node.
+    In their values, $VARIABLES of the job are filled in.
+    """
+    if platform is not None:
+        for variable, value in platform_files.variables(platform_files.content(platform)).items():
+            environment.setdefault(variable, Template(value).safe_substitute(environment))
+
+
+def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that the platform's devices are here for so many processes of this node.
+
+    Each process of a training asks it: what starts them may have another torch, outside of the platform's image.
 
     Raises:
         InputError: the platform asks for GPUs that this process does not see, or fewer than processes.
     """
-    if platform is None:
-        return
-    described = platform_files.content(platform)
-    for variable, value in described.get("environment", {}).items():
-        environment.setdefault(variable, value)
-    wanted, count = described.get("device"), seen()
+    wanted = platform_files.content(platform).get("device") if platform else None
     if wanted is None:
         return
+    count = seen()
     if built_for() != wanted:
         raise InputError(
             f"platform {platform} has {wanted} devices, but the installed torch is built for {built_for()}: install "

@@ -110,13 +110,17 @@ def cpus_per_task(launch: str | None) -> int | None:
 
 
 def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command line that runs a module of this package in every process."""
+    """Return the command line that runs a module of this package in every process.
+
+    Where the platform has an image, PIPELINE_PYTHON names what runs its Python: the launcher itself, srun above all,
+    stays outside, and torchrun, which is a program of torch's, comes from the image.
+    """
     words = words_of(launch)
+    python = os.environ.get("PIPELINE_PYTHON", sys.executable)
     if "torchrun" in words:
         position = words.index("torchrun")
-        words[position : position + 1] = [sys.executable, "-m", "torch.distributed.run"]
+        words[position : position + 1] = [python, "-m", "torch.distributed.run"]
         return [*words, "-m", module, *arguments]
     if "srun" in words:
         words.insert(words.index("srun") + 1, "--kill-on-bad-exit=1")  # or the others wait for a dead one
-    # In an image, Python's own path means nothing outside: envs/container/python says what to call instead.
-    return [*words, os.environ.get("PIPELINE_PYTHON", sys.executable), "-m", module, *arguments]
+    return [*words, python, "-m", module, *arguments]

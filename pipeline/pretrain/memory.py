@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 from collections.abc import Iterator
@@ -14,18 +13,9 @@ import psutil
 import torch
 
 from pipeline.errors import InputError
-from pipeline.model.recompute import Recomputation
-from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
-from pipeline.plan import formulas
-from pipeline.plan.settings import Strategy
-from pipeline.pretrain import mesh
-from pipeline.pretrain.settings import STRATEGIES, SegmentSettings, Training
+from pipeline.pretrain.fits import GIBIBYTE, what_would_fit
+from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
-
-USABLE = 0.9
-"""Share of the memory that the estimate may take: buffers, gathered blocks and fragmentation come on top."""
-GIBIBYTE = 2**30
 
 
 def is_exceeded(error: BaseException) -> bool:
@@ -33,61 +23,14 @@ def is_exceeded(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate" in str(error)
 
 
-def estimate_bytes(
-    training: Training, architecture: Architecture, vocabulary_size: int, sizes: mesh.Layout, micro_batch_size: int
-) -> float:
-    """Return the bytes of state and activations of one process; selective recomputation counts as none.
-
-    A pipeline's stage keeps fewer layers of as many micro-batches, which comes to the same.
-    """
-    sharing = sizes.replicate * sizes.shard
-    state = formulas.model_state_bytes(
-        parameter_count(architecture, vocabulary_size) / (sizes.tensor * sizes.pipeline),
-        strategy=training.strategy,
-        precision=training.precision,
-        devices=sharing,
-        node=sizes.shard,
-    )
-    tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    activations = formulas.activation_bytes(
-        architecture,
-        vocabulary_size,
-        tokens=tokens,
-        precision=training.precision,
-        recomputation=training.recomputation == "full",
-        tensor=sizes.tensor,
-    )
-    return state + activations
-
-
 def advice(settings: SegmentSettings, vocabulary_size: int, processes: int, per_node: int, capacity_bytes: int) -> str:
     """Return the sentence for a process that ran out of memory: what is estimated to fit, the least change first."""
-    training, now = settings.training, settings.training.micro_batch_size
-
-    def needed(strategy: Strategy, recomputation: Recomputation, micro_batch_size: int) -> float:
-        changes = {"strategy": strategy, "recomputation": recomputation}
-        other = training.model_copy(update={**changes, "mesh": training.mesh.model_copy(update={"shard": None})})
-        sizes = mesh.layout(other, processes, per_node)
-        return estimate_bytes(other, settings.architecture, vocabulary_size, sizes, micro_batch_size)
-
-    share = training.batch_size // mesh.layout(training, processes, per_node).data
-    sizes = [size for size in range(now, 0, -1) if share % size == 0]
-    others = [name for name in STRATEGIES[training.backend] if name != training.strategy]
-    kept = training.recomputation
-    possible: list[Recomputation] = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
-    limit = min(capacity_bytes * USABLE, needed(training.strategy, kept, now) * (1 - 1e-9))
-    problem = (
+    training = settings.training
+    would_fit = what_would_fit(training, settings.architecture, vocabulary_size, processes, per_node, capacity_bytes)
+    return (
         f"out of memory, {capacity_bytes / GIBIBYTE:.3g} GiB for one process, with training.strategy "
-        f"{training.strategy} and micro_batch_size {now}"
+        f"{training.strategy} and micro_batch_size {training.micro_batch_size}: {would_fit}"
     )
-    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
-        if needed(strategy, again, size) <= limit:
-            also = "" if again == kept else f", recomputation {again}"
-            return (
-                f"{problem}: strategy {strategy}{also} with micro_batch_size {size} should fit (an estimate of "
-                f"{needed(strategy, again, size) / GIBIBYTE:.3g} GiB); set these"
-            )
-    return f"{problem}: no strategy of {training.backend} fits at these numbers, so use more or larger devices"
 
 
 def capacity_bytes(device: torch.device, per_node: int) -> int:

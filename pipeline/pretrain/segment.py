@@ -58,7 +58,7 @@ def run(
     """
     processes = world_size(launch)
     per_node = processes_per_node(launch)
-    device.prepare(platform, per_node)
+    device.set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
     mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
@@ -73,7 +73,7 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    course = supervise.train(settings, paths, identity, processes, launch, owner, energy)
+    course = supervise.train(settings, paths, identity, processes, launch, owner, energy, platform)
     return {**_counts(settings, milestone, processes, vocabulary_size, course), **course.machine}
 
 

@@ -83,6 +83,7 @@ def train(
     launch: str | None,
     owner: Owner,
     energy: ReadMeters | None = None,
+    platform: str | None = None,
 ) -> Course:
     """Train until the milestone is there.
 
@@ -129,6 +130,7 @@ def train(
                     "paths": {k: str(v.absolute()) for k, v in (places | ({"start": start} if start else {})).items()},
                     "identity": identity,
                     "launcher": launcher(launch),
+                    "platform": platform,
                     "world_size": processes,
                     "stop_file": str(stop_file.absolute()),
                     "rewinds": rewinds.entries,
@@ -210,6 +212,8 @@ def _once(
             path.unlink()  # of a process that was killed
     if hung:
         return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
+    if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
+        return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
         if full := space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
             raise space.no_room_in(full)

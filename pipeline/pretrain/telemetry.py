@@ -9,12 +9,14 @@ utilisation. Device utilisation is something else: the share of time in which an
 from __future__ import annotations
 
 import json
+import platform
 import resource
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from pipeline import platform_files
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain import device as devices
 from pipeline.pretrain.consumption import Consumption
@@ -40,7 +42,13 @@ class Telemetry:
         name, self._device = devices.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         if scratch:
-            described = {"device": name, "peak_flops_per_second": self._peak}
+            described = {
+                "device": name,
+                "peak_flops_per_second": self._peak,
+                "container": platform_files.image(),  # of what computes: what started it may run outside of the image
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+            }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._model_flops = flops_per_token(*shape)
         self._hardware_flops = flops_per_token(*shape, recomputation=training.recomputation == "full")

@@ -57,7 +57,7 @@ class Worker:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self.device = rendezvous.join(arguments["launcher"])
+        self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
             device.keep_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()

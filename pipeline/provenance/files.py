@@ -10,7 +10,10 @@ METADATA = "ro-crate-metadata.json"
 RECORDS = "provenance/records"
 CRATE_RECORD = f"{RECORDS}/provenance.crate.json"  # written after the crate, so the crate cannot hold it
 # What is written while or after the crate is made, what only says that jobs are done, and what is no result.
-OUTSIDE = ("logs", "benchmarks", "scratch", "provenance/attempts", "provenance/accounting", "provenance/batches")
+OUTSIDE = (
+    *("logs", "benchmarks", "scratch", "provenance/attempts", "provenance/accounting", "provenance/batches"),
+    "provenance/frozen",  # a later start adds to it; the records hold the hashes
+)
 
 
 def sha256_of(path: Path) -> str:

@@ -50,6 +50,13 @@ class Energy(_Read):
     meters: list[MeterReading]
 
 
+class Frozen(_Read):
+    """What a job was planned by: the run as it was at a start."""
+
+    path: str
+    sha256: str
+
+
 class Record(_Read):
     """What a finished stage wrote about itself; `file` is the record's own path, relative to the run."""
 
@@ -63,6 +70,7 @@ class Record(_Read):
     code_version: str
     environment_version: str
     environment: dict[str, Any] = {}
+    frozen: Frozen | None = None
     git: dict[str, Any] | None = None
     host: str | None = None
     slurm: dict[str, Any] | None = None

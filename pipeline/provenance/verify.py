@@ -109,6 +109,7 @@ class _Verification:
             self.check_outputs(record)
         for record in self.records:
             self.check_inputs(record)
+            self.check_frozen(record)
 
     def _hash(self, path: str) -> str:
         try:
@@ -167,6 +168,20 @@ class _Verification:
                     f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                     f"the file has {self.hash(given.path)}.",
                 )
+
+    def check_frozen(self, record: Record) -> None:
+        """The run as it was when a job was planned is still what the job's record says."""
+        planned = record.frozen
+        if planned is None or planned.path in self.problems:
+            return
+        if not (self.run_directory / planned.path).is_file():
+            self.tell(planned.path, f"{planned.path} is missing, {record.file} was planned by it.")
+        elif self.hash(planned.path) != planned.sha256:
+            self.tell(
+                planned.path,
+                f"{planned.path} was changed: its sha256 is {self.hash(planned.path)}, "
+                f"{record.file} says {planned.sha256}.",
+            )
 
     def same_unit(self, record: Record, manifest: FileEntry) -> bool:
         """Whether a source's manifest changed elsewhere only: the files of this job's unit are those that it lists.

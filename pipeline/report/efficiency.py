@@ -21,7 +21,11 @@ ROOM = 1.25  # above the most that was used
 
 @dataclass(frozen=True)
 class StageUse:
-    """What the jobs of a stage asked for and used; shares are of the request, and None where nobody measured them."""
+    """What the jobs of a stage asked for and used; shares are of the request, and None where nobody measured them.
+
+    What is billed counts the site's units, which are cores where no GPU is: `billed_share` is by how much more of them
+    was billed than cores were busy.
+    """
 
     name: str
     jobs: int
@@ -30,6 +34,9 @@ class StageUse:
     elapsed_seconds: float
     node_seconds: float
     gpu_seconds: float
+    cpu_seconds: float
+    billed_unit_seconds: float | None
+    billed_share: float | None
     cpu_share: float | None
     memory_share: float | None
     gpu_share: float | None
@@ -103,9 +110,10 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StageUse
     """Return the sum of some jobs; `training` is the share of time that training itself saw its devices busy."""
     allocations = [part for job in jobs for part in job["allocations"]]
     causes = Counter(part["cause"] for part in allocations if part["cause"] != "finished")
-    cpu_share = _ratio(
-        sum(part["cpu_seconds"] for part in allocations), sum(part["allocated_cpu_seconds"] for part in allocations)
-    )
+    cpu_seconds = sum(part["cpu_seconds"] for part in allocations)
+    cpu_share = _ratio(cpu_seconds, sum(part["allocated_cpu_seconds"] for part in allocations))
+    billed = [job["total"].get("billed_unit_seconds") for job in jobs]  # books of before have none
+    billed_unit_seconds = None if None in billed else sum(billed)
     watched = [part for part in allocations if part["gpu_utilization"] is not None and part["elapsed_seconds"]]
     totals = [job["total"] for job in jobs]
     gpu_seconds = sum(total["gpu_seconds"] for total in totals)
@@ -128,6 +136,9 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StageUse
         elapsed_seconds=sum(total["elapsed_seconds"] for total in totals),
         node_seconds=sum(total["node_seconds"] for total in totals),
         gpu_seconds=gpu_seconds,
+        cpu_seconds=cpu_seconds,
+        billed_unit_seconds=billed_unit_seconds,
+        billed_share=None if gpu_seconds else _ratio(billed_unit_seconds, cpu_seconds),
         cpu_share=cpu_share,
         memory_share=memory and memory[0],
         gpu_share=gpu_share,
@@ -144,14 +155,21 @@ def efficiency(material: Material) -> Efficiency | None:
     """Return what the jobs of Slurm asked for and used; None for a run that had none."""
     if not material.accounting:
         return None
-    stages_of: dict[str, set[str]] = {}
+    # Every cluster counts its jobs from 1. What was written before clusters were told is of any.
+    clusters: dict[str, set[str | None]] = {}
+    for book in material.accounting:
+        clusters.setdefault(book.content["job"], set()).add(book.content.get("cluster"))
+    stages_of: dict[tuple[str | None, str], set[str]] = {}
     for tried in [*material.attempts, *material.records]:
-        job = (tried.content.get("slurm") or {}).get("slurm_job_id")
-        if job is not None:
-            stages_of.setdefault(job, set()).add(tried.content["stage"])
+        slurm = tried.content.get("slurm") or {}
+        if (job := slurm.get("slurm_job_id")) is not None:
+            cluster, told = slurm.get("slurm_cluster_name"), clusters.get(job, set())
+            same = told & {cluster, None} if cluster else told
+            for of_cluster in same or {cluster}:
+                stages_of.setdefault((of_cluster, job), set()).add(tried.content["stage"])
     by_stage: dict[str, list[Json]] = {}
     for book in material.accounting:
-        known = stages_of.get(book.content["job"])
+        known = stages_of.get((book.content.get("cluster"), book.content["job"]))
         name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
         by_stage.setdefault(name, []).append(book.content)
     busy = [value for metrics in material.metrics for _, value in present(metrics.lines, "device_utilization")]
@@ -168,5 +186,5 @@ def efficiency(material: Material) -> Efficiency | None:
             for book in material.accounting
             if any(part["cause"] != "finished" for part in book.content["allocations"])
         ],
-        missing=len(stages_of.keys() - {job["job"] for job in everything}),
+        missing=len(stages_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
     )

@@ -188,7 +188,7 @@ def context(material: Material, settings: PageSettings) -> Json:
         "models": [model(material, metrics) for metrics in material.metrics],
         "evaluations": evaluations(material),
         "stages": stages,
-        "commits": sorted({(git["commit"], git["dirty"]) for git in gits if git}),
+        "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),
         "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),
         "first": min(moments, default=""),
         "last": max(moments, default=""),

@@ -1,9 +1,9 @@
 """What the jobs of a run have cost by Slurm's books: one file for each, written once when the job is over.
 
-`python -m pipeline accounting results/RUN` writes `provenance/accounting/JOB.json` of every job that any snakemake has
-submitted for the run, failed ones and all that was put back into the queue included. Like the attempts they grow after
-the report and the crate are written, so they lie outside of the crate; what the report says of them stands in it. A run
-without Slurm has none.
+`python -m pipeline accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
+snakemake has submitted for the run on this cluster, failed ones and all that was put back into the queue included:
+every cluster counts its jobs from 1. Like the attempts they grow after the report and the crate are written, so they
+lie outside of the crate; what the report says of them stands in it. A run without Slurm has none.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
 from pipeline.errors import InputError
-from pipeline.slurm import ear, sacct, starts
-from pipeline.slurm.queue import queued
+from pipeline.slurm import ear, queue, sacct, starts
 from pipeline.stage import write_json
 
 ACCOUNTING = "provenance/accounting"
@@ -37,9 +38,8 @@ def processors() -> dict[str, int]:
 
 
 def hosts(node_list: str) -> list[str]:
-    """Return the nodes of a list such as node[1-2]; none where Slurm does not say."""
-    done = subprocess.run(["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, timeout=120)
-    return done.stdout.split()
+    """Return the nodes of a list of Slurm's such as node[1-2], sorted."""
+    return list(NodeSet(node_list, resolver=RESOLVER_NOGROUP))  # no group of nodes: @ means nothing to Slurm
 
 
 def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | None:
@@ -53,12 +53,16 @@ def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | N
     )
 
 
-def described(job: sacct.Job, nodes: list[ear.NodeEnergy] | None, whole_nodes: bool | None) -> dict[str, Any]:
+def described(
+    cluster: str | None, job: sacct.Job, nodes: list[ear.NodeEnergy] | None, whole_nodes: bool | None
+) -> dict[str, Any]:
     """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
     told = job.allocations
     measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
+    billed = [part.billing * part.elapsed_seconds for part in told if part.billing is not None]
     peaks = [allocation.peak_memory_bytes for allocation in told if allocation.peak_memory_bytes is not None]
     return {
+        "cluster": cluster,
         "job": job.job,
         "comment": job.comment,
         "cause": told[-1].cause,
@@ -70,6 +74,7 @@ def described(job: sacct.Job, nodes: list[ear.NodeEnergy] | None, whole_nodes: b
             "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in told),
             "cpu_seconds": round(sum(allocation.cpu_seconds for allocation in told), 3),
             "allocated_cpu_seconds": sum(allocation.allocated_cpu_seconds for allocation in told),
+            "billed_unit_seconds": sum(billed) if len(billed) == len(told) else None,
             "node_seconds": sum(allocation.elapsed_seconds * allocation.nodes for allocation in told),
             "gpu_seconds": sum(allocation.elapsed_seconds * allocation.gpus for allocation in told),
             "peak_memory_bytes": max(peaks, default=None),
@@ -91,24 +96,20 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
             problem = error
             continue
         problem, late = None, {number for number, job in jobs.items() if not job.allocations[-1].is_over}
-        if not late - set(queued(names) or late):
+        if not late - set(queue.jobs(names) or late):
             return jobs
     if problem is not None:
         raise problem
     return jobs
 
 
-def collect(run_directory: Path) -> int:
-    """Write the files of the jobs that are over and have none yet, and return how many.
+def _collect(folder: Path, cluster: str | None, begun: list[starts.Start]) -> int:
+    """Write the files of the jobs of these starts, which have the same cluster, and return how many.
 
-    Raises:
-        InputError: Slurm's accounting does not answer, or this cluster keeps none.
+    Where the cluster of a start is not known, the names of its files are without it.
     """
-    begun = starts.starts(run_directory)
-    if not begun:
-        return 0
-    folder = run_directory / ACCOUNTING
-    known = {path.stem for path in folder.glob("*.json")}
+    prefix = f"{cluster}." if cluster else ""
+    known = {path.stem.removeprefix(prefix) for path in folder.glob(f"{prefix}*.json")}
     since = min(datetime.fromisoformat(start.started) for start in begun) - timedelta(minutes=1)
     jobs = _ask([start.name for start in begun], since, known)
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
@@ -116,8 +117,26 @@ def collect(run_directory: Path) -> int:
     energies = ear.ask(over) if over else {}
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
-        write_json(folder / f"{number}.json", described(jobs[number], energies.get(number), whole_nodes))
+        book = described(cluster, jobs[number], energies.get(number), whole_nodes)
+        write_json(folder / f"{prefix}{number}.json", book)
     return len(over)
+
+
+def collect(run_directory: Path) -> int:
+    """Write the files of the jobs of this cluster that are over and have none yet, and return how many.
+
+    Raises:
+        InputError: Slurm's accounting does not answer, or this cluster keeps none.
+    """
+    begun: dict[str | None, list[starts.Start]] = {}
+    for start in starts.starts(run_directory):
+        begun.setdefault(start.cluster, []).append(start)
+    here = starts.cluster() if begun else None
+    return sum(
+        _collect(run_directory / ACCOUNTING, cluster, of_cluster)
+        for cluster, of_cluster in begun.items()
+        if here is None or cluster in (None, here)
+    )
 
 
 def end(run_directory: Path, say: Callable[[str], None]) -> None:
@@ -125,7 +144,7 @@ def end(run_directory: Path, say: Callable[[str], None]) -> None:
     if starts.current is None:
         return
     try:
-        if queued([starts.current.name]) == {}:
+        if queue.jobs([starts.current.name]) == {}:
             starts.current.end(run_directory)
         collect(run_directory)
     except InputError as error:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
+from pipeline import foreseen
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.pretrain.launch import launcher
+from pipeline.slurm import image, site
 from pipeline.slurm import modules as modules_of_jobs
-from pipeline.slurm import site
 from pipeline.slurm.site import Finding
 
 
-def refuse(config: Config, *, slurm: bool, modules: bool) -> None:
+def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
     """Check what jobs of this run need: where they go through `slurm`, and where they load `modules`.
 
+    Args:
+        launched: model to launch command, of the models that are to be trained; none: of all that are not trained.
+
     Raises:
-        InputError: something of it is not there.
+        InputError: something of it is not there, or cannot work.
     """
+    for sentence in foreseen.problems(config, foreseen.launches(config) if launched is None else launched):
+        raise InputError(sentence)
     for finding in _findings(config, slurm, modules):
-        if not finding.ok:
+        if finding.ok is False:
             raise InputError(f"{finding.what}: {finding.way_out}")
 
 
@@ -28,6 +33,8 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     if modules:
         modules_of_jobs.provide()
         yield modules_of_jobs.look(config.platform.modules)
+    if config.platform.container:
+        yield image.look(config.platform)
     if not slurm:
         return
     yield site.commands()
@@ -36,9 +43,6 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     yield from site.sizes(config.platform)
     yield from _training(config)
     yield site.account(config.slurm.account)
-    if config.platform.container and not Path(config.platform.container).exists():
-        way_out = f"write one that is there into workflow/platforms/{config.platform.name}.yaml"
-        yield Finding(False, f"there is no image {config.platform.container}", way_out)
     yield from site.scratch(config.platform, config.slurm.account)
     yield site.writable("the folder of the results", config.directory)
 

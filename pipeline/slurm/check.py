@@ -1,6 +1,7 @@
 """`python -m pipeline platform check`: is the machine as its file says, and can a job run there?
 
-One line per thing that is looked at. The last two are small jobs: one node's GPUs and disk, two nodes' network.
+One line per thing that is looked at, and one for what could not be. The last ones are small jobs: on one node of each
+partition Python, GPUs and disk; on two nodes where training goes the network.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from pipeline import platforms
+from pipeline import platform_files, platforms
 from pipeline.errors import InputError
-from pipeline.platforms import Platform
-from pipeline.slurm import modules, site
+from pipeline.platforms import Partition, Platform
+from pipeline.slurm import image, modules, site
 from pipeline.slurm.site import Finding
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     good = True
     for finding in findings(platform, options.account, options.nodes, options.wait_seconds):
         print(finding, flush=True)
-        good = good and finding.ok
+        good = good and finding.ok is not False
     return 0 if good else 1
 
 
@@ -55,13 +55,26 @@ def findings(platform: Platform, account: str | None, nodes: int, wait_seconds: 
         loads = modules.look(platform.modules)
         yield loads
     if platform.container:
-        way_out = f"write one that is there into workflow/platforms/{platform.name}.yaml"
-        yield Finding(Path(platform.container).exists(), f"the image {platform.container}", way_out)
+        yield image.look(platform)
     yield from measurements(platform)
-    if all(finding.ok for finding in found):
-        words = _srun(platform, account, wait_seconds)
-        yield from one_node(platform, words, loads is not None and loads.ok)
-        yield two_nodes(platform, words)
+    if any(finding.ok is False for finding in found):
+        yield Finding(None, "no small job was asked: no partition's Python, GPUs and disk, nor the network")
+        return
+    load = loads is not None and loads.ok is True
+    entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
+    entries = entries or {"default": None}
+    trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
+    for kind, entry in entries.items():
+        yield from one_node(platform, kind, _srun(entry, account, wait_seconds), load)
+    if nodes < 2:
+        yield Finding(None, "whether two nodes talk, since --nodes is 1")
+    else:
+        yield two_nodes(platform, _srun(entries[trains], account, wait_seconds))
+    yield Finding(
+        None,
+        "what no small job shows: limits of account and QOS, how long jobs wait, the binding of launch, collectives of "
+        "more than two nodes, and whether Slurm's and EAR's joules are right",
+    )
 
 
 def measurements(platform: Platform) -> Iterator[Finding]:
@@ -84,8 +97,8 @@ def measurements(platform: Platform) -> Iterator[Finding]:
         yield Finding(True, "Slurm reads no energy" if none else f"Slurm reads energy by its plugin {plugin}")
 
 
-def _srun(platform: Platform, account: str | None, wait_seconds: int) -> list[str]:
-    """Return the beginning of a small job's command line, on the partition that training takes."""
+def _srun(entry: Partition | None, account: str | None, wait_seconds: int) -> list[str]:
+    """Return the beginning of a small job's command line, on a partition or, of none, on Slurm's default."""
     words = [
         "srun",
         "--job-name=platform-check",
@@ -94,7 +107,6 @@ def _srun(platform: Platform, account: str | None, wait_seconds: int) -> list[st
         "--mem=8000",
         f"--immediate={wait_seconds}",
     ]
-    entry = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     words += [f"--partition={entry.name}"] if entry else []
     words += [f"--gres=gpu:{entry.gpus}"] if entry and entry.gpus else []
     return words + ([f"--account={account}"] if account else [])
@@ -102,7 +114,7 @@ def _srun(platform: Platform, account: str | None, wait_seconds: int) -> list[st
 
 def _python(platform: Platform) -> str:
     """Return the Python that jobs run, the image's where the platform has one."""
-    return str(Path("envs/container/python").absolute()) if platform.container else sys.executable
+    return str(image.PYTHON) if platform.container else sys.executable
 
 
 def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +123,8 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: it did not start in time, or failed.
     """
-    environment = {**platform.environment, "PIPELINE_IMAGE": platform.container or "", **os.environ}
+    variables = platform_files.variables(platform.model_dump())
+    environment = {**variables, **image.environment(platform), **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -122,27 +135,36 @@ def _answer(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
     return answer
 
 
-def one_node(platform: Platform, srun: Sequence[str], load: bool) -> Iterator[Finding]:
-    """Ask one node for its GPUs and its own disk, with the modules loaded there."""
-    probe = [_python(platform), "-m", "pipeline.slurm.probe", "node", platform.node_disk or "", platform.device or ""]
+def one_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -> Iterator[Finding]:
+    """Ask one node of a partition for Python, its GPUs and its own disk, with the modules loaded there."""
+    entry = {str(name): partition for name, partition in platform.partitions.items()}.get(kind)
+    device = platform.device or "" if entry is None or entry.gpus else ""
+    probe = [_python(platform), "-m", "pipeline.slurm.probe", "node", platform.node_disk or "", device]
     if load:
         probe = ["bash", "-c", f'{modules.line(platform.modules)} exec "$@"', "bash", *probe]
     try:
         told = _answer(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
     except InputError as error:
-        yield Finding(False, f"a small job on one node failed ({error})", "try its command: " + " ".join(srun) + " …")
+        what = f"a small job on one node ({kind}) failed ({error})"
+        yield Finding(False, what, "try its command: " + " ".join(srun) + " …")
         return
-    entry = platform.partitions.get("gpu")
+    node = f"node {told['node']} ({kind})"
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    lacks = f", without {', '.join(told['lacks'])}" if told["lacks"] else ""
+    way_out = f"here it is {here} with all of them: make .venv for this partition, or one that all see"
+    yield Finding(told["python"] == here and not lacks, f"{node}: Python {told['python']}{lacks}", way_out)
     if entry and entry.gpus:
         seen = told.get("gpus_seen", told["gpus_given"])
-        what = f"node {told['node']}: Slurm gives {told['gpus_given']} GPUs"
-        what += f", torch ({told['built_for']}) sees {seen}" if platform.device else ""
-        right = seen == told["gpus_given"] == entry.gpus and told.get("built_for") in (None, platform.device)
-        lock = f"install envs/{platform.device}.lock, and see nvidia-smi or rocm-smi there" if platform.device else ""
+        what = f"{node}: Slurm gives {told['gpus_given']} GPUs"
+        what += f", torch ({told['built_for']}) sees {seen}" if device else ""
+        right = seen == told["gpus_given"] == entry.gpus and told.get("built_for") in (None, device)
+        lock = f"install envs/{device}.lock, and see nvidia-smi or rocm-smi there" if device else ""
         yield Finding(right, what, f"{entry.gpus} were asked for: {lock or 'see scontrol show node'}")
+        if not device:
+            yield Finding(None, f"{node}: whether torch sees the GPUs, since the platform's file names no device")
     if "disk" in told:
         way_out = f"write another node_disk into workflow/platforms/{platform.name}.yaml, or leave it out"
-        yield Finding(told["disk_ok"], f"node {told['node']}: {told['disk']}", way_out)
+        yield Finding(told["disk_ok"], f"{node}: {told['disk']}", way_out)
 
 
 def two_nodes(platform: Platform, srun: Sequence[str]) -> Finding:

@@ -1,43 +1,393 @@
-"""Tells Snakemake's Slurm plugin what a profile cannot: where a run's logs go, and who pays."""
+"""Runs the jobs of a DAG through Slurm: the executor behind `--profile slurm`.
+
+Snakemake's own plugin starts Snakemake twice more in each job, which parses the whole run again: with 10,000 units ten
+CPU seconds and 300,000 file calls a start, and a configuration that was edited meanwhile. Here a job is the command of
+its rule as this process has planned it, and its start is that of one Python. The plugin has no hooks for that, nor for
+limits that pass, so this class takes its place in Snakemake's registry. It is written against the public interface of
+executors; of the plugin only the name `slurm` and its options on the command line are left.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import asyncio
+import inspect
+import threading
+import time
+import types
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import snakemake_executor_plugin_slurm
+import snakemake_executor_plugin_slurm as plugin
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
+from snakemake_interface_executor_plugins.settings import CommonSettings, DeploymentMethod
 
-from pipeline.slurm import starts
+from pipeline.errors import NO_ROOM, InputError
+from pipeline.slurm import allocation, queue, retry, sacct, starts, submission
+from pipeline.slurm.allocation import ALLOCATIONS, REFUSED, Task
+from pipeline.slurm.packing import Request, allocations, pack
 from pipeline.slurm.settings import Slurm
-from pipeline.slurm.submission import Submissions
 from pipeline.slurm.waiting import Waiting
 
+WRITTEN_FOR = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "9.4"}
+LONGEST_PAUSE_SECONDS = 120.0
+SECONDS_BETWEEN_SACCT = 60.0
+SECONDS_BETWEEN_WORDS = 3600.0  # about one thing that lasts
+WORDS = {
+    "silent": "Slurm did not say whether it has taken {what}: waiting until it does",
+    "full": "Slurm has no room for {what} and what follows: waiting until it has, or for you to ask for less",
+}
+STEP = ("--nodes=1", "--ntasks=1")
+SPECIAL = {"mpi", "gres", "nodes", "constraint", "qos"}  # of these a job has its allocation to itself
+THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "GOTO")
 
-def prepare(workflow: Any, run_directory: Path, settings: Slurm, say: Callable[[str], None]) -> None:
-    """Prepare the plugin's executor, when the run starts; another executor is left as it is.
+
+@dataclass(frozen=True)
+class Ready:
+    """A job of Snakemake that waits for its submission."""
+
+    job: Any
+    task: Task
+    resources: dict[str, Any]
+    request: Request
+    log: Path
+
+
+class Executor(RemoteExecutor):  # type: ignore[misc]
+    """Submits jobs, several in one allocation where they are small, and sees how each ends.
+
+    One thread submits and waits where Slurm has no room or does not answer; another asks for states. Snakemake's main
+    loop waits for neither.
+    """
+
+    # Set by `register`: Snakemake makes the object and knows nothing of a run.
+    settings: Slurm
+    run_directory: Path
+    prefix: str
+    pause_seconds = 10.0
+
+    def __post_init__(self) -> None:
+        """Prepare what the threads share; called by the base class when it is made."""
+        self.name = str(uuid.uuid4())
+        self.folder = ALLOCATIONS / self.name
+        self._began = datetime.now(UTC) - timedelta(minutes=1)
+        self._groups: deque[list[Ready]] = deque()  # what waits for its submission, an allocation each
+        self._changed = threading.Condition()
+        self._ended = False
+        self._live: set[str] = set()  # numbers of the allocations that were submitted and are not over
+        self._all: set[str] = set()
+        self._over: dict[str, str] = {}  # states of those that squeue has forgotten
+        self._asked_seconds = float("-inf")
+        self._count = 0
+        self._waiting = Waiting(60.0 * self.settings.start_minutes, self.logger.warning)
+        self._thread = threading.Thread(target=self._submit_all, name="submission", daemon=True)
+
+    # From Snakemake's job to a task
+
+    def run_jobs(self, jobs: list[Any]) -> None:
+        """Take the jobs that are ready; they are submitted in their order as Slurm has room for them."""
+        ready = []
+        for job in jobs:
+            self.run_job_pre(job)
+            ready.append(self._prepared(job))
+        with self._changed:
+            self._groups += [[ready[n] for n in group] for group in pack([one.request for one in ready])]
+            self._changed.notify_all()
+        if not self._thread.is_alive() and not self._ended:
+            self._thread.start()
+
+    def run_job(self, job: Any) -> None:
+        """Take one job."""
+        self.run_jobs([job])
+
+    def _prepared(self, job: Any) -> Ready:
+        wildcards = [str(value) for value in job.wildcards]
+        resources = {"cpus_per_task": job.threads, **dict(job.resources.items())}
+        command = f"{self.prefix}{job.shellcmd}"
+        if DeploymentMethod.ENV_MODULES in self.workflow.deployment_settings.deployment_method and job.env_modules:
+            command = job.env_modules.shellcmd(command)
+        for path in job.log:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        starts_its_own = bool(resources.get("mpi"))  # a training over several processes calls srun by itself
+        threads = job.threads if starts_its_own else min(job.threads, resources["cpus_per_task"])
+        task = Task(
+            what=retry.what(job.rule.name, wildcards),
+            command=command,
+            srun=[] if starts_its_own else ["srun", *STEP, f"--cpus-per-task={resources['cpus_per_task']}"],
+            environment={f"{library}_NUM_THREADS": str(threads) for library in THREADS},
+            outputs=[str(path) for path in job.output],
+        )
+        request = Request(
+            partition=resources.get("slurm_partition", ""),
+            cpus=resources["cpus_per_task"],
+            memory_megabytes=resources.get("mem_mb", 0),
+            minutes=resources.get("runtime", 0),
+            allocation_cpus=resources.get("allocation_cpus"),
+            allocation_memory_megabytes=resources.get("allocation_mem_mb"),
+            alone=not SPECIAL.isdisjoint(resources),
+        )
+        log = self.run_directory / "logs/slurm" / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
+        return Ready(job, task, resources, request, log)
+
+    # Submission, in a thread of its own
+
+    def _submit_all(self) -> None:
+        while (group := self._next()) is not None:
+            try:
+                self._submit(group)
+            except Exception as error:  # a thread that dies would leave Snakemake waiting for ever
+                for ready in group:
+                    self.report_job_error(SubmittedJobInfo(ready.job), msg=f"it could not be submitted: {error!r}\n")
+
+    def _next(self) -> list[Ready] | None:
+        """Return the jobs of the next allocation, as soon as the queue may hold one more; None at the end."""
+        with self._changed:
+            while not self._ended:
+                if self._groups and self._is_asked_to_end:
+                    self._leave_out()
+                elif self._groups and len(self._live) < self.settings.queue:
+                    return self._groups.popleft()
+                self._changed.wait(self.pause_seconds)
+            return None
+
+    @property
+    def _is_asked_to_end(self) -> bool:
+        """Whether Snakemake only waits for the jobs that run, as SIGTERM asks of it."""
+        return getattr(self.workflow.scheduler, "_user_kill", None) == "graceful"
+
+    def _leave_out(self) -> None:
+        """Give up what is not submitted yet: the next start does it."""
+        left = [one for group in self._groups for one in group]
+        self._groups.clear()
+        self.logger.warning(f"snakemake was asked to end: {len(left)} jobs are not submitted; those in Slurm go on")
+        for one in left:
+            self._last_attempt(one.job)
+            self.workflow.scheduler.error_callback(one.job)
+
+    def _submit(self, group: list[Ready]) -> None:
+        """Submit an allocation, however long Slurm has no room or no answer."""
+        self._count += 1
+        path = (self.folder / f"{self._count}.json").absolute()
+        sha256 = allocation.write(path, side_by_side(group))
+        script = allocation.batch_script(path, sha256)
+        first, what = group[0], self._called(group)
+        first.log.parent.mkdir(parents=True, exist_ok=True)
+        words = [*submission.options(whole(group)), f"--job-name={self.name}", f"--comment={what}"]
+        words += [f"--output={first.log.absolute()}", "--open-mode=append"]
+        words += [f"--account={self.settings.account}"] if self.settings.account else []
+        pause, told_seconds = self.pause_seconds, float("-inf")
+        while not self._ended:
+            answer = submission.submit(words, script, Path(self.workflow.workdir_init))
+            if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WORDS:
+                told_seconds = time.monotonic()
+                self.logger.warning(f"{WORDS[answer.outcome].format(what=what)} ({answer.said})")
+            if answer.outcome == "silent":
+                answer = self._asked_again(answer, pause)
+            if answer.outcome == "taken":
+                self._taken(group, path, answer.number, what)
+                return
+            if answer.outcome == "refused":
+                for one in group:
+                    self._last_attempt(one.job)
+                    self.report_job_error(SubmittedJobInfo(one.job), msg=f"sbatch refused it: {answer.said}\n")
+                return
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    @staticmethod
+    def _called(group: list[Ready]) -> str:
+        names = [one.task.what for one in group]
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+    def _asked_again(self, answer: submission.Answer, pause: float) -> submission.Answer:
+        """Return what came of a submission that was not answered, once Slurm answers: taken, or to be repeated."""
+        known = None
+        for _ in range(2):  # what was asked before may be answered after
+            self._sleep(pause)
+            while (known := queue.jobs([self.name], ended=True)) is None and not self._ended:
+                self._sleep(pause)
+        new = sorted((known or {}).keys() - self._all, key=int)
+        return submission.Answer("taken", number=new[0]) if new else answer
+
+    def _taken(self, group: list[Ready], path: Path, number: str, what: str) -> None:
+        with self._changed:
+            self._live.add(number)
+            self._all.add(number)
+        log = str(group[0].log).replace("%j", number)
+        self.logger.info(f"{what} has been submitted as job {number} of Slurm (its log: {log})")
+        for place, one in enumerate(group):
+            aux = {"path": path, "place": place, "size": len(group), "log": log, "what": one.task.what}
+            self.report_job_submission(SubmittedJobInfo(one.job, external_jobid=number, aux=aux))
+
+    def _sleep(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, timeout=seconds)
+
+    # How jobs end, in the thread of the base class
+
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+        """Report the jobs that are over and yield the others."""
+        try:
+            over = await asyncio.to_thread(self._states, {str(info.external_jobid) for info in active_jobs})
+            failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
+            causes = await asyncio.to_thread(self._causes, failed, over)
+        except InputError as error:  # a cluster that does not answer is asked again
+            self.logger.warning(str(error))
+            over, causes = {}, {}
+        for info in active_jobs:
+            number = str(info.external_jobid)
+            if number not in over:
+                yield info
+            elif over[number] == "COMPLETED" or allocation.ends(info.aux["path"]).get(info.aux["place"]) == 0:
+                self.report_job_success(info)
+            else:
+                self._failed(info, over[number], causes.get(number, "failed"))
+        with self._changed:
+            self._live -= over.keys()
+            self._changed.notify_all()
+
+    def _states(self, numbers: set[str]) -> dict[str, str]:
+        """Return the states of the allocations that are over."""
+        if not numbers:
+            return {}
+        known = queue.jobs([self.name], ended=True)
+        if known is None:
+            return {}
+        self._waiting.look(known)
+        forgotten = numbers - known.keys() - self._over.keys()
+        if forgotten and time.monotonic() > self._asked_seconds + SECONDS_BETWEEN_SACCT:
+            self._asked_seconds = time.monotonic()
+            jobs = sacct.ask([self.name], self._began)
+            self._over |= {n: j.allocations[-1].state for n, j in jobs.items() if j.allocations[-1].is_over}
+        told = {number: job.state for number, job in known.items() if job.state not in sacct.WAITING}
+        return {number: state for number, state in {**self._over, **told}.items() if number in numbers}
+
+    def _causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, sacct.Cause]:
+        """Return why allocations have failed; a failure by itself may be one of memory, which the accounting knows."""
+        causes = {n: sacct.CAUSES.get(over[n], "failed") for info in failed if (n := str(info.external_jobid))}
+        unsure = {number for number in causes if over[number] == "FAILED"}
+        for attempt in range(3 if unsure else 0):
+            time.sleep(self.pause_seconds if attempt else 0)  # the database learns of a job's end later than squeue
+            try:
+                jobs = sacct.ask([self.name], self._began)
+            except InputError:
+                break
+            found = {number: jobs[number].allocations[-1] for number in unsure & jobs.keys()}
+            causes |= {number: last.cause for number, last in found.items() if last.is_over}
+            if all(last.is_over for last in found.values()) and found.keys() == unsure:
+                break
+        return causes
+
+    def _failed(self, info: SubmittedJobInfo, state: str, cause: sacct.Cause) -> None:
+        code = allocation.ends(info.aux["path"]).get(info.aux["place"])
+        if code is None and info.aux["size"] == 1:
+            code = queue.exit_code(str(info.external_jobid))
+        retry.failed(info.aux["what"], cause)
+        msg = f"Slurm's job {info.external_jobid} ended as {state}" + (f", exit code {code}" if code else "") + ".\n"
+        if code == REFUSED and state == "FAILED":
+            self._last_attempt(info.job)
+            msg = f"It was refused, and is not tried again: its log says why. {msg}"
+        if code == NO_ROOM:
+            msg = f"A disk or a quota is full: make room, then what is left is done. {msg}"
+        self.report_job_error(info, msg=msg, aux_logs=[info.aux["log"]])
+
+    @staticmethod
+    def _last_attempt(job: Any) -> None:
+        """Let Snakemake not try a job again."""
+        job.attempt = job.restart_times + 1
+
+    # The end
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Cancel everything that this start has submitted, what has not been told yet included."""
+        self._stop()
+        if self._all or active_jobs:
+            self.logger.info("Slurm is asked to cancel the jobs of this run")
+            problem = queue.cancel(self.name)
+            if problem:
+                self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
+
+    def shutdown(self) -> None:
+        """End the threads; jobs that are submitted go on."""
+        self._stop()
+        super().shutdown()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def whole(group: list[Ready]) -> dict[str, Any]:
+    """Return the resources of an allocation: what its jobs need together, or the smallest that is billed anyway."""
+    first = group[0]
+    cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
+    size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
+    if size and not first.request.alone:
+        count = allocations(cpus, megabytes, size, of_megabytes)
+        cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
+    minutes = max(one.request.minutes for one in group)
+    return {**first.resources, "cpus_per_task": cpus, "mem_mb": megabytes, "runtime": minutes}
+
+
+def side_by_side(group: list[Ready]) -> list[Task]:
+    """Return the tasks of an allocation, each with its share of it."""
+    if len(group) == 1:
+        return [group[0].task]
+    shares = ["--exact"]
+    return [replace(one.task, srun=[*one.task.srun, *shares, f"--mem={one.request.memory_megabytes}"]) for one in group]
+
+
+def refuse_other_versions(found: Callable[[str], str] = metadata.version) -> None:
+    """Check that Snakemake is the one that this executor was written for: it relies on more than the interface says.
+
+    Raises:
+        InputError: it is another.
+    """
+    for name, known in WRITTEN_FOR.items():
+        if found(name).split(".")[:2] != known.split("."):
+            raise InputError(
+                f"{name} is {found(name)}, but the executor for Slurm was written for {known}: install envs/*.lock"
+            )
+    expected = {"report_job_error": ["self", "job_info", "msg", "kwargs"], "report_job_success": ["self", "job_info"]}
+    for method, parameters in expected.items():
+        if [*inspect.signature(getattr(RemoteExecutor, method)).parameters] != parameters:
+            raise InputError(f"Snakemake's executors have another {method} than is known: install envs/*.lock")
+
+
+def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
+    """Make this the executor that Snakemake calls `slurm`, for a run; to be called while the Snakefile is read.
 
     Args:
-        workflow: Snakemake's workflow. Its executor does not exist before the run starts, and has no settings for this.
-        run_directory: the results of the run.
         settings: the section `slurm` of the configuration.
-        say: tells a person of jobs that do not start.
+        run_directory: the results of the run.
+        prefix: what every command begins with.
+
+    Raises:
+        InputError: this Snakemake is not one that the executor was written for.
     """
-    executor, options = workflow.scheduler._executor, workflow.executor_settings
-    if not hasattr(executor, "slurm_logdir"):
-        return
-    if options.logdir is None:
-        executor.slurm_logdir = (run_directory / "logs" / "slurm").absolute()
-    if options.efficiency_report_path is None:
-        options.efficiency_report_path = run_directory / "provenance" / "accounting"
-    # The plugin would ask the accounting database for every single job, and fail those that it does not answer.
-    executor._fallback_account_arg = f" -A {settings.account}" if settings.account else ""
-    # While Slurm's controller is away, or where it soon forgets jobs, the plugin would ask sacct instead, which calls
-    # jobs that run NODE_FAIL when the controller comes back. What squeue has forgotten is seen to by Submissions.
-    snakemake_executor_plugin_slurm.get_min_job_age = lambda: sys.maxsize
-    Submissions(executor, say)
-    Waiting(executor.run_uuid, 60 * settings.start_minutes, say)
-    # All jobs of this snakemake have that name: the next one finds them by it, and the accounting too.
-    locks = getattr(workflow.persistence, "_lockfile", {}).values()
-    starts.begin(run_directory, executor.run_uuid, list(map(str, locks)))
+    refuse_other_versions()
+    own = {"settings": settings, "run_directory": run_directory, "prefix": prefix}
+    module = types.ModuleType("slurm")
+    module.Executor = type("Executor", (Executor,), own)  # type: ignore[attr-defined]
+    module.ExecutorSettings = plugin.ExecutorSettings  # type: ignore[attr-defined]
+    module.common_settings = CommonSettings(  # type: ignore[attr-defined]
+        non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False
+    )
+    registry = ExecutorPluginRegistry()
+    registry.plugins.pop("slurm", None)
+    registry.register_plugin(f"{registry.module_prefix}slurm", module)
+
+
+def begin(workflow: Any, run_directory: Path) -> None:
+    """Write down that this process submits jobs, when the run starts; nothing where it runs them itself."""
+    executor = workflow.scheduler._executor
+    if isinstance(executor, Executor):
+        starts.begin(run_directory, executor.name)

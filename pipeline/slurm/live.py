@@ -1,24 +1,29 @@
-"""A killed snakemake that is started again: its lock is cleared, its jobs are waited for before any is submitted.
+"""What a killed snakemake has left: its jobs and steps are waited for before any is started again.
 
 Snakemake knows nothing of the jobs of a snakemake before it and would submit them a second time, beside the first.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from pipeline.slurm import starts
-from pipeline.slurm.queue import queued
+from pipeline.attempt import HEARTBEAT_SECONDS
+from pipeline.errors import InputError
+from pipeline.slurm import allocation, queue, starts
+from pipeline.slurm.allocation import ALLOCATIONS
 from pipeline.slurm.starts import Start
 from pipeline.stale import file_of
 
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
 INCOMPLETE = Path(".snakemake/incomplete")
+ATTEMPT_SECONDS = 3 * HEARTBEAT_SECONDS
 LATENCY_SECONDS = 5.0  # until a file that a node wrote is seen here
 
 
@@ -28,7 +33,9 @@ def local_jobs(run_directory: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if words[1:3] != ["-m", "pipeline"] or not any(word.startswith(f"{run_directory}/") for word in words):
+            if words[1:3] != ["-m", "pipeline"] or not written_by(words):
+                continue
+            if not any(word.startswith(f"{run_directory}/") for word in words):
                 continue
             if Path(process.cwd()) == Path.cwd() and "SLURM_JOB_ID" not in process.environ():
                 found.append(process)
@@ -72,40 +79,93 @@ def wait_for_local_jobs(run_directory: Path, say: Say) -> None:
 def wait_for_jobs(dead: list[Start], say: Say, seconds_between: float) -> int:
     """Wait until no job of these starts waits or runs, and return how many there were."""
     names, is_away = [start.name for start in dead], False
-    known: dict[str, str] = {}
+    known: dict[str, queue.Queued] = {}
     while True:
-        found = queued(names)
+        found = queue.jobs(names)
         if found is None and not is_away:
-            say("Slurm does not answer, and jobs of this run may live: waiting until it does")
+            say(f"Slurm does not answer, and jobs of this run may live ({', '.join(names)}): waiting until it does")
         is_away = found is None
         if found == {}:
             return len(known)
-        for number, what in (found or {}).items():
+        for number, job in (found or {}).items():
             if number not in known:
+                what = f"{job.comment or 'job'}, {job.state.lower()}"
                 say(f"job {number} ({what}) is of this run, whose snakemake was killed: waiting for it")
         known |= found or {}
         time.sleep(seconds_between)
 
 
-def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BETWEEN) -> None:
-    """Clear the lock of a killed snakemake of this run, and wait for its jobs.
+def living_attempts(run_directory: Path, seconds: float) -> list[str]:
+    """Return the attempts that are written on within some seconds, as those of steps that live are, wherever."""
 
-    Called before the DAG is built, so that what the jobs have written is seen. A snakemake that lives, or that ran on
-    another host and still holds its lock, keeps lock and jobs: Snakemake then says that the folder is locked.
+    def running() -> dict[str, bytes]:
+        found = {}
+        for path in (run_directory / "provenance/attempts").glob("[!.]*.json"):
+            content = path.read_bytes()
+            if b'"status": "running"' in content:
+                found[path.name] = content
+        return found
+
+    if not (before := running()):
+        return []
+    time.sleep(seconds)
+    return sorted(name for name, content in running().items() if before.get(name) != content)
+
+
+def wait_for_steps_elsewhere(run_directory: Path, say: Say, seconds: float = ATTEMPT_SECONDS) -> None:
+    """Wait for the steps of a snakemake whose processes cannot be seen from here, told by what they write."""
+    while found := living_attempts(run_directory, seconds):
+        say(f"steps of the snakemake that was killed still run ({', '.join(found)}): waiting")
+
+
+def take_over(run_directory: Path, say: Say, seconds_between: float = SECONDS_BETWEEN) -> None:
+    """Wait for the steps and jobs of the snakemakes of this run that did not come to their end.
+
+    Called by the holder of the run's lock, whatever it runs its own jobs with, before the DAG is built, so that what
+    the jobs have written is seen.
 
     Args:
         run_directory: the results of the run, relative to the working directory.
         say: tells a person what is done.
+
+    Raises:
+        InputError: a snakemake had its jobs on a cluster that cannot be asked here.
     """
-    open_starts = [start for start in starts.starts(run_directory) if start.ended is None and not start.is_alive]
-    dead = [start for start in open_starts if start.is_here or not any(lock.is_there() for lock in start.locks)]
-    for lock in (lock for start in dead for lock in start.locks if lock.is_there()):
-        say(f"{lock.path} is of a snakemake of this run that was killed: it is cleared")
-        Path(lock.path).unlink()
+    wait_for_local_jobs(run_directory, say)
+    dead = [start for start in starts.starts(run_directory) if start.ended is None]
     if not dead:
         return
-    wait_for_local_jobs(run_directory, say)
+    refuse_other_clusters(run_directory, dead, say, seconds_between)
     if wait_for_jobs(dead, say, seconds_between):
         time.sleep(LATENCY_SECONDS)
     for start in dead:
+        for name in allocation.finished_outputs(ALLOCATIONS / start.name):
+            file_of(INCOMPLETE, name).unlink(missing_ok=True)
         start.end(run_directory)
+
+
+def _has_slurm() -> bool:
+    """Return whether this machine is of a cluster, even where its controller is away."""
+    if not all(map(shutil.which, ("squeue", "scontrol"))):
+        return False
+    # Where the commands are installed and no cluster is configured, they stop with this word.
+    return "fatal:" not in subprocess.run(["scontrol", "ping"], capture_output=True, text=True).stderr
+
+
+def refuse_other_clusters(run_directory: Path, dead: list[Start], say: Say, seconds_between: float) -> None:
+    """Raise InputError where jobs of these starts may live and the Slurm here, if there is one, does not know them."""
+    here, has_slurm = None, _has_slurm()
+    if has_slurm and (here := starts.cluster()) is None:
+        say("Slurm does not answer, and jobs of this run may live: waiting until it does")
+        while (here := starts.cluster()) is None:
+            time.sleep(seconds_between)
+    for start in dead:
+        if has_slurm and start.cluster in (None, here):
+            continue
+        where = f"the cluster {start.cluster}" if start.cluster else "a cluster whose name is not known"
+        asked = f"and the Slurm here is that of {here}" if has_slurm else "and there is no Slurm here"
+        raise InputError(
+            f"jobs of a snakemake that was killed on {start.host} may live on {where}, {asked}: start there, which "
+            f"waits for them; or, where `squeue --name={start.name}` shows none there, delete "
+            f"{start.path(run_directory)}, which keeps them out of the books as well, and start again"
+        )

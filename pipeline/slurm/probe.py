@@ -6,18 +6,21 @@ import json
 import os
 import sys
 import time
+from importlib.util import find_spec
 
 from pipeline import platforms
 from pipeline.errors import InputError
-from pipeline.slurm import site
+from pipeline.slurm import image, site
 
 MEGABYTES = {"gloo": 64, "nccl": 512}
 ROUNDS = 5
 
 
 def node(disk: str, device: str) -> dict[str, object]:
-    """Return what this node has: the GPUs that Slurm gives and torch sees, and its own disk."""
+    """Return what this node has: its Python, the GPUs that Slurm gives and torch sees, and its own disk."""
     told: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
+    told["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+    told["lacks"] = [name for name in image.NEEDED if find_spec(name) is None]
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:

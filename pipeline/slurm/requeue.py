@@ -1,4 +1,4 @@
-"""Puts a job that was stopped back into Slurm's queue, and waits for Slurm to end it.
+"""Lets a step stop when Slurm asks, and puts its job back into the queue.
 
 One mechanism for all steps, one process or many, FSDP or DeepSpeed: who was asked to stop keeps what it has, raises
 `Stopped`, and the job that it ran in starts again under the same number. Snakemake sees one job that runs for long.

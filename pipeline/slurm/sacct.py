@@ -78,6 +78,12 @@ class Allocation(BaseModel):
         return int(self.tres.get("gres/gpu", 0))
 
     @property
+    def billing(self) -> float | None:
+        """What Slurm bills for each second, in the site's units: cores, unless the site weighs otherwise."""
+        told = self.tres.get("billing", "")
+        return float(told) if re.fullmatch(r"\d+(\.\d+)?", told) else None
+
+    @property
     def is_over(self) -> bool:
         """Whether it has ended and is not about to be continued."""
         return self.state not in WAITING and self.ended is not None

@@ -25,13 +25,15 @@ SECONDS = 60
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what was found and, where that is not ok, the way out."""
+    """One thing: what was found and, where that is not ok, the way out; None where it could not be looked at."""
 
-    ok: bool
+    ok: bool | None
     what: str
     way_out: str = ""
 
     def __str__(self) -> str:
+        if self.ok is None:
+            return f"unknown {self.what}"
         return f"ok      {self.what}" if self.ok else f"not ok  {self.what}: {self.way_out}"
 
 
@@ -182,7 +184,7 @@ def account(name: str | None) -> Finding:
     try:
         accounts = sorted(set(ask(*words).split()))
     except InputError as error:
-        return Finding(True, f"accounts cannot be looked up ({error})")
+        return Finding(None, f"accounts cannot be looked up ({error})")
     if name is None:
         return Finding(True, "no account is given: jobs go to the user's default")
     if accounts and name.lower() not in accounts:

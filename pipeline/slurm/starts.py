@@ -1,75 +1,44 @@
-"""Every snakemake that submitted jobs of a run, one small file each: whose jobs they are, and whether it still lives.
+"""Every snakemake that submitted jobs of a run, one small file each: whose jobs they are, and on which cluster.
 
-The files lie beside the accounting, which asks Slurm for the jobs of these names. The plugin gives all jobs of one
-snakemake the same name, which no other run, folder or user has.
+The files lie beside the accounting, which asks Slurm for the jobs of these names. All jobs of one snakemake have the
+same name, which no other run, folder or user has. One that has no end while nobody holds the run's lock was killed.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
 from pydantic import BaseModel, ValidationError
 
 STARTS = "provenance/accounting/starts"
-# A process with this number that began at another time is another one; clocks are set sometimes.
-SAME_SECONDS = 60.0
 
 current: Start | None = None  # of this process
 
 
-class Lock(BaseModel):
-    """A lock file of Snakemake; another one of the same path has another inode or time."""
-
-    path: str
-    inode: int
-    changed_nanoseconds: int
-
-    @classmethod
-    def of(cls, path: str) -> Lock:
-        """Return the lock file as it is now."""
-        found = os.stat(path)
-        return cls(path=path, inode=found.st_ino, changed_nanoseconds=found.st_mtime_ns)
-
-    def is_there(self) -> bool:
-        """Return whether the file is still there and is the same."""
-        try:
-            return Lock.of(self.path) == self
-        except FileNotFoundError:
-            return False
-
-
 class Start(BaseModel):
-    """One snakemake: the name of its jobs in Slurm, its process and its lock; `ended` when it said so itself."""
+    """One snakemake: the name of its jobs in Slurm; `ended` when it said so itself, or none of its jobs lived any more.
+
+    `cluster` is None where Slurm did not say, and of starts before it was asked.
+    """
 
     name: str
     host: str
     process: int
-    process_began_seconds: float
     started: str
     ended: str | None = None
-    locks: list[Lock] = []
+    cluster: str | None = None
 
-    @property
-    def is_here(self) -> bool:
-        """Whether it ran on this host, so that its end can be seen."""
-        return self.host == platform.node()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process runs on this host."""
-        try:
-            began_seconds = psutil.Process(self.process).create_time()
-        except psutil.Error:
-            return False
-        return self.is_here and abs(began_seconds - self.process_began_seconds) < SAME_SECONDS
+    def path(self, run_directory: Path) -> Path:
+        """Return the file of this start."""
+        return run_directory / STARTS / f"{self.name}.json"
 
     def write(self, run_directory: Path) -> None:
         """Write the file of this start."""
-        path = run_directory / STARTS / f"{self.name}.json"
+        path = self.path(run_directory)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".partial-{path.name}")
         partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -85,18 +54,20 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def begin(run_directory: Path, name: str, locks: list[str]) -> None:
+def cluster() -> str | None:
+    """Return the name of the Slurm cluster that the commands here speak to; None where there is none, or it is away."""
+    try:
+        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = (line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    return next((value.strip() for key, value in rows if key.strip() == "ClusterName"), None)
+
+
+def begin(run_directory: Path, name: str) -> None:
     """Write down that this process submits jobs of that name from now on."""
     global current
-    process = psutil.Process()
-    current = Start(
-        name=name,
-        host=platform.node(),
-        process=process.pid,
-        process_began_seconds=process.create_time(),
-        started=now(),
-        locks=[Lock.of(path) for path in locks],
-    )
+    current = Start(name=name, host=platform.node(), process=os.getpid(), started=now(), cluster=cluster())
     current.write(run_directory)
 
 

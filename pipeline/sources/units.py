@@ -12,7 +12,11 @@ from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source
 
-MOST_JOBS = 100  # of one step and source, where the source does not say how many units a job has
+# Where a source does not say how many units a job has. A job is billed for 24 cores or 48 on some machines: 96 units
+# fill them in four rounds or two. More than a hundred jobs of a step and source are too many for Slurm and Snakemake.
+# It does not depend on the machine: with another number no unit is done again, but copies are sought again.
+UNITS_PER_JOB, WHOLE, MOST_JOBS = 96, 48, 100
+PARTS = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
 
 
 def divide(files: dict[str, Path], units: int, unit_bytes: int, parts: Path) -> dict[str, dict[str, Path]]:
@@ -102,9 +106,19 @@ class SourceUnits:
 
     @cached_property
     def batches(self) -> dict[str, list[str]]:
-        """The units that one job works on, by the number of the batch, which does not depend on other files."""
-        units_per_job = self.source.units_per_job or -(-max(len(self.units), self.source.units) // MOST_JOBS)
+        """The units that one job works on, by the number of the batch.
+
+        It does not depend on other files, but for the parts of large files by the power of two above their number:
+        those of one file lie together, in one of so many batches.
+        """
+        units = max(len(self.units), self.source.units)
+        usual = max(UNITS_PER_JOB, -(-units // MOST_JOBS // WHOLE) * WHOLE)
+        units_per_job = self.source.units_per_job or usual
+        numbers = [int(unit) for unit in self.units]
+        of_parts = -(-sum(number >= PARTS for number in numbers) // units_per_job)
         batches: dict[str, list[str]] = {}
-        for unit in self.units:
-            batches.setdefault(str(int(unit) // units_per_job), []).append(unit)
+        for unit, number in zip(self.units, numbers, strict=True):
+            file, _ = divmod(number, PARTS)
+            batch = PARTS + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
+            batches.setdefault(str(batch), []).append(unit)
         return batches

@@ -50,7 +50,7 @@ LINES = (
     ("name", "content"),
     [
         ("x.jsonl", LINES),
-        ("x.jsonl.gz", gzip.compress(LINES[:30]) + gzip.compress(LINES[30:])),
+        ("x.jsonl.gz", gzip.compress(LINES[:30], mtime=0) + gzip.compress(LINES[30:], mtime=0)),
         ("x.ndjson.zst", zstandard.compress(LINES[:30]) + zstandard.compress(LINES[30:])),
         ("x.jsonl.bz2", bz2.compress(LINES[:30]) + bz2.compress(LINES[30:])),
         ("x.jsonl.xz", lzma.compress(LINES[:30]) + lzma.compress(LINES[30:])),
@@ -125,7 +125,7 @@ def test_a_record_over_the_limit_is_too_large_but_not_broken(tmp_path: Path, nam
     text = "woord " * 1000
     content = json.dumps({"text": text}).encode() if "jsonl" in name else text.encode()
     if name.endswith(".gz"):
-        content = gzip.compress(content)
+        content = gzip.compress(content, mtime=0)
     if name.endswith(".parquet"):
         content = parquet({"text": pa.array([text, "goed"])})
     documents, removed, reader = read(tmp_path, {name: content}, document_bytes=5999, broken_share=0.0)
@@ -216,7 +216,7 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("x.jsonl.gz", gzip.compress(LINES)[:-9]),
+        ("x.jsonl.gz", gzip.compress(LINES, mtime=0)[:-9]),
         ("x.jsonl.gz", LINES),
         ("x.jsonl.zst", zstandard.compress(LINES * 100)[:-3]),
         ("x.jsonl.zst", LINES),
@@ -224,7 +224,7 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
         ("x.jsonl.bz2", LINES),
         ("x.jsonl.xz", lzma.compress(LINES)[:-9]),
         ("x.jsonl.xz", LINES),
-        ("x.txt.gz", gzip.compress(LINES)[:-9]),
+        ("x.txt.gz", gzip.compress(LINES, mtime=0)[:-9]),
         ("x.parquet", parquet({"text": pa.array(["a"])})[:-3]),
     ],
 )

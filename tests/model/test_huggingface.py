@@ -1,7 +1,9 @@
 """Models go to Transformers' layout and come back unchanged."""
 
 import json
+import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -91,6 +93,17 @@ def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp
     )
     assert found.hidden == architecture.hidden and list(weights) == list(state.shapes)
     assert all(torch.equal(weights[name], state[name]) for name in weights)
+
+
+@pytest.mark.parametrize("umask", [0o007, 0o027, 0o077])
+def test_the_umask_decides_who_may_read_the_weights(umask: int, tmp_path: Path, tokenizer: Path) -> None:
+    before = os.umask(umask)
+    try:
+        export(SHAPES[0], tokenizer, tmp_path / "huggingface", largest_file_bytes=9_000)
+    finally:
+        os.umask(before)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "huggingface").iterdir()}
+    assert len(modes) > 3 and set(modes.values()) == {0o666 & ~umask}, modes
 
 
 def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ PLATFORM = {
     "memory_bytes_per_device": 94 * 10**9,
     "model_flops_utilization": 0.4,
     "price_euros_per_device_hour": 2.5,
+    "partitions": {"gpu": {"cpus": 64, "gpus": 4, "allocation": {"cpus": 16, "gpus": 1}}},
 }
 
 
@@ -80,6 +81,24 @@ def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
 def test_devices_without_a_micro_batch_stand_idle():
     plan = estimate(settings(PLATFORM, one={"batch_size": 8, "micro_batch_size": 2}))
     assert plan["models"]["one"]["devices_used"] == 4
+
+
+def test_whole_allocations_are_billed_whether_all_of_them_compute_or_not():
+    node = {"cpus": 64, "gpus": 4, "allocation": {"cpus": 16, "memory_megabytes": 184_320, "gpus": 1}}
+    whole = {"cpus": 48, "gpus": 4, "allocation": {"cpus": 48, "memory_megabytes": 460_000, "gpus": 4}}
+    cores = {"cpus": 128, "allocation": {"cpus": 16, "memory_megabytes": 28_672}}
+
+    def billed(partitions: dict[str, Any], **training: int) -> list[float]:
+        model = estimate(settings({**PLATFORM, "devices": 4, "partitions": partitions}, one=training))["models"]["one"]
+        hours = model["seconds"] / 3600
+        return [round(model[key] / hours, 6) for key in ("billed_core_hours", "billed_gpu_hours")]
+
+    three = {"batch_size": 3, "micro_batch_size": 1}
+    assert billed({"gpu": node}) == [64, 4] and billed({"gpu": node}, **three) == [48, 3]
+    assert billed({"gpu": whole}, **three) == [48, 4] and billed({"cpu": cores}) == [16, 0]
+    plan = estimate(settings({**PLATFORM, "partitions": {}}, one={}))
+    assert plan["models"]["one"]["billed_core_hours"] is None and plan["totals"]["billed_core_hours"] is None
+    assert "billed core hours" in table(plan)
 
 
 def test_the_table_names_every_model_and_its_units():

@@ -69,24 +69,27 @@ def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
 def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     monkeypatch.setattr(device, "seen", lambda: 8)
-    environment = {"NCCL_NET_GDR_LEVEL": "SYS"}
-    device.prepare("lumi", 8, environment)
+    environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
+    device.set_variables("lumi", environment)
+    device.check("lumi", 8, {})
     written = platforms.described("lumi").environment
-    assert environment == {**written, "NCCL_NET_GDR_LEVEL": "SYS"}
+    caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
+    given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
+    assert environment == {**written, **caches, **given}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
-        device.prepare("lumi", 16, {})
+        device.check("lumi", 16, {})
 
 
 def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    device.prepare(None, 1, {})
-    device.prepare("local", 2, {})
+    device.check(None, 1, {})
+    device.check("local", 2, {})
     monkeypatch.setattr(device, "seen", lambda: 0)
     monkeypatch.setattr(device, "built_for", lambda: "cpu")
     with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
-        device.prepare("snellius", 1, {})
+        device.check("snellius", 1, {})
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
-        device.prepare("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
+        device.check("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

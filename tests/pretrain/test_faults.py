@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import chaos
-from pipeline.errors import TRY_AGAIN
+from pipeline.errors import TRY_AGAIN, Stopped
 from pipeline.owner import Owner
 from pipeline.pretrain import metrics, segment, supervise
 from pipeline.pretrain.settings import SegmentSettings
@@ -33,6 +33,18 @@ def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str =
 
 def drawn(folder: Path) -> list[int]:
     return [line["data_step"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+
+def test_a_warning_that_comes_before_the_processes_have_started_ends_as_asked(
+    settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "bin/srun"
+    srun.parent.mkdir()
+    srun.write_text(f"#!/bin/sh\nexit {128 + SIGUSR1}\n")  # as srun ends where its tasks die of that signal
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(srun.parent), prepend=":")
+    with pytest.raises(Stopped, match=r"as asked \(Slurm's warning came before the processes had started\)"):
+        train(settings(last_step=4), tokens, tmp_path / "run", launch="srun --ntasks=2")
 
 
 SPIKES = {"window": 8, "loss_deviations": 0.5, "gradient_norm_deviations": 0}

@@ -8,7 +8,8 @@ import pytest
 
 from pipeline.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.pretrain import memory, mesh, segment
+from pipeline.pretrain import fits, memory, segment
+from pipeline.pretrain.layout import layout
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
@@ -61,7 +62,7 @@ def test_a_mesh_divides_the_state() -> None:
     training = Training.model_validate({**NUMBERS, "micro_batch_size": 1, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate({**NUMBERS, "micro_batch_size": 1})
     one, split = (
-        memory.estimate_bytes(chosen, EIGHT, 128_256, mesh.layout(chosen, processes, 4), 0)
+        fits.estimate_bytes(chosen, EIGHT, 128_256, layout(chosen, processes, 4), 0)
         for chosen, processes in ((plain, 2), (training, 8))
     )
     assert split == one / 4

@@ -40,13 +40,17 @@ def book(run: Run, job: str, comment: str | None, *allocations: dict[str, Any], 
         "cpu_seconds": sum(part["cpu_seconds"] for part in allocations),
         "node_seconds": elapsed,
         "gpu_seconds": elapsed * 4 * (job == "4711"),
+        "billed_unit_seconds": known.get("billed"),
         "peak_memory_bytes": max(part["peak_memory_bytes"] for part in allocations),
         "slurm_energy_joules": known.get("slurm"),
         "ear_energy_joules": known.get("ear"),
     }
     content = {"job": job, "comment": comment, "cause": allocations[-1]["cause"], "allocations": allocations}
     shared = known.get("whole_nodes", True)
-    run.write(f"provenance/accounting/{job}.json", {**content, "total": total, "whole_nodes": shared, "ear": None})
+    cluster = {"cluster": known["cluster"]} if "cluster" in known else {}
+    name = ".".join([*cluster.values(), job])
+    content |= {"total": total, "whole_nodes": shared, "ear": None, **cluster}
+    run.write(f"provenance/accounting/{name}.json", content)
 
 
 def section(run: Run) -> str:
@@ -65,6 +69,17 @@ def test_requests_that_fit_get_no_suggestion(run_folder: Run) -> None:
     idle = {"cpu_seconds": 3100.0, "allocated_cpu_seconds": 7200.0, "tres": {"cpu": "2"}}  # one would be too few
     book(run_folder, "2", "rule_pretrain_segment_wildcards_base_8", allocation(**idle))
     assert "No request was far off." in section(run_folder)
+
+
+def test_what_was_billed_stands_beside_what_was_used(run_folder: Run) -> None:
+    book(run_folder, "1", "rule_corpus_filter_wildcards_main_laws_0", allocation(), billed=16 * 3600.0)
+    book(run_folder, "2", "rule_corpus_filter_wildcards_main_laws_1", allocation(), billed=16 * 3600.0)
+    assert "corpus.filter 32.0 24.0 none 1.33" in section(run_folder)
+    book(run_folder, "4711", None, allocation(), billed=768 * 3600.0)
+    told = section(run_folder)
+    assert "pretrain.segment 768 12.0 4.00 not of one kind" in told and "all jobs 800 36.0 4.00 not of one" in told
+    book(run_folder, "2", "rule_corpus_filter_wildcards_main_laws_1", allocation())
+    assert "corpus.filter not known 24.0 none not known" in section(run_folder)
 
 
 def test_requests_that_were_far_off_get_one(run_folder: Run) -> None:
@@ -114,3 +129,17 @@ def test_the_section_is_the_last_and_has_its_number(run_folder: Run) -> None:
     page = outline(made(run_folder)["page"])
     assert [attributes["id"] for attributes in page.all("section")][-1] == SLURM[0]
     assert f"{len(SECTIONS) + 1}. {SLURM[1]}" in page.text
+
+
+def test_the_same_number_on_two_clusters_is_two_jobs(run_folder: Run) -> None:
+    for stage, cluster in (("corpus.filter", "snellius"), ("tokenizer.train", "lumi"), ("tokens.shard", "juwels")):
+        slurm = {"slurm_job_id": "12", "slurm_cluster_name": cluster}
+        run_folder.record(stage, {"corpus": f"on-{cluster}"}, hour=9, slurm=slurm)
+    book(run_folder, "4711", None, allocation())  # of before clusters were told, as its attempts are
+    book(run_folder, "12", None, allocation(), cluster="snellius")
+    book(run_folder, "12", None, allocation(), cluster="lumi")
+    assert len([*run_folder.root.glob("provenance/accounting/*.json")]) == 3
+    told = section(run_folder)
+    assert "corpus.filter 1" in told and "tokenizer.train 1" in told and "pretrain.segment 1" in told, "three jobs"
+    assert "corpus.filter + tokenizer.train" not in told and "tokens.shard" not in told
+    assert "1 more jobs that ran are not in the books" in told, "that of juwels"

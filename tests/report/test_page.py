@@ -191,6 +191,14 @@ def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
     assert front["co2_eq_emissions"]["emissions"] == pytest.approx(32.43)
 
 
+def test_a_commit_that_is_not_known_has_its_reason_on_the_page(run_folder: Run) -> None:
+    run_folder.record("plan.estimate", {}, hour=9, git={"commit": None, "dirty": None, "reason": "there is no git <b>"})
+    run_folder.record("plan.other", {}, hour=9, git={"commit": "c0ffee", "dirty": None, "reason": "no git either"})
+    text = outline(made(run_folder)["page"]).text
+    assert "commit not known: there is no git <b>" in text
+    assert "commit c0ffee, uncommitted changes not known: no git either" in text
+
+
 def test_a_run_without_models_still_has_a_page(run_folder: Run) -> None:
     arguments = run_folder.arguments() | {"metrics": [], "evaluation": [], "fertility": [], "indexes": []}
     run(run_folder.settings, **arguments)

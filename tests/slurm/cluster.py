@@ -22,6 +22,7 @@ DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
 CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
 SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 ACCOUNT = "polder"
+DEVICES = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx")]
 
 
 def missing() -> list[str]:
@@ -109,9 +110,17 @@ class Cluster:
     """
 
     def __init__(
-        self, folder: Path, nodes: int = 2, cpus: int = 8, memory_megabytes: int = 16_000, link: Link | None = None
+        self,
+        folder: Path,
+        nodes: int = 2,
+        cpus: int = 8,
+        memory_megabytes: int = 16_000,
+        link: Link | None = None,
+        gpus: int = 2,
     ) -> None:
         self.folder, self.link = folder, link
+        # Devices that every machine has stand for GPUs, which nobody computes on; of plain files Slurm tells nobody.
+        self.gpus = DEVICES[:gpus]
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus, self.memory_megabytes = cpus, memory_megabytes
         self._controller, self._database, *self._ports = _free_ports(2 + nodes)
@@ -325,7 +334,7 @@ PidFile={folder}/run/slurmdbd.pid
         addresses = ["127.0.0.1"] * (len(self.nodes) - 1) + [self.link.node if self.link else "127.0.0.1"]
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs={self.cpus} "
-            f"RealMemory={self.memory_megabytes} Gres=gpu:2 State=UNKNOWN\n"
+            f"RealMemory={self.memory_megabytes} Gres=gpu:{len(self.gpus)} State=UNKNOWN\n"
             for node, port, address in zip(self.nodes, self._ports, addresses, strict=True)
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
@@ -353,7 +362,7 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 AcctGatherEnergyType=acct_gather_energy/none
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageEnforce=associations
+AccountingStorageEnforce=associations,limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self._database}
 AccountingStoragePass={munge}
@@ -372,15 +381,14 @@ BatchStartTimeout=20
 SlurmctldTimeout=30
 SlurmdTimeout=15
 GresTypes=gpu
-{nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted}
-PartitionName=gpu {usual} MaxTime=120 {preempted}
+{nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G
+PartitionName=gpu {usual} MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G,GRES/gpu=16.0
 PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 """
         return {
             "slurm.conf": slurm,
             "slurmdbd.conf": database,
-            # Two files that are there on every machine stand for GPUs, which nobody computes on.
-            "gres.conf": "".join(f"NodeName={','.join(self.nodes)} Name=gpu File=/dev/{n}\n" for n in ("null", "zero")),
+            "gres.conf": "".join(f"NodeName={','.join(self.nodes)} Name=gpu File={gpu}\n" for gpu in self.gpus),
             "cgroup.conf": "CgroupAutomount=no\n",
             "plugstack.conf": "",
         }

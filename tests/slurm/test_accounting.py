@@ -1,4 +1,4 @@
-"""The books of real jobs that succeeded, failed, were put back or killed, and what a retry makes of them."""
+"""The books of real jobs that succeeded, failed, were put back or killed, and what is written of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.slurm import retry, sacct, starts
+from pipeline.slurm import starts
 from pipeline.slurm.accounting import ACCOUNTING, collect
-from pipeline.slurm.retry import Growth
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
-NAME = "of-this-run"
+NAME, CLUSTER = "of-this-run", "loopback"
 EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'"
 
 
@@ -27,8 +26,7 @@ def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """Return the results of a run that this process has started."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     monkeypatch.setattr(starts, "current", None)
-    monkeypatch.setattr(retry, "_failures", retry.Failures())
-    starts.begin(tmp_path, NAME, [])
+    starts.begin(tmp_path, NAME)
     yield tmp_path
 
 
@@ -48,7 +46,9 @@ def wait_for_end(cluster: Cluster) -> None:
 
 def written(run: Path) -> dict[str, dict[str, Any]]:
     """Return the files of the accounting."""
-    return {path.stem: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+    books = {path.name: json.loads(path.read_text()) for path in (run / ACCOUNTING).glob("*.json")}
+    assert set(books) == {f"{CLUSTER}.{book['job']}.json" for book in books.values()}
+    return {book["job"]: book for book in books.values()}
 
 
 def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: Cluster, run: Path) -> None:
@@ -77,38 +77,48 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
     assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
 
-    before = (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns
+    before = (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
     cluster.ask("scontrol", "release", waiting)
     wait_for_end(cluster)
     assert collect(run) == 1
-    assert (run / ACCOUNTING / f"{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+    assert (run / ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, "what is written does not change"
+
+
+def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
+    (run / starts.STARTS / f"{NAME}.json").unlink()  # other tests had jobs of that name a moment ago
+    starts.begin(run, "of-two-clusters")
+    job = submit(cluster, "rule_here", "true", name="of-two-clusters")
+    old = submit(cluster, "rule_old", "true", name="of-before")
+    elsewhere = submit(cluster, "rule_elsewhere", "true", name="of-another-cluster")
+    starts.Start(name="of-before", host="a", process=1, started=starts.now()).write(run)
+    starts.Start(name="of-another-cluster", host="a", process=1, started=starts.now(), cluster="another").write(run)
+    (run / ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")
+    words = ("sacct", "--noheader", "--allocations", f"--jobs={job},{old},{elsewhere}", "--format=State")
+    wait_until(lambda: cluster.ask(*words).split() == ["COMPLETED"] * 3, "the database knows")
+    assert collect(run) == 2
+    assert {path.name for path in (run / ACCOUNTING).glob("*.json")} == {
+        f"{CLUSTER}.{job}.json",
+        f"another.{job}.json",
+        f"{old}.json",
+    }, f"job {elsewhere} is not this cluster's to tell"
+    assert (run / ACCOUNTING / f"another.{job}.json").read_text() == "the same number on another cluster"
+    assert collect(run) == 0
+
+
+def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> None:
+    narrow = submit(cluster, "rule_narrow", "sleep 2")
+    wide = submit(cluster, "rule_wide", "sleep 2", "--cpus-per-task=3", "--mem=4G")  # half a unit for a GB
+    board = submit(cluster, "rule_board", "sleep 2", "--partition=gpu", "--gres=gpu:1")
+    wait_for_end(cluster)
+    billed = {narrow: 1, wide: 3 + 2, board: 1 + 16}
+    wait_until(lambda: collect(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them")
+    books = written(run)
+    for job, units in billed.items():
+        (part,) = books[job]["allocations"]
+        assert part["tres"]["billing"] == str(units) and part["elapsed_seconds"] >= 1
+        assert books[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
 
 
 def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accounting", str(tmp_path)]) == 0
     assert [*tmp_path.iterdir()] == [] and capsys.readouterr().out == ""
-
-
-def test_a_retry_grows_by_its_cause_alone_and_asks_once(
-    cluster: Cluster, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(cluster, "rule_filter_wildcards_main_laws", EATS)
-    submit(cluster, "rule_filter_wildcards_main_letters", "exit 1")
-    cancelled = submit(cluster, "rule_filter_wildcards_main_guide", "sleep 300")
-    submit(cluster, "rule_filter_wildcards_main_guide", "true", name="of-another-run")
-    wait_until(lambda: cluster.state(cancelled) == "RUNNING", "it runs")
-    cluster.ask("scancel", cancelled)
-    wait_for_end(cluster)
-    questions = []
-    asked = sacct.ask
-    monkeypatch.setattr(sacct, "ask", lambda *given: questions.append(given) or asked(*given))
-    growth = {name: retry.factor("filter", ["main", name], 2) for name in ("laws", "letters", "guide")}
-    assert growth == {"laws": Growth(memory=2), "letters": Growth(), "guide": Growth()}
-    assert 1 <= len(questions) <= retry.QUESTIONS, "not one for each job: the database learns of an end a little later"
-    assert retry.factor("filter", ["main", "letters"], 1) == Growth()
-
-    submit(cluster, "rule_filter_wildcards_main_laws", "exit 1")
-    wait_for_end(cluster)
-    assert retry.factor("filter", ["main", "laws"], 3) == Growth(memory=2), "the crash after it adds nothing"
-    monkeypatch.setattr(starts, "current", None)
-    assert retry.factor("filter", ["main", "laws"], 3) == Growth(), "no snakemake of Slurm's, no question"

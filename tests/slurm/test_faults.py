@@ -14,24 +14,29 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
+from pipeline.slurm import queue
+from pipeline.slurm.queue import Queued
 from pipeline.slurm.waiting import Waiting
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.slurm.cluster import Cluster, wait_until
-from tests.slurm.training import ROOT, SlurmTraining
+from tests.slurm.submitted import ROOT
+from tests.slurm.training import SlurmTraining
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 # Each rule counts its tries; the first try of most of them does not end well.
 WORKFLOW = """
 from pathlib import Path
-from pipeline.slurm import executor
+from pipeline.slurm import executor, retry
 from pipeline.slurm.settings import Slurm
 
-onstart:
-    executor.prepare(workflow, Path("results/storm"), Slurm(account="polder"), print)
+ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
+executor.register(Slurm(account="polder"), Path("results/storm"), ONCE)
 
-shell.prefix("once() {{ echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }}; ")
+onstart:
+    executor.begin(workflow, Path("results/storm"))
+
 FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
 
 rule all:
@@ -39,12 +44,18 @@ rule all:
 
 rule over_time:
     output: "over_time.done"
-    resources: runtime=lambda wildcards, attempt: attempt, mem_mb=600, slurm_extra="--requeue --exclude=node2"
+    resources:
+        runtime=lambda w, attempt: int(retry.factor("over_time", [], attempt).time),
+        mem_mb=600,
+        slurm_extra="--requeue --exclude=node2",
     shell: "once over_time || sleep 200; touch {output}"
 
 rule over_memory:
     output: "over_memory.done"
-    resources: runtime=9, mem_mb=lambda wildcards, attempt: 600 * attempt, slurm_extra="--requeue --exclude=node2"
+    resources:
+        runtime=9,
+        mem_mb=lambda w, attempt: int(600 * retry.factor("over_memory", [], attempt).memory),
+        slurm_extra="--requeue --exclude=node2",
     shell: "once over_memory || :; python -c 'import time; x = bytes([1]) * 7 * 10**8; time.sleep(20)'; touch {output}"
 
 rule cancelled:
@@ -71,7 +82,7 @@ class Storm:
         self.folder = folder
         (folder / "Snakefile").write_text(WORKFLOW)
         shutil.copytree(ROOT / "workflow/profiles/slurm", folder / "slurm")
-        options = ["--slurm-init-seconds-before-status-checks", "3", "--latency-wait", "5"]
+        options = ["--seconds-between-status-checks", "3", "--latency-wait", "5"]
         words = [sys.executable, "-m", "snakemake", "--profile", "slurm", *options]
         environment = {**cluster.environment(), "PYTHONPATH": str(ROOT)}
         with (folder / "log").open("wb") as log:
@@ -133,19 +144,19 @@ def test_while_controller_and_database_are_away_jobs_run_on(storm: Storm) -> Non
     assert (storm.tries("patient"), storm.submissions("patient")) == (1, 1)
 
 
-def test_a_job_that_does_not_start_is_told_with_the_reason(cluster: Cluster) -> None:
+def test_a_job_that_does_not_start_is_told_with_the_reason_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("--job-name=never", "--comment=rule_patient", "--output=/dev/null", "--wrap=true")
     job = cluster.ask("sbatch", "--parsable", "--hold", *words)
+    monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     said: list[str] = []
-    before = os.environ["PATH"]
-    os.environ["PATH"] = cluster.environment()["PATH"]
-    try:
-        waiting = Waiting("never", 1.0, said.append, seconds_between=0.2)
-        wait_until(lambda: said, "it is told")
-        time.sleep(1)
-        waiting.stop()
-    finally:
-        os.environ["PATH"] = before
+    waiting = Waiting(0.5, said.append)
+    waiting.look(queue.jobs(["never"]) or {})
+    assert said == [], "it has only begun to wait"
+    time.sleep(0.6)
+    for _ in range(2):
+        waiting.look(queue.jobs(["never"]) or {})
     (sentence,) = said
     assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
     assert f"scontrol release {job}" in sentence
@@ -153,9 +164,7 @@ def test_a_job_that_does_not_start_is_told_with_the_reason(cluster: Cluster) -> 
 
 def test_nodes_that_are_not_there_are_told() -> None:
     said: list[str] = []
-    waiting = Waiting("never", 0.0, said.append)
-    waiting._compare({"7": ("rule_patient", "ReqNodeNotAvail, UnavailableNodes:node2")})
-    waiting.stop()
+    Waiting(0.0, said.append).look({"7": Queued("PENDING", "ReqNodeNotAvail, UnavailableNodes:node2", "rule_patient")})
     (sentence,) = said
     assert "nodes that it needs are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)" in sentence
 

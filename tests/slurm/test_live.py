@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
 
+from pipeline.attempt import Attempt
+from pipeline.errors import InputError
 from pipeline.slurm import live
-from pipeline.slurm.starts import Lock, Start, now, starts
+from pipeline.slurm.starts import Start, now, starts
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
-QUICK = ("--slurm-init-seconds-before-status-checks=1", "--seconds-between-status-checks=1")
+QUICK = ("--seconds-between-status-checks=1",)
 
 
 def command(*targets: str) -> list[str]:
@@ -37,23 +38,11 @@ def project(tmp_path: Path) -> Project:
     return new_project(tmp_path / "polder")
 
 
-def gone_process() -> int:
-    """Return the number of a process that has ended."""
-    with subprocess.Popen(["true"]) as process:
-        return process.pid
-
-
-def start_of(process: int, began_seconds: float, host: str, lock: Path) -> Start:
-    """Return a start that holds a lock."""
-    lock.write_text("results/micro/plan/plan.json\n")
-    return Start(
-        name=f"of-{process}-{host}",
-        host=host,
-        process=process,
-        process_began_seconds=began_seconds,
-        started=now(),
-        locks=[Lock.of(str(lock))],
-    )
+def start_of(run: Path, name: str = "of-a-killed-one", cluster: str | None = "loopback") -> Start:
+    """Write the file of a start that came to no end."""
+    start = Start(name=name, host="login2", process=4711, started=now(), cluster=cluster)
+    start.write(run)
+    return start
 
 
 def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project: Project) -> None:
@@ -100,38 +89,70 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     assert len([*project.results.glob("provenance/accounting/*.json")]) == len(ran), "the books have all jobs"
 
 
-def test_only_the_lock_of_a_dead_process_of_this_host_is_cleared(
+def held_job(cluster: Cluster, name: str) -> str:
+    """Submit a job that waits until it is released."""
+    return cluster.ask("sbatch", "--parsable", "--output=/dev/null", "--wrap=true", "--hold", f"--job-name={name}")
+
+
+def test_whoever_holds_the_run_waits_for_the_jobs_of_a_killed_start_of_another_host(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
-    here, gone, me = platform.node(), gone_process(), psutil.Process()
-    locks = {name: tmp_path / f"{name}.lock" for name in ("dead", "alive", "elsewhere", "replaced")}
-    kept = [
-        start_of(me.pid, me.create_time() + 2, here, locks["alive"]),  # the clock was set
-        start_of(gone, 0.0, "another-host", locks["elsewhere"]),
-    ]
-    dead = [start_of(me.pid, 0.0, here, locks["dead"]), start_of(gone, 0.0, here, locks["replaced"])]
-    for start in [*kept, *dead]:
-        start.write(tmp_path)
-    other = tmp_path / "other"
-    other.write_text("of a snakemake that lives\n")
-    other.replace(locks["replaced"])
+    job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
     said: list[str] = []
-    live.take_over(tmp_path, said.append, seconds_between=0.1)
-    assert [name for name, lock in locks.items() if not lock.exists()] == ["dead"]
-    assert {start.name for start in starts(tmp_path) if start.ended} == {start.name for start in dead}
-    assert len(said) == 1 and "dead.lock" in said[0]
+    taker = threading.Thread(target=live.take_over, args=(tmp_path, said.append, 0.1))
+    taker.start()
+    wait_until(lambda: any(f"job {job} (" in sentence for sentence in said), "it waits for the job")
+    assert starts(tmp_path) == [start]
+    cluster.ask("scontrol", "release", job)
+    taker.join(120)
+    assert [start.ended is not None for start in starts(tmp_path)] == [True] and not cluster.jobs()
 
 
 def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
-    words = ("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300", "--hold")
-    cluster.ask(*words, "--job-name=of-another-run")
-    start_of(gone_process(), 0.0, platform.node(), tmp_path / "lock").write(tmp_path)
+    held_job(cluster, "of-another-run")
+    start_of(tmp_path)
     live.take_over(tmp_path, print, seconds_between=0.1)
     assert len(cluster.jobs()) == 1
+
+
+@pytest.mark.parametrize("has_slurm", [True, False])
+def test_jobs_that_cannot_be_asked_for_here_refuse_the_start(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_slurm: bool
+) -> None:
+    monkeypatch.setenv("PATH", cluster.environment()["PATH"] if has_slurm else "/nowhere")
+    start = start_of(tmp_path, cluster="snellius")
+    with pytest.raises(InputError) as refused:
+        live.take_over(tmp_path, print, seconds_between=0.1)
+    here = "the Slurm here is that of loopback" if has_slurm else "there is no Slurm here"
+    for part in ("login2", "the cluster snellius", here, f"squeue --name={start.name}", str(start.path(tmp_path))):
+        assert part in str(refused.value)
+    assert starts(tmp_path) == [start]
+    start.path(tmp_path).unlink()  # the way out that it names
+    live.take_over(tmp_path, print, seconds_between=0.1)
+
+
+def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_over(
+    cluster: Cluster, project: Project
+) -> None:
+    job, start = held_job(cluster, "of-a-killed-one"), start_of(project.results)
+    words = [*project.command(), "--", "plan"]
+    refused = subprocess.run(
+        words, cwd=project.folder, env=project.environment(), capture_output=True, text=True
+    )  # the commands of Slurm are installed here, but find no cluster without its configuration
+    assert refused.returncode == 1 and "there is no Slurm here: start there" in refused.stderr
+    log = project.folder / "second.log"
+    environment = {**project.environment(), **cluster.environment()}
+    with log.open("w") as stream:
+        second = subprocess.Popen(words, cwd=project.folder, env=environment, stdout=stream, stderr=stream)
+    wait_until(lambda: f"job {job} (" in log.read_text(), "the local start waits for the job")
+    assert not (project.results / "provenance/attempts").exists()
+    cluster.ask("scontrol", "release", job)
+    assert second.wait(300) == 0, log.read_text()[-4000:]
+    assert starts(project.results)[0].ended and starts(project.results)[0].name == start.name
 
 
 def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
@@ -152,3 +173,18 @@ def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
         live.wait_for_local_jobs(run, said.append)
     assert "plan estimate" in said[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
+
+
+def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -> None:
+    killed, lives = Attempt("plan.estimate", {}, tmp_path), Attempt("sources.listing", {"source": "laws"}, tmp_path)
+    killed.content["ended"] = None
+    for attempt in (killed, lives):
+        attempt._write()
+    said: list[str] = []
+    waiter = threading.Thread(target=live.wait_for_steps_elsewhere, args=(tmp_path, said.append, 0.5))
+    waiter.start()
+    wait_until(lambda: lives._write() or said, "it is seen")
+    assert lives.path.name in said[0] and killed.path.name not in said[0]
+    lives._end("finished", None)
+    waiter.join(30)
+    assert not waiter.is_alive()

@@ -12,7 +12,9 @@ import pytest
 
 from pipeline import versions
 from pipeline.slurm import requeue
+from pipeline.slurm.allocation import Task
 from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.submitted import STEP, submit
 
 pytestmark = pytest.mark.slurm
 
@@ -36,13 +38,9 @@ class Fingerprint:
         options += ["--input", "listing", str(listing), "--input", "files", str(self.raw)]
         options += ["--output", "fingerprint", str(self.run / "sources/laws/fingerprints/0.json")]
         command = shlex.join([sys.executable, "-m", "pipeline", "sources", "fingerprint", *options])
-        words = ("sbatch", "--parsable", "--requeue", "--partition=cpu", "--exclusive", f"--chdir={ROOT}")
         self.log = folder / "log"
-        output = (f"--output={self.log}", "--open-mode=append")
-        # As Snakemake's job does: a shell that outlives the signal, and a step of its own.
-        self.job = cluster.ask(
-            *words, *output, f"--wrap=trap : TERM; srun sh -c {shlex.quote(f'trap : TERM; {command}')}"
-        )
+        task = Task("fingerprint", f"trap : TERM; {command}", STEP)
+        self.job = submit(cluster, folder, [task], "--partition=cpu", "--exclusive", f"--output={self.log}")
 
     def attempts(self) -> list[str]:
         """Return how each attempt ended, the first one first."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline import platforms
 from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.platforms import Platform
@@ -61,18 +62,103 @@ def test_every_job_is_measured_where_there_is_ear() -> None:
     assert all(made(stage)["slurm_extra"].endswith(" --ear=on") for stage in ("corpus.filter", "pretrain.segment"))
 
 
+BATCH = {"corpus": "main", "source": "nl_gids", "batch": "0"}
+UNIT_BYTES = 60_000_000  # 1,620 MB of memory
+
+
+def with_units(made: Requests, units: int) -> Requests:
+    """Let every batch have so many units."""
+    made._bytes_of_units = lambda source, batch: [UNIT_BYTES] * units
+    return made
+
+
+def allocated(cpus: int, memory_megabytes: int, node_cpus: int = 192, nodes: int = 8) -> dict[str, Any]:
+    smallest = {"cpus": cpus, "memory_megabytes": memory_megabytes}
+    size = {"cpus": node_cpus, "memory_megabytes": nodes * memory_megabytes, "minutes": 90}
+    return {"name": "machine", "partitions": {"cpu": {"name": "genoa", **size, "allocation": smallest}}}
+
+
 def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = requests(GPUS)
+    made = with_units(requests(GPUS), 1)
     asked = made("corpus.filter")
-    batch = {"corpus": "main", "source": "nl_gids", "batch": "0"}
-    assert [asked["runtime"](batch, attempt=n) for n in (1, 2)] == [60, 60], "an attempt alone is no cause"
+    assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [63, 63], "an attempt alone is no cause"
     causes = {1: Growth(), 2: Growth(memory=2), 3: Growth(memory=2, time=2)}
     monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: causes[attempt])
-    assert [asked["runtime"](batch, attempt=n) for n in causes] == [60, 60, 90]
-    assert [asked["mem_mb"](batch, attempt=n) for n in causes] == [4000, 8000, 8000]
-    monkeypatch.setattr(made, "bytes_read", lambda scope, wildcards: 200_000_000)
-    assert asked["runtime"](batch, attempt=1) == 70
+    assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [63, 63, 90]
+    assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
+    monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [200_000_000])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4800
+
+
+def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
+    alone = requests(GPUS)("evaluate.suites")
+    assert (alone["slurm_partition"], alone["cpus_per_task"], alone["gres"]) == ("gpu_h100", 16, "gpu:1")
+    shared = {"name": "small-g", "cpus": 56, "memory_megabytes": 480_000, "minutes": 60, "gpus": 8}
+    asked = requests({**GPUS, "partitions": {**GPUS["partitions"], "evaluation": shared}})("evaluate.suites")
+    assert (asked["slurm_partition"], asked["cpus_per_task"], asked["gres"]) == ("small-g", 7, "gpu:1")
+    assert asked["mem_mb"](SEGMENT, attempt=1) == 60_000 and asked["runtime"](SEGMENT, attempt=1) == 60
+
+
+def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
+    asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
+    assert asked("pretrain.segment")["constraint"] == "scratch-node"
+    assert "constraint" not in asked("evaluate.suites") and "constraint" not in requests(GPUS)("pretrain.segment")
+
+
+@pytest.mark.parametrize(
+    ("platform", "units", "cores"),
+    [
+        (allocated(24, 43008), 96, 24),
+        (allocated(24, 43008), 192, 48),
+        (allocated(24, 43008), 30, 24),
+        (allocated(24, 43008), 8, 8),  # the rest of the allocation is for others
+        (allocated(48, 88000, node_cpus=48, nodes=1), 96, 48),
+        (allocated(48, 88000, node_cpus=48, nodes=1), 1000, 48),
+        (allocated(1, 2000, node_cpus=128, nodes=112), 96, 24),
+        (allocated(24, 24 * 800), 96, 11),  # memory for no more, in what 24 cores are billed for
+        (GPUS, 96, 24),
+        (GPUS, 1, 1),
+        ({"name": "machine"}, 96, 1),
+    ],
+)
+def test_a_batch_has_cores_and_memory_for_its_units_and_fills_what_is_billed(
+    platform: dict[str, Any], units: int, cores: int
+) -> None:
+    asked = with_units(requests(platform), units)("corpus.filter")
+    assert asked["cpus_per_task"](BATCH, attempt=1) == cores
+    assert asked["mem_mb"](BATCH, attempt=1) == cores * 1620
+    minutes = 60 + max(units * UNIT_BYTES // cores, UNIT_BYTES) // 20_000_000
+    assert asked["runtime"](BATCH, attempt=1) == (min(minutes, 90) if "partitions" in platform else minutes)
+
+
+def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: Growth(memory=2 ** (attempt - 1)))
+    asked = with_units(requests(allocated(48, 88000, node_cpus=48, nodes=1)), 96)("corpus.filter")
+    assert [asked["cpus_per_task"](BATCH, attempt=n) for n in (1, 2, 3)] == [48, 27, 13]
+    assert all(asked["mem_mb"](BATCH, attempt=n) <= 88000 for n in (1, 2, 3))
+
+
+def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
+    small = requests(allocated(24, 43008))
+    for stage in NEEDS:
+        assert (small(stage)["allocation_cpus"], small(stage)["allocation_mem_mb"]) == (24, 43008)
+        assert "allocation_cpus" not in requests(GPUS)(stage)
+
+
+@pytest.mark.parametrize("name", ["snellius", "juwels-booster", "lumi"])
+def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name: str) -> None:
+    platform = platforms.described(name)
+    made = with_units(requests(platform.model_dump(exclude_unset=True)), 1000)
+    partition = platform.partitions["cpu"]
+    assert partition.allocation is not None
+    everything = {**BATCH, "tokenizer": "main", "tokens": "main", "shard": "0", "file": "1"}
+    for stage in NEEDS:
+        asked = made(stage)
+        if stage == "sources.split":
+            continue  # there is no large file
+        cores = asked["cpus_per_task"]
+        cores = cores(everything, attempt=1) if callable(cores) else cores
+        assert cores <= partition.cpus and asked["mem_mb"](everything, attempt=1) <= partition.memory_megabytes
 
 
 def test_every_rule_asks_and_a_changed_section_reruns_nothing() -> None:

@@ -38,9 +38,16 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
     assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
     assert second.gpu_utilization == 0.37
-    total = described(job(*REQUEUED), None, None)["total"]
+    total = described(None, job(*REQUEUED), None, None)["total"]
     assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
+
+
+def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
+    rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
+    assert described(job(*rows), None, None)["total"]["billed_unit_seconds"] == 720
+    unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
+    assert described(job(rows[0], unknown), None, None)["total"]["billed_unit_seconds"] is None
 
 
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])

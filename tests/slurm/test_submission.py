@@ -1,4 +1,4 @@
-"""A controller that answers late or forgets soon: a job runs once, and its end is seen."""
+"""What the executor does with jobs, whatever Slurm answers: a job runs once, its end is seen, a limit is no failure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipeline.errors import InputError
+from pipeline.slurm import executor, submission
 from tests.slurm.cluster import Cluster, wait_until
 
-pytestmark = pytest.mark.slurm
-
 ROOT = Path(__file__).parents[2]
-# The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
-WORKFLOW = """
+REGISTERED = """
 from pathlib import Path
-from snakemake.logging import logger
 from pipeline.slurm import executor
 from pipeline.slurm.settings import Slurm
 
-localrules: freeze
+executor.Executor.pause_seconds = 2.0
+executor.register(Slurm(account="polder"), Path("results"), "")
 
 onstart:
-    executor.prepare(workflow, Path("results"), Slurm(account="polder"), logger.warning)
+    executor.begin(workflow, Path("results"))
+"""
+# The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
+FROZEN = (
+    REGISTERED
+    + """
+localrules: freeze
 
 rule job:
     input: "frozen"
@@ -38,41 +44,160 @@ rule freeze:
     output: "frozen"
     shell: "kill -$SIGNAL $CONTROLLER; touch {output}"
 """
+)
+# Six jobs of one core where four cores are billed; of one the first try fails, one refuses its input.
+MANY = (
+    REGISTERED
+    + """
+rule all:
+    input: expand("{number}.done", number=range(6)), "refused.done"
+
+rule small:
+    output: "{number}.done"
+    threads: 1
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=400
+    shell:
+        "echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK $OMP_NUM_THREADS $SLURM_JOB_CPUS_PER_NODE >> {wildcards.number}.tries;"
+        " sleep 3; [ {wildcards.number} != 2 ] || [ $(wc -l < 2.tries) = 2 ] && touch {output}"
+
+rule refused:
+    output: "refused.done"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo >> refused.tries; exit 2"
+"""
+)
 FORGETS = """#!/bin/sh
-case "$*" in *--format=%i*) exec {squeue} "--format=%i|%T" --noheader;; *) exec {squeue} "$@";; esac
+case "$*" in *--states=all*) exec {squeue} --noheader "--format=%A|%T|%r|%k";; *) exec {squeue} "$@";; esac
 """
 
 
-@pytest.mark.parametrize(("number", "submissions"), [("STOP", 0), pytest.param("KILL", 1, marks=pytest.mark.slow)])
+def start(
+    cluster: Cluster, folder: Path, workflow: str, latency_seconds: int = 5, **environment: str
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a workflow with the project's profile; return its process and what it prints."""
+    (folder / "Snakefile").write_text(workflow)
+    shutil.copytree(ROOT / "workflow/profiles/slurm", folder / "slurm")
+    quick = ["--seconds-between-status-checks=1", f"--latency-wait={latency_seconds}"]
+    log = folder / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "snakemake", "--profile", "slurm", *quick],
+            cwd=folder,
+            env={**cluster.environment(), "PYTHONPATH": str(ROOT), **environment},
+            stdout=stream,
+            stderr=stream,
+        )
+    return process, log
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("number", "submissions"), [("STOP", 1), pytest.param("KILL", 2, marks=pytest.mark.slow)])
 def test_a_job_that_sbatch_got_no_answer_for_and_squeue_soon_forgot_runs_once(
     number: str, submissions: int, cluster: Cluster, tmp_path: Path
 ) -> None:
-    (tmp_path / "Snakefile").write_text(WORKFLOW)
-    shutil.copytree(ROOT / "workflow/profiles/slurm", tmp_path / "slurm")
     (tmp_path / "bin").mkdir()
-    squeue = tmp_path / "bin/squeue"
+    squeue, calls = tmp_path / "bin/squeue", tmp_path / "calls"
     squeue.write_text(FORGETS.format(squeue=cluster.folder / "bin/squeue"))
-    squeue.chmod(0o755)
+    sbatch = tmp_path / "bin/sbatch"
+    sbatch.write_text(f'#!/bin/sh\necho >> {calls}\nexec {cluster.folder}/bin/sbatch "$@"\n')
+    for client in (squeue, sbatch):
+        client.chmod(0o755)
     controller = cluster.process("slurmctld")
-    environment = {**cluster.environment(), "PYTHONPATH": str(ROOT), "CONTROLLER": str(controller), "SIGNAL": number}
-    environment["PATH"] = f"{squeue.parent}:{environment['PATH']}"
-    quick = ["--slurm-init-seconds-before-status-checks=2", "--seconds-between-status-checks=1", "--latency-wait=5"]
-    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *quick]
-    log = tmp_path / "log"
-    with log.open("w") as stream:
-        run = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream, stderr=stream)
+    path = f"{squeue.parent}:{cluster.environment()['PATH']}"
+    run, log = start(cluster, tmp_path, FROZEN, PATH=path, CONTROLLER=str(controller), SIGNAL=number)
     try:
-        wait_until(
-            lambda: "Slurm did not say whether it has taken a job of job" in log.read_text(), "sbatch fails", 120
-        )
+        wait_until(lambda: "Slurm did not say whether it has taken rule_job" in log.read_text(), "sbatch fails", 120)
     finally:
         if number == "STOP":  # the request waits at its door
             os.kill(controller, signal.SIGCONT)
         else:
             cluster.start_controller()
     try:
-        assert run.wait(120) == 0, log.read_text()
+        assert run.wait(180) == 0, log.read_text()
     finally:
         run.kill()
     assert (tmp_path / "done").exists() and len((tmp_path / "tries").read_text().splitlines()) == 1
-    assert log.read_text().count("has been submitted") == submissions
+    assert len(calls.read_text().splitlines()) == submissions
+
+
+@pytest.fixture(scope="module")
+def many(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of the six small jobs and the one that refuses its input."""
+    folder = tmp_path_factory.mktemp("many")
+    slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=2")
+    try:
+        run, _ = start(slurm, folder, MANY)
+        run.wait(300)
+    finally:
+        slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=-1")
+    return folder
+
+
+def tries(folder: Path, name: str) -> list[list[str]]:
+    """Return what each try of a job has written: allocation, cores of its step, threads, cores of its allocation."""
+    return [line.split() for line in (folder / f"{name}.tries").read_text().splitlines()]
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_small_jobs_share_the_smallest_allocation_that_is_billed(many: Path) -> None:
+    first = [tries(many, str(number))[0] for number in range(6)]
+    assert len({job for job, *_ in first}) == 2, (many / "log").read_text()
+    assert all(shape == ["1", "1", "4"] for _, *shape in first)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -> None:
+    assert [len(tries(many, str(number))) for number in range(6)] == [1, 1, 2, 1, 1, 1], (many / "log").read_text()
+    assert all((many / f"{number}.done").exists() for number in range(6))
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
+    log = (many / "log").read_text()
+    assert len(tries(many, "refused")) == 1 and "It was refused, and is not tried again" in log
+    assert "Trying to restart job" in log, "another one was"
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
+    log = (many / "log").read_text()
+    assert log.count("Slurm has no room for") == 1 and "AssocMaxSubmitJobLimit" in log
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates", "full"),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job viol", "full"),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Job violates (job submit limit, …)", "refused"),
+        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", "full"),
+        ("sbatch: error: Batch job submission failed: Unexpected message received", "silent"),
+        ("sbatch: error: Batch job submission failed: Transport endpoint is not connected", "silent"),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "silent"),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", "silent"),
+        ("sbatch: error: invalid partition specified: gpux", "refused"),
+        ("", "refused"),
+    ],
+)
+def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
+    assert submission.understood(1, "", said).outcome == outcome
+
+
+def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
+    assert submission.understood(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.Answer("taken", "4711")
+    assert submission.understood(0, "Welcome\n", "").outcome == "refused"
+
+
+@pytest.mark.parametrize("name", [*executor.WRITTEN_FOR])
+def test_another_snakemake_than_the_known_one_is_refused(name: str) -> None:
+    def found(of: str) -> str:
+        return "99.0.1" if of == name else f"{executor.WRITTEN_FOR[of]}.0"
+
+    known: Callable[[str], str] = {of: f"{version}.7" for of, version in executor.WRITTEN_FOR.items()}.__getitem__
+    executor.refuse_other_versions(known)
+    with pytest.raises(InputError, match=f"{name} is 99.0.1, but the executor for Slurm was written for"):
+        executor.refuse_other_versions(found)

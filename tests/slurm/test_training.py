@@ -81,7 +81,7 @@ def test_a_process_without_srun_that_is_warned_goes_on_as_well(
     training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 1, 1)
     training.wait_for_step(DISTURBED)
     with training.frozen():
-        cluster.ask("scancel", "--signal=URG", "--full", training.job)
+        cluster.ask("scancel", "--signal=URG", training.job)
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
     assert chaos.result(tmp_path / "run") == local("full_shard", 1)

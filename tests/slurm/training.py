@@ -16,14 +16,15 @@ import psutil
 from benchmarks import chaos
 from pipeline.pretrain import metrics
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.slurm.allocation import Task
 from tests.slurm.cluster import Cluster
+from tests.slurm.submitted import STEP, submit
 
-ROOT = Path(__file__).parents[2]
 WORKER = "pipeline.pretrain.worker"
 
 
 class SlurmTraining:
-    """A segment in a job of some nodes with as many tasks each; one task is started without srun."""
+    """A segment in an allocation of some nodes with as many tasks each; one task is a step like any other."""
 
     def __init__(
         self,
@@ -51,9 +52,9 @@ class SlurmTraining:
         }
         command = shlex.join([sys.executable, "-c", chaos.PROGRAM, json.dumps(arguments)])
         warned = "--signal=USR1@10" if tasks > 1 else "--signal=URG@10"
-        words = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}", warned, *shape]
-        output = [f"--output={folder}/messages", "--mem=3000", "--time=5"]
-        self.job = cluster.ask(*words, *output, *options, f"--wrap=trap : TERM URG; {before} {command}")
+        task = Task("training", f"trap : TERM; {before} {command}", [] if tasks > 1 else STEP)
+        given = [warned, *shape, f"--output={folder}/messages", "--mem=3000", "--time=5", *options]
+        self.job = submit(cluster, folder, [task], *given)
 
     def step(self) -> int:
         """Return the last step that the metrics hold."""

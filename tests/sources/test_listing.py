@@ -69,9 +69,26 @@ def test_a_batch_holds_no_more_units_than_it_may_and_every_unit_is_in_one(units:
     assert [unit for batch in batches.values() for unit in batch] == [str(unit) for unit in range(units)]
 
 
-@pytest.mark.parametrize(("units", "jobs"), [(1, 1), (100, 100), (101, 51), (10_000, 100)])
-def test_a_source_has_a_hundred_jobs_at_most_where_it_does_not_say_otherwise(units: int, jobs: int) -> None:
-    assert len(dataset(units, None).batches) == jobs
+@pytest.mark.parametrize(("units", "jobs"), [(1, 1), (96, 1), (97, 2), (9_600, 100), (10_000, 70), (100_000, 100)])
+def test_a_job_fills_many_cores_and_a_source_has_a_hundred_at_most(units: int, jobs: int) -> None:
+    batches = dataset(units, None).batches
+    assert len(batches) == jobs and all(len(batch) % 48 == 0 for batch in [*batches.values()][:-1])
+
+
+def test_the_parts_of_many_large_files_share_jobs_that_few_new_files_move(tmp_path: Path) -> None:
+    def batches() -> dict[str, list[str]]:
+        described = source(path=f"{tmp_path}/*.txt", unit_bytes=1024, units_per_job=24)
+        return SourceUnits(described, None, tmp_path / "parts").batches
+
+    for number in range(100):
+        (tmp_path / f"{number}.txt").write_bytes(b"x" * 8 * 1024)
+    (tmp_path / "small.txt").write_text("x")
+    before = batches()
+    sizes = [len(batch) for number, batch in before.items() if int(number) >= 100_000]
+    assert sum(sizes) == 800 and 32 <= len(sizes) <= 64 and max(sizes) <= 96
+    (tmp_path / "new.txt").write_bytes(b"x" * 8 * 1024)
+    changed = [number for number, batch in batches().items() if before.get(number) != batch]
+    assert len(changed) == 1
 
 
 def dataset(units: int, units_per_job: int | None) -> SourceUnits:

@@ -1,0 +1,88 @@
+"""Who works on a run: a process, its user and host, and whether it can be seen from here that it lives."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from pydantic import BaseModel
+
+Verdict = Literal["lives", "dead", "silent", "gone"]
+
+# A process with the same number that began at another time is another one; clocks are set sometimes.
+SAME_SECONDS = 60.0
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Holder(BaseModel):
+    """A snakemake that works on a run; `run` is the run's folder as seen from its working directory.
+
+    `given_up` says that a person knows that it is dead.
+    """
+
+    user: str
+    host: str
+    boot: str
+    process: int
+    process_began_seconds: float
+    since: str
+    working_directory: str
+    run: str
+    given_up: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.user} on {self.host}, process {self.process}, since {self.since}, in {self.working_directory}"
+
+    @classmethod
+    def this_process(cls, run_directory: Path) -> Holder:
+        """Return this process as holder."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # an id without a name, as in some containers
+            user = str(os.getuid())
+        process = psutil.Process()
+        return cls(
+            user=user,
+            host=platform.node(),
+            boot=boot(),
+            process=process.pid,
+            process_began_seconds=process.create_time(),
+            since=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            working_directory=str(Path.cwd()),
+            run=str(run_directory),
+        )
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether it was a process of this user on this host, whose children can be seen."""
+        me = self.this_process(Path(self.run))
+        return (self.user, self.host) == (me.user, me.host)
+
+    def seen(self) -> Verdict | None:
+        """Return whether the process lives; None where it cannot be seen from here."""
+        if self.given_up:
+            return "dead"
+        if self.host != platform.node() or self.boot != boot():
+            return None
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return "dead"
+        except PermissionError:
+            pass  # of another user, whose processes some login nodes hide
+        try:
+            process = psutil.Process(self.process)
+            is_same = abs(process.create_time() - self.process_began_seconds) < SAME_SECONDS
+            return "lives" if is_same and process.status() != psutil.STATUS_ZOMBIE else "dead"
+        except psutil.Error:
+            return None
+
+
+def boot() -> str:
+    """Return what tells this machine since its last start from all others; nothing where the system does not say."""
+    return BOOT.read_text().strip() if BOOT.exists() else ""

@@ -1,0 +1,51 @@
+"""The image that a platform's jobs compute in: how they enter it, and whether its Python is the one of the plan."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.platforms import Platform
+from pipeline.slurm.site import Finding
+
+PYTHON = Path(__file__).parents[2] / "envs/container/python"
+NEEDED = ("torch", "pyarrow", "datatrove", "pydantic")
+PROGRAM = (
+    "import sys; from importlib.util import find_spec;"
+    "print('%d.%d' % sys.version_info[:2], *[name for name in sys.argv[1:] if find_spec(name) is None])"
+)
+
+
+def environment(platform: Platform) -> dict[str, str]:
+    """Return the variables by which envs/container/python knows the image, and a training what runs its processes."""
+    if platform.container is None:
+        return {}
+    gpus = "--nv" if platform.device == "cuda" else ""
+    return {"PIPELINE_IMAGE": platform.container, "PIPELINE_GPUS": gpus, "PIPELINE_PYTHON": str(PYTHON)}
+
+
+def look(platform: Platform) -> Finding:
+    """Start the platform's image and compare its Python with this one, whose version is a part of every step's."""
+    image, file = str(platform.container), f"workflow/platforms/{platform.name}.yaml"
+    if not Path(image).exists():
+        return Finding(False, f"there is no image {image}", f"write one that is there into {file}")
+    words = [str(PYTHON), "-c", PROGRAM, *NEEDED]
+    done = subprocess.run(words, env={**os.environ, **environment(platform)}, capture_output=True, text=True)
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        why = said[-1].removeprefix("error: ") if said else f"it ends with {done.returncode}"
+        return Finding(False, f"Python of the image {image} does not start ({why})", "see docs/platform.md, An image")
+    version, *lacking = done.stdout.split()
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != here:
+        return Finding(
+            False,
+            f"the image {image} has Python {version}, but .venv has Python {here}",
+            f"make .venv anew with PYTHON=python{version} sh envs/setup.sh, or write another image into {file}",
+        )
+    if lacking:
+        way_out = "make .venv-image in it, see docs/platform.md, An image"
+        return Finding(False, f"Python of the image {image} lacks {', '.join(lacking)}", way_out)
+    return Finding(True, f"the image {image} has Python {version}, as .venv")

@@ -1,0 +1,105 @@
+"""Two starts on one run: the second refuses and touches nothing; what a killed one leaves keeps nobody waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pipeline import lock
+from pipeline.invocation import action
+from tests.conftest import Project, new_project
+from tests.slurm.cluster import wait_until
+
+
+def begun(project: Project, *options: str) -> subprocess.Popen[bytes]:
+    """Start a run and go on."""
+    return subprocess.Popen(
+        project.command(*options),
+        cwd=project.folder,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_a_step(project: Project) -> None:
+    """Wait until a step works."""
+    before = project.attempts()
+    wait_until(lambda: project.attempts() - before, "a step works")
+
+
+def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_path: Path) -> None:
+    project, colleague = new_project(tmp_path / "polder"), new_project(tmp_path / "colleague")
+    project.run("plan")
+    (colleague.folder / "results").symlink_to(project.folder / "results")
+    stale = project.results / "provenance/records/plan.estimate.json"
+    before = stale.read_bytes()
+    # Of other settings than the records: a start that has the run deletes them.
+    colleague.edit("config/micro.yaml", "width: 32", "width: 64")
+    with begun(project, "sources") as first:
+        wait_for_a_step(project)
+        first.send_signal(signal.SIGSTOP)  # it takes its time
+        for checkout in (colleague, project):
+            said = checkout.run("plan", check=False)
+            assert checkout.returncode == 1 and "is being worked on by" in said and f"process {first.pid}" in said
+            assert "Traceback" not in said
+        assert "keeps its lock" in colleague.run("--unlock", check=False) and colleague.returncode == 1
+        for options in (("--dry-run", "plan"), ("--lint",), ("--list-rules",), ("--summary",)):
+            colleague.run(*options, check="--lint" not in options)
+            assert stale.read_bytes() == before
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(300) == 0
+    assert stale.read_bytes() == before
+    colleague.run("plan")
+    assert stale.read_bytes() != before, "now it is the colleague's turn"
+    assert not (project.results / lock.LOCK).exists()
+
+
+@pytest.mark.parametrize("moment", ["its own lock", "Snakemake's lock", "a step"])
+def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, moment: str) -> None:
+    project = new_project(tmp_path / "polder")
+    with begun(project, "plan") as first:
+        if moment == "its own lock":
+            wait_until((project.results / lock.LOCK).exists, "it has the run")
+        elif moment == "Snakemake's lock":
+            wait_until(lambda: [*project.path(".snakemake/locks").glob("*.output.lock")], "Snakemake has its lock")
+        else:
+            wait_for_a_step(project)
+        os.kill(first.pid, signal.SIGKILL)
+    said = project.run("plan")
+    assert "is cleared: that process is dead" in said
+    attempts = [json.loads(path.read_text()) for path in sorted(project.results.glob("provenance/attempts/*.json"))]
+    assert all(earlier["ended"] <= later["started"] for earlier, later in pairwise(attempts)), "never two at once"
+
+
+def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
+    project = new_project(tmp_path / "polder")
+    with begun(project, "plan") as first:
+        wait_for_a_step(project)
+        first.send_signal(signal.SIGHUP)
+    assert not (project.results / lock.LOCK).exists() and not [*project.path(".snakemake/locks").glob("*")]
+    project.run("plan")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--profile local", "execution"),
+        ("corpus --profile slurm --configfile config/micro.yaml --config run.seed=1", "execution"),
+        ("--forceall --cores 2", "execution"),
+        ("--report a.html --report-after-run --cores 2", "execution"),
+        ("--report a.html", "other"),
+        ("--touch --cores 1", "other"),
+        ("--delete-all-output", "other"),
+        ("-n", "other"),
+        ("--unl", "unlock"),
+    ],
+)
+def test_only_what_makes_files_is_an_execution(words: str, expected: str) -> None:
+    assert action(words.split()) == expected

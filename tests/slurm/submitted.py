@@ -1,0 +1,20 @@
+"""Allocations of the project's own, submitted without Snakemake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.slurm import allocation
+from pipeline.slurm.allocation import Task
+from tests.slurm.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+STEP = ["srun", "--nodes=1", "--ntasks=1", "--cpus-per-task=1"]
+
+
+def submit(cluster: Cluster, folder: Path, tasks: list[Task], *options: str) -> str:
+    """Submit an allocation as the executor does and return its number; its file is FOLDER/allocation.json."""
+    path, script = folder / "allocation.json", folder / "allocation.sh"
+    script.write_text(allocation.batch_script(path, allocation.write(path, tasks)))
+    words = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"]
+    return cluster.ask(*words, *options, str(script))

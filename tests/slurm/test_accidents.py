@@ -1,0 +1,91 @@
+"""What people and file systems do to a run: interrupt it, cancel all its jobs, show its files late, set a clock."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.test_submission import REGISTERED, start
+
+pytestmark = pytest.mark.slurm
+
+# The first try of each job is a long one.
+LONG = (
+    REGISTERED
+    + """
+rule all:
+    input: "1.done", "2.done"
+
+rule long:
+    output: "{number}.done"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo >> {wildcards.number}.tries; [ $(wc -l < {wildcards.number}.tries) = 2 ] || sleep 200; touch {output}"
+"""
+)
+# The job ends well; its file is seen later, as on a login node that keeps what it knows of a folder.
+LATE = (
+    REGISTERED
+    + """
+rule all:
+    input: "20.done", "90.done"
+
+rule late:
+    output: "{seconds}.done"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo >> {wildcards.seconds}.tries"
+"""
+)
+
+
+def tries(folder: Path, name: str) -> int:
+    """Return how often a job was started."""
+    path = folder / f"{name}.tries"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_an_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, LONG)
+    wait_until(lambda: tries(tmp_path, "1") and tries(tmp_path, "2"), "both jobs run")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(60) != 0
+    wait_until(lambda: not cluster.jobs(), "the jobs are gone")
+    assert "Slurm is asked to cancel the jobs of this run" in log.read_text()
+
+
+def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "1.tries").write_text("before\n")  # so that this one is short
+    one_by_one = LONG.replace('account="polder"', 'account="polder", queue=1').replace("sleep 200", "sleep 8")
+    run, log = start(cluster, tmp_path, one_by_one)
+    wait_until(
+        lambda: len(cluster.jobs()) == 1 and max(tries(tmp_path, "1"), 1 + tries(tmp_path, "2")) == 2, "one runs"
+    )
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(60) != 0
+    assert "1 jobs are not submitted; those in Slurm go on" in log.read_text()
+    assert len([*tmp_path.glob("*.done")]) == 1 and not cluster.jobs()
+
+
+@pytest.mark.slow
+def test_jobs_that_somebody_cancels_all_at_once_are_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, LONG)
+    wait_until(lambda: tries(tmp_path, "1") and tries(tmp_path, "2"), "both jobs run")
+    cluster.ask("scancel", f"--user={getpass.getuser()}")
+    assert run.wait(120) == 0, log.read_text()
+    assert (tries(tmp_path, "1"), tries(tmp_path, "2")) == (2, 2)
+    assert "ended as CANCELLED" in log.read_text()
+
+
+@pytest.mark.slow
+def test_files_that_are_seen_20_and_90_seconds_late_are_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, LATE, latency_seconds=120)
+    timers = [threading.Timer(seconds, (tmp_path / f"{seconds}.done").touch) for seconds in (20, 90)]
+    wait_until(lambda: tries(tmp_path, "20") and tries(tmp_path, "90"), "both jobs run")
+    for timer in timers:
+        timer.start()
+    assert run.wait(150) == 0, log.read_text()
+    assert (tries(tmp_path, "20"), tries(tmp_path, "90")) == (1, 1)

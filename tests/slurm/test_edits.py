@@ -1,0 +1,89 @@
+"""A run is what it was when it was started: people edit while its jobs wait, and nothing of it is in their records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Project
+from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.test_whole_run import OnSlurm
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+CONFIGURATION = "config/micro.yaml"
+
+
+class Held:
+    """A start whose jobs wait for their nodes until they may go."""
+
+    def __init__(self, project: OnSlurm, target: str) -> None:
+        self.project, self.cluster = project, project.cluster
+        self.log = project.folder / "log"
+        self.cluster.ask("scontrol", "update", "partition=cpu", "state=down")
+        words = project.command("--seconds-between-status-checks", "1")
+        words.insert(words.index("snakemake") + 1, target)
+        with self.log.open("w") as stream:
+            self.process = subprocess.Popen(
+                words, cwd=project.folder, env=project.environment(), stdout=stream, stderr=stream
+            )
+
+    def wait_for_jobs(self, number: int) -> None:
+        """Wait until so many jobs are submitted."""
+        wait_until(lambda: len(self.cluster.jobs()) == number, f"{number} jobs wait: {self.log.read_text()}", 120)
+
+    def go(self) -> int:
+        """Let the jobs run and return how the start has ended."""
+        self.cluster.ask("scontrol", "update", "partition=cpu", "state=up")
+        return self.process.wait(300)
+
+
+def record(project: Project, name: str) -> dict[str, Any]:
+    """Return a record of the run."""
+    loaded: dict[str, Any] = json.loads((project.results / f"provenance/records/{name}.json").read_text())
+    return loaded
+
+
+def test_a_licence_that_is_edited_while_jobs_wait_is_that_of_the_next_start(cluster: Cluster, tmp_path: Path) -> None:
+    project = OnSlurm(tmp_path / "polder", cluster)
+    held = Held(project, "sources")
+    held.wait_for_jobs(4)
+    project.edit(CONFIGURATION, "language: en, license: CC0-1.0", "language: en, license: CC-BY-4.0")
+    assert held.go() == 0, held.log.read_text()[-3000:]
+    written = record(project, "sources.manifest.en_guide")
+    assert written["settings"]["license"] == "CC0-1.0"
+    frozen = json.loads((project.results / written["frozen"]["path"]).read_text())
+    licenses = {source["name"]: source["license"] for source in frozen["configuration"]["sources"]}
+    assert licenses["en_guide"] == "CC0-1.0"
+
+    said = project.run("sources", "--dry-run")
+    assert "since the last start: configuration.sources" in said and "CC-BY-4.0" in said
+    assert "sources_manifest" in said
+    project.edit(CONFIGURATION, "CC-BY-4.0", "CC0-1.0")
+    said = project.run("sources", "--dry-run")
+    assert "since the last start" not in said and "Nothing to be done" in said
+
+
+def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_next_start(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    project = OnSlurm(tmp_path / "polder", cluster)
+    held = Held(project, "sources")
+    held.wait_for_jobs(4)
+    old = project.path("pipeline/sources/fingerprint.py").read_text()
+    with project.path("pipeline/sources/fingerprint.py").open("a") as stream:
+        stream.write("\nEDITED = True\n")
+    assert held.go() != 0
+    said = held.log.read_text()
+    assert said.count("It was refused, and is not tried again") == 4 and "Trying to restart" not in said
+    assert "the code of sources.fingerprint changed while the job waited" in said
+    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/*.json")]
+    assert [a["status"] for a in attempts if a["stage"] == "sources.fingerprint"] == ["refused"] * 4
+    assert not [*project.results.glob("provenance/records/sources.fingerprint*")]
+
+    project.path("pipeline/sources/fingerprint.py").write_text(old)
+    again = Held(project, "sources")
+    assert again.go() == 0, again.log.read_text()[-3000:]

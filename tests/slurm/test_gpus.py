@@ -1,0 +1,166 @@
+"""GPUs of 4 and of 8 to a node, which nobody computes on: what Slurm gives a training on each platform.
+
+The masks of LUMI's file are compared with what its pages print of a node; on this machine there are no such cores.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline import platforms
+from pipeline.config import load
+from pipeline.dag import Dag
+from pipeline.platforms import Platform
+from pipeline.pretrain.launch import cpus_per_task, option, processes_per_node, words_of, world_size
+from pipeline.slurm import submission
+from pipeline.slurm.resources import Requests
+from tests.conftest import is_lacking
+from tests.slurm.cluster import Cluster, missing, wait_until
+
+NODES = 2
+MACHINES = {"snellius": 4, "juwels-booster": 4, "lumi": 8}
+WILDCARDS = {"model": "base", "step": "8"}
+# The NUMA node of each die, in the order of the dies, by `rocm-smi --showtoponuma`:
+# https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/distribution-binding/#gpu-binding
+NUMA_OF_DIE = [3, 3, 1, 1, 0, 0, 2, 2]
+# `lscpu` on a node of LUMI-G, the first hardware threads: NUMA node0 CPU(s): 0-15,64-79, node1 16-31,80-95, node2
+# 32-47,96-111, node3 48-63,112-127; https://docs.lumi-supercomputer.eu/hardware/lumig/: 8 cores share an L3 cache.
+CORES_OF_NUMA = {0: range(16), 1: range(16, 32), 2: range(32, 48), 3: range(48, 64)}
+CORES_OF_CACHE = 8
+SAID = {
+    "rank": "SLURM_PROCID",
+    "local": "SLURM_LOCALID",
+    "node": "SLURMD_NODENAME",
+    "tasks": "SLURM_STEP_TASKS_PER_NODE",
+    "cpus": "SLURM_CPUS_PER_TASK",
+    "bind": "SLURM_CPU_BIND_LIST",
+    "visible": "CUDA_VISIBLE_DEVICES",
+    "job": "SLURM_JOB_GPUS",
+    "step": "SLURM_STEP_GPUS",
+}
+SAY = "echo " + " ".join(f'"{name}=${variable};"' for name, variable in SAID.items())
+
+
+def cores(mask: str) -> set[int]:
+    """Return the processors of a hexadecimal mask."""
+    bits = int(mask, 16)
+    return {core for core in range(bits.bit_length()) if bits >> core & 1}
+
+
+def masks_of(launch: str | None) -> list[set[int]]:
+    """Return the processors of each rank of a node in a launch command."""
+    bound = option(words_of(launch), "--cpu-bind") or ""
+    return [cores(mask) for mask in bound.removeprefix("mask_cpu:").split(",")]
+
+
+def check_lumi(masks: list[set[int]]) -> None:
+    """Check that each rank of a node has seven cores beside its die, its own, without the first of the L3 cache."""
+    assert len(masks) == len(NUMA_OF_DIE) and sum(map(len, masks)) == len(set().union(*masks)) == 56
+    for mask, numa in zip(masks, NUMA_OF_DIE, strict=True):
+        first = min(mask) - 1
+        assert first % CORES_OF_CACHE == 0 and mask == {*range(first + 1, first + CORES_OF_CACHE)}
+        assert mask <= {*CORES_OF_NUMA[numa]}
+
+
+def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
+    lumi = platforms.described("lumi")
+    check_lumi(masks_of(lumi.launch))
+    assert cpus_per_task(lumi.launch) == 7 and processes_per_node(lumi.launch) == lumi.devices == 8
+    swapped = (lumi.launch or "").replace("fe0000,fe000000,fe,fe00", "fe,fe00,fe0000,fe000000")
+    with pytest.raises(AssertionError):
+        check_lumi(masks_of(swapped))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
+    platform = platforms.described(name)
+    gpu = platform.partitions["gpu"]
+    assert platform.devices == gpu.gpus == MACHINES[name]
+    assert gpu.gpus * (cpus_per_task(platform.launch) or 1) == gpu.cpus
+
+
+@pytest.fixture(scope="module", params=sorted(set(MACHINES.values())), ids=lambda number: f"{number}-gpus")
+def machine(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Return a cluster of its own, whose nodes have so many GPUs."""
+    if lacking := missing():
+        is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)} (.ci/run installs them)")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    cluster = Cluster(folder, nodes=NODES, cpus=128, memory_megabytes=800_000, gpus=request.param)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def asked(stage: str, name: str) -> dict[str, Any]:
+    """Return the resources of a stage's job on a platform, in the partition gpu of the tests."""
+    described = platforms.described(name).model_dump(exclude_unset=True)
+    described["partitions"]["gpu"] |= {"name": "gpu", "minutes": 60}
+    described["ear"] = None
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    config = load({**raw, "slurm": {"nodes": NODES}}).model_copy(
+        update={"platform": Platform.model_validate(described)}
+    )
+    resources = Requests(config, Dag(config))(stage)
+    given = {"runtime": (WILDCARDS, 1), "mem_mb": (WILDCARDS, 1), "launch": (WILDCARDS,)}
+    return {key: value(*given[key]) if callable(value) else value for key, value in resources.items()}
+
+
+def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict[str, str]]:
+    """Submit a job with these resources and return what its processes see, by their ranks."""
+    script = folder / "say.sh"
+    script.write_text(SAY)
+    launch = re.sub(r"--output=\S+", "", resources.get("launch") or "srun").replace("--open-mode=append", "")
+    words = ["sbatch", "--wait", f"--output={folder}/said", *submission.options(resources)]
+    words.append(f"--wrap={launch} bash {script}")
+    done = subprocess.run(words, env=cluster.environment(), capture_output=True, text=True, timeout=120)
+    wait_until(lambda: (folder / "said").is_file(), "it has said something")
+    text = (folder / "said").read_text()
+    assert done.returncode == 0, done.stderr + text
+    lines = [dict(re.findall(r"(\w+)=([^;]*);", line)) for line in text.splitlines() if line.startswith("rank=")]
+    return sorted(lines, key=lambda line: int(line["rank"]))
+
+
+def names(machine: Cluster) -> list[str]:
+    """Return the platforms whose nodes have as many GPUs."""
+    return [name for name, gpus in MACHINES.items() if gpus == len(machine.gpus)]
+
+
+@pytest.mark.slurm
+def test_a_training_gets_a_process_for_each_gpu_and_all_gpus_of_its_nodes(machine: Cluster, tmp_path: Path) -> None:
+    gpus = len(machine.gpus)
+    everything = ",".join(map(str, range(gpus)))
+    for name in names(machine):
+        resources = asked("pretrain.segment", name)
+        (tmp_path / name).mkdir()
+        ranks = said(machine, resources, tmp_path / name)
+        assert len(ranks) == world_size(resources["launch"]) == NODES * gpus
+        assert [int(rank["local"]) for rank in ranks] == [*range(gpus)] * NODES
+        assert [rank["node"] for rank in ranks] == ["node1"] * gpus + ["node2"] * gpus
+        for rank in ranks:
+            assert rank["tasks"] == f"{gpus}(x{NODES})" and rank["cpus"] == str(resources["cpus_per_task"])
+            assert rank["step"] == rank["visible"] == everything, "each process takes the GPU of its local rank"
+        if name == "lumi":
+            check_lumi([cores(rank["bind"].split(",")[int(rank["local"])]) for rank in ranks[:gpus]])
+
+
+@pytest.mark.slurm
+def test_an_evaluation_gets_one_gpu_and_one_that_is_not_there_is_refused(machine: Cluster, tmp_path: Path) -> None:
+    resources = asked("evaluate.suites", names(machine)[0])
+    (rank,) = said(machine, resources, tmp_path)
+    assert rank["step"] == rank["visible"] == "0" and rank["cpus"] == str(resources["cpus_per_task"])
+    words = ("sbatch", "--wrap=true", *submission.options({**resources, "gres": f"gpu:{len(machine.gpus) + 1}"}))
+    refused = subprocess.run(words, env=machine.environment(), capture_output=True, text=True)
+    assert refused.returncode and "Requested node configuration is not available" in refused.stderr

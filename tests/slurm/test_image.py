@@ -1,0 +1,150 @@
+"""A platform with an image: processes compute in there, where nothing of Slurm is, and Slurm is asked from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from signal import SIGUSR1
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import chaos
+from pipeline.pretrain.rendezvous import first_node
+from pipeline.slurm import accounting
+from tests.conftest import Project, new_project
+from tests.pretrain.conftest import tokens  # noqa: F401
+from tests.slurm import image
+from tests.slurm.cluster import CLIENTS, Cluster, wait_until
+from tests.slurm.training import SlurmTraining, has_got
+
+LISTS = ["node1", "node[2-12]", "nid[005010-005012]", "a[1-2],b1", "cn-[001-002,13],a1", "n[1-2]-[3-4]"]
+STEPS, DISTURBED = 60, 8
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Project:
+    """Return a copy of the project whose Python in images is this one, under the same path."""
+    made = new_project(tmp_path / "polder")
+    made.path(".venv-image").symlink_to(Path(sys.prefix).resolve())
+    return made
+
+
+def inside(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    folder = Path(environment["PATH"].split(":")[0]).parent
+    command = ["apptainer", "exec", "--bind", str(Path.cwd()), str(folder / "torch.sif"), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slurm
+def test_nothing_of_slurm_is_in_the_image(slurm: Cluster, tmp_path: Path) -> None:
+    environment = {**slurm.environment(), **image.make(tmp_path, [])}
+    for name in (*CLIENTS, "munge"):
+        assert inside(environment, "sh", "-c", f"command -v {name}").returncode == 127
+    asked = "import subprocess; subprocess.run(['scontrol', 'ping'])"
+    assert "No such file or directory: 'scontrol'" in inside(environment, sys.executable, "-c", asked).stderr
+    gone = f"test ! -e {slurm.configuration} && test ! -e {slurm.folder}/run/munge.sock && test ! -e /etc/slurm"
+    assert inside(environment, "sh", "-c", f"{gone} && echo $APPTAINER_NAME").stdout == "torch.sif\n"
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("nodes", LISTS)
+def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: Cluster, nodes: str) -> None:
+    told = slurm.ask("scontrol", "show", "hostnames", nodes).split()
+    assert first_node(nodes) == told[0]
+    assert sorted(accounting.hosts(nodes)) == sorted(told)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
+    cluster: Cluster,
+    tokens: dict[str, Path],  # noqa: F811
+    copy: Project,
+    tmp_path: Path,
+) -> None:
+    settings = chaos.small(STEPS, "full_shard", 600.0)
+    chaos.Training(settings, tokens, tmp_path / "local", "torchrun --standalone --nproc-per-node=4").finish()
+    folder = tokens["index"].parent
+    variables = image.make(tmp_path / "images", cluster.nodes, tmp_path, folder)
+    variables |= {"PATH": f"{tmp_path}/images/bin:$PATH", "PIPELINE_IMAGE": str(tmp_path / "images/torch.sif")}
+    variables |= {"PIPELINE_PYTHON": str(copy.path("envs/container/python"))}
+    exports = " ".join(f'{name}="{value}"' for name, value in variables.items())
+    options = ("--time=2", f"--chdir={copy.folder}")
+    training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, *options, before=f"export {exports};")
+    training.wait_for_step(DISTURBED)
+    with training.frozen() as ranks:
+        assert len(ranks) == 4 and all(rank.environ()["APPTAINER_NAME"] == "torch.sif" for rank in ranks)
+        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
+    training.finish()
+    assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
+    assert chaos.result(tmp_path / "run") == chaos.result(tmp_path / "local")
+    counts = json.loads((tmp_path / "run/counts").read_text())
+    assert (counts["container"], counts["world_size"]) == ("torch.sif", 4)
+
+
+@pytest.mark.slow
+def test_every_step_computes_in_the_image_and_its_record_says_so(project: Project, tmp_path: Path) -> None:
+    environment = {**project.environment(), **image.make(tmp_path / "images", [], tmp_path)}
+    project.path(".venv-image").symlink_to(Path(sys.prefix).resolve())
+    written(project, {"container": f"{tmp_path}/images/torch.sif", "launch": "torchrun --nproc-per-node=2"})
+    records = project.results / "provenance/records"
+    path = records / "pretrain.segment.base.8.json"
+    before = json.loads(path.read_text())
+    assert before["container"] is None and before["counts"]["container"] is None
+    path.unlink()
+    command = project.command("pretrain", "plan", "--config", "platform=image")
+    done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    after = json.loads(path.read_text())
+    assert after["container"] == after["counts"]["container"] == "torch.sif"
+    assert weights(after) == weights(before) and after["environment_version"] == before["environment_version"]
+    assert json.loads((records / "plan.estimate.json").read_text())["container"] == "torch.sif"
+
+
+def weights(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in record["outputs"] if entry["path"].endswith(".safetensors")]
+
+
+def written(project: Project, keys: dict[str, Any]) -> None:
+    (project.path("workflow/platforms") / "image.yaml").write_text(yaml.safe_dump({"name": "image", **keys}))
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("other", "has Python 3.99, but .venv has Python 3.1"),
+        ("bare", "lacks torch, pyarrow, datatrove, pydantic: make .venv-image in it, see docs/platform.md"),
+        ("none", "exec: python: not found): see docs/platform.md, An image"),
+    ],
+)
+def test_an_image_with_another_python_is_refused_at_the_start(
+    python: str, words: str, copy: Project, tmp_path: Path
+) -> None:
+    environment = {**copy.environment(), **image.make(tmp_path / "images", [], tmp_path)}
+    copy.path(".venv-image").unlink()
+    if python == "other":
+        program = copy.path(".venv-image/bin/python")
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\necho 3.99\n")
+        program.chmod(0o755)
+    elif python == "bare":
+        venv.create(copy.path(".venv-image"), symlinks=True)
+    written(copy, {"container": f"{tmp_path}/images/torch.sif"})
+    command = copy.command("plan", "--config", "platform=image")
+    done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and words in done.stderr, done.stderr
+    assert not copy.results.exists()
+
+
+def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Path) -> None:
+    (tmp_path / "torch.sif").touch()
+    written(copy, {"container": f"{tmp_path}/torch.sif"})
+    command = copy.command("plan", "--config", "platform=image")
+    done = subprocess.run(command, cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and not copy.results.exists()
+    assert "there is neither apptainer nor singularity here: load its module before snakemake starts" in done.stderr

@@ -1,0 +1,49 @@
+"""Training on one device, the plainest case: one process, whatever little the platform's file says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tests.conftest import Project
+from tests.slurm.cluster import ACCOUNT, Cluster
+from tests.slurm.test_whole_run import OnSlurm
+
+pytestmark = pytest.mark.slow
+
+BARE = "name: loopback\n"
+SRUN = "name: loopback\ndevices: 1\nlaunch: srun --cpus-per-task=1\n"
+SECTION = "\nplatform: loopback\nslurm: {account: %s}\n"
+
+
+def forget_training(project: Project) -> None:
+    """Remove the last segment of the finished run, so that it is trained again."""
+    shutil.rmtree(project.results / "models/base/milestones/8")
+    (project.results / "provenance/records/pretrain.segment.base.8.json").unlink()
+
+
+def check(project: Project) -> None:
+    """Check that one process has trained the segment."""
+    record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
+    assert record["counts"]["world_size"] == 1 and record["counts"]["steps"] == 4 and record["launch"] == ""
+
+
+def test_a_bare_platform_trains_on_this_machine(project: Project) -> None:
+    forget_training(project)
+    project.path("workflow/platforms/loopback.yaml").write_text(BARE)
+    file = project.path("config/micro.yaml")
+    file.write_text(file.read_text() + "\nplatform: loopback\n")
+    project.run("pretrain")
+    check(project)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("platform", [BARE, SRUN], ids=["bare", "one node of one device"])
+def test_one_device_trains_through_slurm(platform: str, project: Project, cluster: Cluster) -> None:
+    forget_training(project)
+    on_slurm = OnSlurm(project.folder, cluster)
+    on_slurm.describe(platform, SECTION % ACCOUNT)
+    on_slurm.run("pretrain")
+    check(on_slurm)
