@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,3 +155,48 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
     monkeypatch.delenv("NODE_DISK")
     with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
         stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+
+
+def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tmp_path: Path, raw: Path) -> None:
+    run = tmp_path / "results/test"
+    folder = run / "sources/laws/fingerprints"
+    folder.mkdir(parents=True)
+    (folder / ".partial-7.0.4711-0.json").write_text("{")
+    (folder / ".partial-7.0.4711-1.json").write_text("{")
+    assert job.main(options(run, raw)) == 0
+    assert sorted(path.name for path in folder.iterdir()) == [".partial-7.0.4711-1.json", "0.json"]
+
+
+def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_record(tmp_path: Path, raw: Path) -> None:
+    """As on a node that Slurm has lost: the first start waits at a pipe, the next one finds a file in its place."""
+    run, pipe = tmp_path / "results/test", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = raw.read_bytes()
+    raw.unlink()
+    raw.hardlink_to(pipe)
+    command = [sys.executable, "-m", "pipeline", *options(run, raw)]
+    slurm = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_CLUSTER_NAME": "a"}
+    early = subprocess.Popen(command, env=slurm | {"SLURM_RESTART_COUNT": "0"}, stderr=subprocess.PIPE, text=True)
+    try:
+        while not [*(run / "provenance/attempts").glob("[!.]*.json")]:
+            assert early.poll() is None
+            time.sleep(0.05)
+        time.sleep(1)  # it waits at the pipe
+        raw.unlink()
+        raw.write_bytes(content)
+        late = subprocess.run(command, env=slurm | {"SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True)
+        assert late.returncode == 0, late.stderr
+        found = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (run / "sources").rglob("*.json")}
+        record = run / "provenance/records/sources.fingerprint.laws.0.json"
+        found[record] = (record.read_bytes(), record.stat().st_mtime_ns)
+        pipe.write_bytes(content)
+        message = early.communicate(timeout=60)[1]
+    finally:
+        early.kill()
+    assert early.returncode == 2
+    assert message.startswith("error: a later start of this step has finished it (") and "restart 1" in message
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found} == found
+    assert not list((run / "sources").rglob(".partial*"))
+    attempts = [json.loads(path.read_text()) for path in (run / "provenance/attempts").glob("*.json")]
+    assert sorted(attempt["status"] for attempt in attempts) == ["failed", "finished"]
+    assert any((attempt["error"] or "").startswith("Superseded: ") for attempt in attempts)
