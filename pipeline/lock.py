@@ -97,7 +97,7 @@ class Lock:
         self.path, self.holder, self._say = path, holder, say
         self._line = holder.model_dump_json().encode() + b"\n"
         self._stop = threading.Event()
-        self.dead: list[Holder] = []  # whose locks were cleared for it
+        self.dead: list[Holder] = []  # whose locks were cleared for it, until what they have left is settled
 
     def take(self) -> bool:
         """Put the lock in its place and count on; return whether nobody else was faster."""
@@ -157,6 +157,8 @@ class Lock:
         with suppress(OSError):
             if self.is_there():
                 self.path.unlink()
+                for holder in self.dead[-1:]:  # the next start has to settle it
+                    Lock(self.path, holder.model_copy(update={"given_up": True}), self._say).place()
 
 
 def _clear_snakemake(holder: Holder, say: Say) -> None:

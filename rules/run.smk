@@ -37,6 +37,7 @@ try:
         live.take_over(Path(RUN), logger.warning)
         if any(not holder.is_mine for holder in held.dead):
             live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
+        held.dead.clear()
     elif action == "unlock":
         lock.unlock(Path(RUN), logger.warning)
 except InputError as error:
