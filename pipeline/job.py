@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         InputError: a mistake of the user, told in one sentence.
     """
-    # Of plugins for its settings pydantic would else search everything that is installed, which opens hundreds of files.
+    # Else pydantic looks for plugins in everything that is installed, which opens hundreds of files.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     parser = argparse.ArgumentParser(prog="python -m pipeline")
     parser.add_argument("chapter")

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import Config
@@ -205,10 +204,7 @@ class Requests:
         if scope == "file":
             return int(self.dag.large_file_bytes(wildcards))
         if scope == "batch":
-            listed = config.source_units(wildcards["source"])
-            units = listed.batches[wildcards["batch"]]
-            paths = (path for unit in units for path in listed.units[unit].values())
-            return sum(path.stat().st_size if path.is_file() else listed.source.unit_bytes for path in paths)
+            return config.source_units(wildcards["source"]).batch_bytes[wildcards["batch"]]
         sources = [source.name for source in config.sources]
         if scope == "source":
             sources = [wildcards["source"]]
@@ -218,8 +214,7 @@ class Requests:
         return sum(map(self._source_bytes, sources))
 
     def _bytes_of_source(self, source: str) -> int:
-        files: dict[str, Path] = self.config.files(source)
-        return sum(path.stat().st_size for path in files.values())
+        return sum(self.config.source_units(source).sizes.values())
 
     def _vocabulary_size(self, model: str) -> int:
         tokens = self.config.tokens[self.config.models[model].tokens]
