@@ -2,12 +2,12 @@
 
     PYTHONPATH=. python benchmarks/job_start.py PROJECT --units 10000 [--whole]
 
-PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/run.py leaves. The records
-of its units are copied until there are as many as in a run of so many units; the copies are removed at the end. Each
-step's command is taken from its record and ends where the step would begin. Of that, the libraries that it imports are
-told apart: a Python that imports the step's module and nothing else. CPU seconds are user and system of all
-processes, the smallest of three; file calls are those that strace counts (`strace -f -c -e trace=%file`), among them
-those that ask about an open file (fstat), which no file system hears of.
+PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/run.py leaves, and a git
+repository. The records of a unit are copied until there are as many as in a run of so many units; the copies are
+removed at the end. Each step's command is taken from its record and ends where the step would begin. The libraries that
+the step's module imports are told apart, as a Python that does nothing else. CPU seconds are user and system of all
+processes, the smallest of three. File calls are those that strace counts (`strace -f -e trace=%file`); in brackets
+without those that ask about an open file and name none (fstat), which older C libraries do not count.
 """
 
 from __future__ import annotations
@@ -25,31 +25,34 @@ import os, sys
 from pipeline.__main__ import main
 from pipeline.stage import Stage
 bind = Stage.bind
+sys.path[0] = os.getcwd()  # as `-m` has it
 Stage.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
 sys.exit(main(sys.argv[1:]))
 """
 
 
+UNIT_STEPS = (
+    "sources.fingerprint",
+    *(f"corpus.{step}.main" for step in ("filter", "signatures", "drop_duplicates", "decontaminate")),
+)
+
+
 def copy_records(records: Path, units: int) -> list[Path]:
-    """Copy the records of units under the numbers of units that the run does not have; return the copies."""
+    """Copy the records of the unit of one source under the numbers of units that the run has not; return the copies."""
     copies = []
-    for path in sorted(records.glob("*.*.*.*.json")):
-        *name, unit, _ = path.name.split(".")
-        if name[:2] in (["sources", "fingerprint"], *(["corpus", step] for step in ("filter", "signatures"))) or (
-            name[:2] in (["corpus", "drop_duplicates"], ["corpus", "decontaminate"])
-        ):
-            if unit != "0" or name[-1] != "nl_gids":
-                continue
-            for number in range(1, units):
-                copy = records / f"{'.'.join(name)}.{number}.json"
-                copy.write_bytes(path.read_bytes())
-                copies.append(copy)
+    for step in UNIT_STEPS:
+        content = (records / f"{step}.nl_gids.0.json").read_bytes()
+        copies += [records / f"{step}.nl_gids.{number}.json" for number in range(1, units)]
+        for copy in copies[1 - units :]:
+            copy.write_bytes(content)
     return copies
 
 
-def figures(command: list[str], project: Path) -> tuple[float, int]:
+def figures(command: list[str], project: Path) -> str:
     """Return CPU seconds and file calls of a command."""
-    return min(cost(command, project).cpu_seconds for _ in range(3)), file_calls(command, project)
+    seconds = min(cost(command, project).cpu_seconds for _ in range(3))
+    calls = file_calls(command, project)
+    return f"{seconds:.2f} | {calls.all:,} ({calls.by_name:,})"
 
 
 def main() -> int:
@@ -68,23 +71,19 @@ def main() -> int:
             commands.setdefault(record["stage"], (path, record["command"][3:]))
     copies = copy_records(records, options.units)
     print(f"{len(list(records.iterdir()))} records")
-    print("step | CPU s to its begin | of them imports | file calls | of them imports | whole: CPU s | file calls")
+    print("step | to its begin: CPU s | file calls | imports alone: CPU s | file calls | whole: CPU s | file calls")
     try:
         for stage, (path, words) in commands.items():
             if options.steps and stage not in options.steps:
                 continue
-            record = path.read_bytes()
+            content = path.read_bytes()
             path.unlink()  # a unit that is done is not begun
-            started = figures([sys.executable, "-c", START, *words], options.project)
-            imported = figures([sys.executable, "-c", f"import pipeline.{stage}"], options.project)
-            whole = figures([sys.executable, "-m", "pipeline", *words], options.project) if options.whole else (0, 0)
-            if not options.whole:
-                path.write_bytes(record)
-            print(
-                f"{stage} | {started[0]:.2f} | {imported[0]:.2f} | {started[1]:,} | {imported[1]:,} | "
-                f"{whole[0]:.2f} | {whole[1]:,}",
-                flush=True,
-            )
+            row = [stage, figures([sys.executable, "-c", START, *words], options.project)]
+            row.append(figures([sys.executable, "-c", f"import pipeline.{stage}"], options.project))
+            if options.whole:
+                row.append(figures([sys.executable, "-m", "pipeline", *words], options.project))
+            path.write_bytes(content)
+            print(" | ".join(row), flush=True)
     finally:
         for copy in copies:
             copy.unlink()

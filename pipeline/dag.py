@@ -141,9 +141,9 @@ class Dag:
         listed = self.config.source_units(source)
         return _digest(
             [
-                [unit, name, path.stat().st_size if listed.parts_of(unit) is None else None]
+                [unit, name, listed.sizes[name] if listed.parts_of(unit) is None else None]
                 for unit in listed.batches[batch]
-                for name, path in listed.units[unit].items()
+                for name in listed.units[unit]
             ]
         )
 

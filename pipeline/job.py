@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         InputError: a mistake of the user, told in one sentence.
     """
-    # Pydantic would else search all that is installed for plugins, which opens hundreds of files.
+    # Else pydantic looks for plugins in everything that is installed, which opens hundreds of files.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     parser = argparse.ArgumentParser(prog="python -m pipeline")
     parser.add_argument("chapter")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from pipeline import versions
 
 FUTURE = "from __future__ import annotations\n"
 ROOT = Path(__file__).parents[1]
@@ -90,3 +94,23 @@ def test_a_dependency_of_a_library_counts(copy: Path) -> None:
     lock = copy / "envs/cpu.lock"
     lock.write_text(lock.read_text().replace("markupsafe==", "markupsafe==9"))
     assert version(copy, "environment_version", "pipeline.report.page", "cpu") != before
+
+
+def test_distributions_are_those_that_provide_what_the_modules_import() -> None:
+    provided = metadata.packages_distributions()
+    modules = [f"pipeline.{file.parent.name}.{file.stem}" for file in versions.PACKAGE.glob("*/*.py")]
+    imported = {
+        name for module in modules for file in versions.module_files(module) for name in versions._read(file).foreign
+    }
+    assert {"yaml", "stdnum", "fasttext", "torch"} <= imported
+    for name in imported & provided.keys():
+        found = versions.DISTRIBUTIONS.get(name, versions._canonical(name))
+        assert [found] == [versions._canonical(distribution) for distribution in provided[name]]
+
+
+@pytest.mark.parametrize("distribution", ["torch", "spacy", "lm-eval", "pydantic", "datasets"])
+def test_requirements_are_those_of_the_metadata(distribution: str) -> None:
+    required = [entry for entry in metadata.requires(distribution) or [] if "extra ==" not in entry]
+    assert [*versions._requirements(distribution)] == [
+        versions._canonical(Requirement(entry).name) for entry in required
+    ]

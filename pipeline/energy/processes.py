@@ -29,7 +29,7 @@ def _below(process: int) -> Iterator[int]:
 
 def _children() -> list[psutil.Process]:
     """Return the processes below this one; psutil itself would read the state of each process of the machine."""
-    found = []
+    found: list[psutil.Process] = []
     try:
         for number in _below(os.getpid()):
             with contextlib.suppress(psutil.Error):

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import Config
@@ -270,8 +269,7 @@ class Requests:
         return [sum(path.stat().st_size if path.is_file() else size for path in paths) for paths in units]
 
     def _bytes_of_source(self, source: str) -> int:
-        files: dict[str, Path] = self.config.files(source)
-        return sum(path.stat().st_size for path in files.values())
+        return sum(self.config.source_units(source).sizes.values())
 
     def _vocabulary_size(self, model: str) -> int:
         tokens = self.config.tokens[self.config.models[model].tokens]

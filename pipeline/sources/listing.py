@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.sources.files import list_files
 from pipeline.sources.settings import ListingSettings
-from pipeline.sources.units import dataset_units, divide, listing_sha256
+from pipeline.sources.units import dataset_units, divide, listing_sha256, sizes_of
 
 PARTS = Path("parts")
 
@@ -27,7 +27,7 @@ def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any
         units = dataset_units(settings.split, settings.units, PARTS)
     else:
         files = list_files(str(raw / str(settings.pattern)))
-        units = divide(files, settings.units, settings.unit_bytes, PARTS)
+        units = divide(files, sizes_of(files), settings.units, settings.unit_bytes, PARTS)
     if listing_sha256(units) != settings.listing_sha256:
         raise InputError(f"the files of {settings.source} changed while the job waited: start snakemake again")
     listing.mkdir()

@@ -19,16 +19,24 @@ UNITS_PER_JOB, WHOLE, MOST_JOBS = 96, 48, 100
 PARTS = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
 
 
-def divide(files: dict[str, Path], units: int, unit_bytes: int, parts: Path) -> dict[str, dict[str, Path]]:
+def sizes_of(files: dict[str, Path]) -> dict[str, int]:
+    """Return the bytes of files, by name."""
+    return {name: path.stat().st_size for name, path in files.items()}
+
+
+def divide(
+    files: dict[str, Path], sizes: dict[str, int], units: int, unit_bytes: int, parts: Path
+) -> dict[str, dict[str, Path]]:
     """Return the units that have files, each with its files, name to path; a part of a large file is its own unit.
 
     Args:
         files: name to path of the raw files.
+        sizes: their bytes.
         parts: the folder in which the parts of what is cut lie.
     """
     divided: dict[str, dict[str, Path]] = {}
     for name, path in files.items():
-        if (count := count_parts(path.stat().st_size, unit_bytes)) == 1:
+        if (count := count_parts(sizes[name], unit_bytes)) == 1:
             divided.setdefault(str(assign_unit(name, units)), {})[name] = path
         for part in range(count) if count > 1 else ():
             divided[part_unit(name, part)] = {name: parts / file_number(name) / part_name(part)}
@@ -79,11 +87,16 @@ class SourceUnits:
         return list_files(f"{dataset.name}/**") if dataset is not None and dataset.is_folder() else {}
 
     @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the raw files, by name, as the run's start finds them: each is asked for many times."""
+        return sizes_of(self.files)
+
+    @cached_property
     def large_files(self) -> dict[str, tuple[str, int]]:
         """Number to (name, parts) of the files that are cut into parts."""
         large: dict[str, tuple[str, int]] = {}
-        for name, path in self.files.items() if self.source.dataset is None else ():
-            if (parts := count_parts(path.stat().st_size, self.source.unit_bytes)) > 1:
+        for name, size in self.sizes.items() if self.source.dataset is None else ():
+            if (parts := count_parts(size, self.source.unit_bytes)) > 1:
                 if (number := file_number(name)) in large:
                     raise InputError(
                         f"source {self.source.name}: {name} and {large[number][0]} get the same number: rename one"
@@ -93,8 +106,12 @@ class SourceUnits:
 
     def parts_of(self, unit: str) -> Path | None:
         """Return the folder that a unit's file lies in where it is a part; None where it holds raw files."""
-        path = next(iter(self.units[unit].values()))
-        return path.parent if path.is_relative_to(self._parts) else None
+        return self._folders[unit]
+
+    @cached_property
+    def _folders(self) -> dict[str, Path | None]:
+        first = {unit: next(iter(files.values())) for unit, files in self.units.items()}
+        return {unit: path.parent if path.is_relative_to(self._parts) else None for unit, path in first.items()}
 
     @cached_property
     def units(self) -> dict[str, dict[str, Path]]:
@@ -102,7 +119,7 @@ class SourceUnits:
         source = self.source
         if source.dataset is not None:
             return dataset_units(source.dataset.split, source.units, self._parts)
-        return divide(self.files, source.units, source.unit_bytes, self._parts)
+        return divide(self.files, self.sizes, source.units, source.unit_bytes, self._parts)
 
     @cached_property
     def batches(self) -> dict[str, list[str]]:
@@ -122,3 +139,14 @@ class SourceUnits:
             batch = PARTS + file % (1 << (of_parts - 1).bit_length()) if file else number // units_per_job
             batches.setdefault(str(batch), []).append(unit)
         return batches
+
+    @cached_property
+    def batch_bytes(self) -> dict[str, int]:
+        """Bytes of the raw files and parts that each batch reads; a part that is not there yet counts `unit_bytes`."""
+        found = {}
+        for batch, units in self.batches.items():
+            raw = (name for unit in units if self.parts_of(unit) is None for name in self.units[unit])
+            parts = (path for unit in units if self.parts_of(unit) for path in self.units[unit].values())
+            sizes = (path.stat().st_size if path.is_file() else self.source.unit_bytes for path in parts)
+            found[batch] = sum(self.sizes[name] for name in raw) + sum(sizes)
+        return found

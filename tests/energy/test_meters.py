@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pipeline.energy import meters
+from pipeline.energy import meters, processes
 from pipeline.energy.meters import Gpus, Meters, Rapl, Reading, combine, start_meters
 from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 
@@ -148,6 +149,18 @@ def test_children_count_while_they_run_and_after_they_ended() -> None:
     assert peak_memory_bytes_of_process_tree() >= 120_000_000, "an ended child's peak is remembered"
 
 
+def test_children_of_children_and_of_threads_are_found() -> None:
+    command = [sys.executable, "-c", "import subprocess as s; print(s.Popen(['sleep', '60']).pid, flush=True); input()"]
+    with ThreadPoolExecutor(1) as pool:
+        child = pool.submit(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE).result()
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        found = {process.pid for process in processes._children()}
+        assert {child.pid, grandchild} <= found == {process.pid for process in psutil.Process().children(True)}
+    psutil.Process(grandchild).kill()
+    child.communicate(b"\n")
+
+
 class CountingGpu:
     """A board with an energy counter, in millijoules."""
 
@@ -215,6 +228,7 @@ def test_readings_of_several_nodes_add_up() -> None:
 def test_starting_is_quick_and_imports_nothing_heavy_without_devices() -> None:
     script = """
 import sys, time
+from pipeline.energy import processes
 from pipeline.energy.meters import start_meters
 started = time.perf_counter()
 start_meters(gpus=False).read()
