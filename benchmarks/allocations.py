@@ -7,8 +7,8 @@ Nothing is submitted. Requests and the way in which jobs are put together are th
 measured with the preset `standard` on one unit of 63.7 MB stored (194 MB of text), times the unit's bytes, which are
 spread about their mean. A core is taken to compute all the time: waiting for files is not in it. A batch gives a free
 core the largest unit that is left. Batches that become ready together are packed; those that become ready one by one,
-as the batch before them ends (signatures, decontaminate), are billed alone. Fertility is counted with the shards, beside
-which it runs; a shard's threads are taken to be one.
+as the batch before them ends (signatures, decontaminate), are billed alone. Fertility is counted with the shards,
+beside which it runs; a shard's threads are taken to be one.
 """
 
 from __future__ import annotations
