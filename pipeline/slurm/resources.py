@@ -30,8 +30,8 @@ class Need:
     """What the jobs of a stage need, by the raw bytes of what they read; compressed text counts as it is stored.
 
     A byte on disk is up to six of text, so the rates are far below what a core does; a limit costs nothing, but memory
-    is billed. Of a batch, memory is that of one unit, one of which runs on each core: measured on a unit of 64 MB
-    (190 MB of text), the most was 750 MB, with `fineweb2` 300 MB more.
+    is billed. Of a batch, memory is that of one unit, one of which runs on each core: the most was 750 MB for a unit
+    of 64 MB (190 MB of text) and 570 MB for one of 7 MB, with `fineweb2` 300 MB more; tokens.shard took 360 MB for 16.
     """
 
     scope: Scope = "nothing"
@@ -39,10 +39,10 @@ class Need:
     bytes_per_minute: int = 100_000_000
     memory_megabytes: int = 2000
     memory_bytes_per_byte: float = 0.0
-    cpus: int = 1
+    cpus: int = 1  # or, where it is more than one, all of the smallest allocation: the threads are the library's own
 
 
-UNIT = Need("batch", 60, 20_000_000, 1200, 7.0)
+UNIT = Need("batch", 60, 20_000_000, 1000, 4.0)
 NEEDS: dict[str, Need] = {
     "sources.split": Need("file"),
     "sources.dataset": Need("source"),
@@ -60,9 +60,9 @@ NEEDS: dict[str, Need] = {
     "corpus.statistics": Need("corpus", memory_megabytes=4000),
     "corpus.publish": Need("corpus", memory_megabytes=4000),
     "corpus.forgotten": Need("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
-    "tokenizer.train": Need("tokenizer", 60, memory_megabytes=4000, memory_bytes_per_byte=4.0, cpus=8),
-    "tokenizer.fertility": Need("tokenizer", memory_megabytes=4000),
-    "tokens.shard": Need("shard", 60, 20_000_000, memory_megabytes=1200, memory_bytes_per_byte=4.0),
+    "tokenizer.train": Need("tokenizer", 60, memory_megabytes=4000, memory_bytes_per_byte=1.0, cpus=8),
+    "tokenizer.fertility": Need("tokenizer", memory_megabytes=1500),
+    "tokens.shard": Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=4.0),
     "tokens.index": Need("tokens", bytes_per_minute=1_000_000_000),
     "plan.estimate": Need(),
     "pretrain.export": Need(memory_megabytes=4000),
@@ -115,10 +115,14 @@ class Requests:
             return int(held * self._growth(stage, wildcards, attempt).memory)
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:
-            if need.scope != "batch" or partition is None:
-                return min(need.cpus, partition.cpus) if partition else 1
-            units = len(self.bytes_of_parts(need.scope, wildcards))
-            return side_by_side(partition, units, memory(wildcards, attempt))
+            if partition is None:
+                return 1
+            if need.scope == "batch":
+                return side_by_side(partition, self.units(wildcards), memory(wildcards, attempt))
+            billed = partition.allocation.cpus if partition.allocation else 1
+            if need.scope == "shard":  # few shards share what is billed; more than eight threads wait for the texts
+                return max(min(billed // self.config.tokens[wildcards["tokens"]].shards, 8), 1)
+            return min(max(need.cpus, billed), partition.cpus) if need.cpus > 1 else 1
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
             parts = self.bytes_of_parts(need.scope, wildcards)
@@ -132,7 +136,7 @@ class Requests:
             held = memory(wildcards, attempt) * each
             return self._limited(held, 1, partition.memory_megabytes if partition else None)
 
-        cpus_per_task = cores if need.scope == "batch" else cores({}, 1)
+        cpus_per_task = cores if need.scope in ("batch", "shard") else cores({}, 1)
         return {"runtime": runtime, "mem_mb": mem_mb, "cpus_per_task": cpus_per_task, **self._place(partition)}
 
     def units(self, wildcards: Mapping[str, str]) -> int:

@@ -57,7 +57,7 @@ class Source(Settings):
     opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")
     units: int = Field(default=1, ge=1, le=100_000, description="parts that the files are divided over")
     units_per_job: int | None = Field(
-        default=None, ge=1, description="units that one job works on, on all its cores; none: 96, or at most 100 jobs"
+        default=None, ge=1, description="units that one job works on, on all its cores; none: 240, or at most 100 jobs"
     )
     unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a larger file, on disk, is cut into parts")
     document_bytes: int = Field(default=20_000_000, ge=1, description="a larger record is removed as too_large")

@@ -12,10 +12,10 @@ from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source
 
-# Where a source does not say how many units a job has. A job is billed for 24 cores or 48 on some machines: 96 units
-# fill them in four rounds or two. More than a hundred jobs of a step and source are too many for Slurm and Snakemake.
+# Where a source does not say how many units a job has. A job is billed for 24 cores or 48 on some machines: 240 units
+# fill them in ten rounds or five. More than a hundred jobs of a step and source are too many for Slurm and Snakemake.
 # It does not depend on the machine: with another number no unit is done again, but copies are sought again.
-UNITS_PER_JOB, WHOLE, MOST_JOBS = 96, 48, 100
+UNITS_PER_JOB, WHOLE, MOST_JOBS = 240, 48, 100
 PARTS = 100_000  # from which on the number of a unit is that of a file, followed by five digits of a part
 
 

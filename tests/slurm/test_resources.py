@@ -63,7 +63,7 @@ def test_every_job_is_measured_where_there_is_ear() -> None:
 
 
 BATCH = {"corpus": "main", "source": "nl_gids", "batch": "0"}
-UNIT_BYTES = 60_000_000  # 1,620 MB of memory
+UNIT_BYTES = 155_000_000  # 1,620 MB of memory
 
 
 def with_units(made: Requests, units: int) -> Requests:
@@ -81,13 +81,13 @@ def allocated(cpus: int, memory_megabytes: int, node_cpus: int = 192, nodes: int
 def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     made = with_units(requests(GPUS), 1)
     asked = made("corpus.filter")
-    assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [63, 63], "an attempt alone is no cause"
+    assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [67, 67], "an attempt alone is no cause"
     causes = {1: Growth(), 2: Growth(memory=2), 3: Growth(memory=2, time=2)}
     monkeypatch.setattr(resources, "factor", lambda rule, wildcards, attempt: causes[attempt])
-    assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [63, 63, 90]
+    assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [67, 67, 90]
     assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
     monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [200_000_000])
-    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4800
+    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
 
 
 def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
@@ -136,6 +136,14 @@ def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest
     asked = with_units(requests(allocated(48, 88000, node_cpus=48, nodes=1)), 96)("corpus.filter")
     assert [asked["cpus_per_task"](BATCH, attempt=n) for n in (1, 2, 3)] == [48, 27, 13]
     assert all(asked["mem_mb"](BATCH, attempt=n) <= 88000 for n in (1, 2, 3))
+
+
+def test_threads_of_a_library_fill_the_smallest_allocation() -> None:
+    assert [requests(p)("tokenizer.train")["cpus_per_task"] for p in (GPUS, allocated(24, 43008))] == [8, 24]
+    assert requests(allocated(1, 2000))("tokenizer.train")["cpus_per_task"] == 8
+    shard = {"tokens": "main", "shard": "0"}  # of two
+    asked = [requests(p)("tokens.shard")["cpus_per_task"] for p in (GPUS, allocated(12, 43008), allocated(24, 43008))]
+    assert [cores(shard, attempt=1) for cores in asked] == [1, 6, 8]
 
 
 def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:

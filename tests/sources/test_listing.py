@@ -69,7 +69,7 @@ def test_a_batch_holds_no_more_units_than_it_may_and_every_unit_is_in_one(units:
     assert [unit for batch in batches.values() for unit in batch] == [str(unit) for unit in range(units)]
 
 
-@pytest.mark.parametrize(("units", "jobs"), [(1, 1), (96, 1), (97, 2), (9_600, 100), (10_000, 70), (100_000, 100)])
+@pytest.mark.parametrize(("units", "jobs"), [(1, 1), (240, 1), (241, 2), (9_600, 40), (10_000, 42), (100_000, 100)])
 def test_a_job_fills_many_cores_and_a_source_has_a_hundred_at_most(units: int, jobs: int) -> None:
     batches = dataset(units, None).batches
     assert len(batches) == jobs and all(len(batch) % 48 == 0 for batch in [*batches.values()][:-1])
