@@ -138,7 +138,7 @@ def test_an_image_with_another_python_is_refused_at_the_start(
     command = copy.command("plan", "--config", "platform=image")
     done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and words in done.stderr, done.stderr
-    assert not copy.results.exists()
+    assert not copy.attempts()
 
 
 def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Path) -> None:
@@ -146,5 +146,5 @@ def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Pat
     written(copy, {"container": f"{tmp_path}/torch.sif"})
     command = copy.command("plan", "--config", "platform=image")
     done = subprocess.run(command, cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and not copy.results.exists()
+    assert done.returncode == 1 and not copy.attempts()
     assert "there is neither apptainer nor singularity here: load its module before snakemake starts" in done.stderr
