@@ -34,6 +34,7 @@ def content(name: str) -> dict[str, Any]:
     if name not in names():
         raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(names())}")
     import yaml  # every job of a step reads this module, and few a platform
+
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

@@ -121,7 +121,10 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             what=retry.what(job.rule.name, wildcards),
             command=command,
             srun=[] if starts_its_own else ["srun", *STEP, f"--cpus-per-task={resources['cpus_per_task']}"],
-            environment={f"{library}_NUM_THREADS": str(threads) for library in THREADS},
+            environment={
+                **{f"{library}_NUM_THREADS": str(threads) for library in THREADS},
+                "RAYON_NUM_THREADS": str(resources["cpus_per_task"]),
+            },
             outputs=[str(path) for path in job.output],
         )
         request = Request(
