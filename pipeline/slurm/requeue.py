@@ -37,17 +37,18 @@ def stop_when_asked() -> None:
 def put_back() -> bool:
     """Ask Slurm to put this job back into the queue; return whether it will.
 
-    A job that is not running any more, because it was cancelled or its time is over, is left to its end. A controller
-    that does not answer is asked again.
+    A job that is not running any more, because it was cancelled or its time is over, is left to its end; so is one that
+    Slurm has started again elsewhere, where it had lost this node. A controller that does not answer is asked again.
     """
-    job = os.environ.get("SLURM_JOB_ID", "")
+    job, starts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
     asked = False
     for attempt in range(TRIES if job else 0):
         time.sleep(SECONDS_BETWEEN if attempt else 0)
         try:
-            words = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
-            state = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-            if state != "RUNNING":
+            words = ["scontrol", "--oneliner", "show", "job", job]
+            told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            known = dict(word.split("=", 1) for word in told.split() if "=" in word)
+            if known.get("JobState") != "RUNNING" or known.get("Restarts", starts) != starts:
                 return asked  # what it did not answer it may have done
             asked = True
             subprocess.run(["scontrol", "requeue", job], check=True)

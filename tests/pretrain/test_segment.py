@@ -291,7 +291,7 @@ def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: T
         pytest.skip("there is a GPU")
     with pytest.raises(InputError, match="platform snellius has cuda devices, but"):
         train(settings(), tokens, tmp_path, platform="snellius")
-    assert not (tmp_path / "scratch").exists()
+    assert not (tmp_path / "milestone").exists()
 
 
 def test_a_missing_or_wrong_previous_milestone_is_refused(

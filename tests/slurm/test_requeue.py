@@ -70,23 +70,28 @@ def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cl
     assert "FAILED" not in cluster.ask(*allocations)
 
 
+RUNS = "echo JobId=1 JobState=RUNNING Restarts=0"
+
+
 @pytest.mark.parametrize(
-    ("squeue", "scontrol", "asked"),
+    ("show", "requeue_it", "asked"),
     [
-        ("mkdir late && exit 1; echo RUNNING", "true", True),
-        ("mkdir late && echo RUNNING || echo PENDING", "exit 1", True),  # it had not answered, but done it
-        ("echo CANCELLED", "true", False),
+        (f"mkdir late && exit 1; {RUNS}", "true", True),
+        (f"mkdir late && {RUNS} || echo JobId=1 JobState=PENDING Restarts=1", "exit 1", True),  # not answered, but done
+        ("echo JobId=1 JobState=CANCELLED Restarts=0", "true", False),
+        ("echo JobId=1 JobState=RUNNING Restarts=1", "true", False),  # it runs elsewhere by now
         ("exit 1", "true", False),
     ],
 )
 def test_a_controller_that_does_not_answer_is_asked_again(
-    squeue: str, scontrol: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    show: str, requeue_it: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, text in (("squeue", squeue), ("scontrol", scontrol)):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\nif [ "$1" = requeue ]; then {requeue_it}; else {show}; fi\n')
+    scontrol.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
     monkeypatch.setattr(requeue, "SECONDS_BETWEEN", 0.0)
     assert requeue.put_back() == asked

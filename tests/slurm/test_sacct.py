@@ -45,16 +45,16 @@ def test_all_allocations_of_a_job_are_summed() -> None:
 
 def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
     rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
-    assert described(job(*rows), None, None)["total"]["billed_unit_seconds"] == 720
+    assert described(None, job(*rows), None, None)["total"]["billed_unit_seconds"] == 720
     unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
-    assert described(job(rows[0], unknown), None, None)["total"]["billed_unit_seconds"] is None
+    assert described(None, job(rows[0], unknown), None, None)["total"]["billed_unit_seconds"] is None
 
 
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
 def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
     assert found.allocations[0].energy_joules is None
-    assert described(found, None, None)["total"]["slurm_energy_joules"] is None
+    assert described(None, found, None, None)["total"]["slurm_energy_joules"] is None
     assert joules_of(said) is None
 
 
@@ -113,5 +113,5 @@ def test_ear_is_power_times_time_of_each_node_counted_once() -> None:
     assert (first.joules, first.gpu_watts, second.joules) == (pytest.approx(50_100), pytest.approx(150), 30_000)
     (only,) = found["9"]
     assert only.joules == pytest.approx(100 * 400 + 10 * 200) and only.seconds == 110
-    total = described(job(row(JobIDRaw="8")), found["8"], False)["total"]
+    total = described(None, job(row(JobIDRaw="8")), found["8"], False)["total"]
     assert total["ear_energy_joules"] == pytest.approx(80_100) and total["slurm_energy_joules"] is None
