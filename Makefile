@@ -1,4 +1,5 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing into .venv first.
+# Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing into .venv first; `make install`
+# does nothing else, for a login node.
 SHELL := /bin/bash
 PYTHON ?= python3
 LOCK ?= cpu
@@ -6,12 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: demo test check lock wheels clean
+.PHONY: install demo test check lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
 	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV) envs/$(LOCK).lock
 	@touch $@
+
+install: $(VENV)/installed-$(LOCK)
 
 demo: $(VENV)/installed-$(LOCK)
 	@$(BIN)/snakemake --profile local

@@ -28,7 +28,9 @@ if run.platform.container:
 def to_be_trained():
     """Return the models that this start trains, with the launch command of their jobs."""
     jobs = [
-        job for job in workflow.dag.needrun_jobs() if job.rule.name == "pretrain_segment"
+        job
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.name == "pretrain_segment"
     ]
     return {job.wildcards.model: job.resources.get("launch") for job in jobs}
 

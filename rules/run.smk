@@ -10,7 +10,7 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.ranges import shorten
-from pipeline.slurm import accounting, executor, live
+from pipeline.slurm import accounting, live, registration
 from pipeline.slurm.resources import Requests
 from pipeline.stale import Stale, is_locked
 

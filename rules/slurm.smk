@@ -3,7 +3,7 @@
 import os
 
 try:
-    executor.register(run.slurm, Path(RUN), PREFIX)
+    registration.register(run.slurm, Path(RUN), PREFIX)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -17,7 +17,7 @@ localrules:
 onstart:
     refuse_what_is_missing()
     os.environ[frozen.VARIABLE] = frozen.freeze(Path(RUN), frozen_now)
-    executor.begin(workflow, Path(RUN))
+    registration.begin(workflow, Path(RUN))
 
 
 onsuccess:

@@ -10,33 +10,28 @@ executors; of the plugin only the name `slurm` and its options on the command li
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
-import types
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import snakemake_executor_plugin_slurm as plugin
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
-from snakemake_interface_executor_plugins.settings import CommonSettings, DeploymentMethod
+from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.errors import NO_ROOM, InputError
-from pipeline.slurm import allocation, queue, retry, sacct, starts, submission
-from pipeline.slurm.allocation import ALLOCATIONS, REFUSED, Task
-from pipeline.slurm.packing import Request, allocations, pack
+from pipeline.slurm import allocation, queue, retry, sacct, submission
+from pipeline.slurm.allocation import ALLOCATIONS, REFUSED
+from pipeline.slurm.packing import pack
+from pipeline.slurm.ready import Ready, prepared, side_by_side, whole
 from pipeline.slurm.settings import Slurm
 from pipeline.slurm.waiting import Waiting
 
-WRITTEN_FOR = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "9.4"}
 LONGEST_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
 SECONDS_BETWEEN_WORDS = 3600.0  # about one thing that lasts
@@ -44,20 +39,6 @@ WORDS = {
     "silent": "Slurm did not say whether it has taken {what}: waiting until it does",
     "full": "Slurm has no room for {what} and what follows: waiting until it has, or for you to ask for less",
 }
-STEP = ("--nodes=1", "--ntasks=1")
-SPECIAL = {"mpi", "gres", "nodes", "constraint", "qos"}  # of these a job has its allocation to itself
-THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "GOTO")
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A job of Snakemake that waits for its submission."""
-
-    job: Any
-    task: Task
-    resources: dict[str, Any]
-    request: Request
-    log: Path
 
 
 class Executor(RemoteExecutor):  # type: ignore[misc]
@@ -74,7 +55,16 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
     pause_seconds = 10.0
 
     def __post_init__(self) -> None:
-        """Prepare what the threads share; called by the base class when it is made."""
+        """Prepare what the threads share; called by the base class when it is made.
+
+        Raises:
+            WorkflowError: Snakemake's own way into an image, from inside of which no training could be started.
+        """
+        if DeploymentMethod.APPTAINER in self.workflow.deployment_settings.deployment_method:
+            raise WorkflowError(
+                "--sdm apptainer does not go with --profile slurm: leave it out, and write container: IMAGE into the "
+                "platform's file (docs/platform.md, An image)"
+            )
         self.name = str(uuid.uuid4())
         self.folder = ALLOCATIONS / self.name
         self._began = datetime.now(UTC) - timedelta(minutes=1)
@@ -108,36 +98,10 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self.run_jobs([job])
 
     def _prepared(self, job: Any) -> Ready:
-        wildcards = [str(value) for value in job.wildcards]
-        resources = {"cpus_per_task": job.threads, **dict(job.resources.items())}
-        command = f"{self.prefix}{job.shellcmd}"
-        if DeploymentMethod.ENV_MODULES in self.workflow.deployment_settings.deployment_method and job.env_modules:
-            command = job.env_modules.shellcmd(command)
         for path in job.log:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        starts_its_own = bool(resources.get("mpi"))  # a training over several processes calls srun by itself
-        threads = job.threads if starts_its_own else min(job.threads, resources["cpus_per_task"])
-        task = Task(
-            what=retry.what(job.rule.name, wildcards),
-            command=command,
-            srun=[] if starts_its_own else ["srun", *STEP, f"--cpus-per-task={resources['cpus_per_task']}"],
-            environment={
-                **{f"{library}_NUM_THREADS": str(threads) for library in THREADS},
-                "RAYON_NUM_THREADS": str(resources["cpus_per_task"]),
-            },
-            outputs=[str(path) for path in job.output],
-        )
-        request = Request(
-            partition=resources.get("slurm_partition", ""),
-            cpus=resources["cpus_per_task"],
-            memory_megabytes=resources.get("mem_mb", 0),
-            minutes=resources.get("runtime", 0),
-            allocation_cpus=resources.get("allocation_cpus"),
-            allocation_memory_megabytes=resources.get("allocation_mem_mb"),
-            alone=not SPECIAL.isdisjoint(resources),
-        )
-        log = self.run_directory / "logs/slurm" / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
-        return Ready(job, task, resources, request, log)
+        modules = DeploymentMethod.ENV_MODULES in self.workflow.deployment_settings.deployment_method
+        return prepared(job, self.prefix, self.run_directory / "logs/slurm", modules=modules)
 
     # Submission, in a thread of its own
 
@@ -326,71 +290,3 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-
-
-def whole(group: list[Ready]) -> dict[str, Any]:
-    """Return the resources of an allocation: what its jobs need together, or the smallest that is billed anyway."""
-    first = group[0]
-    cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
-    size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
-    if size and not first.request.alone:
-        count = allocations(cpus, megabytes, size, of_megabytes)
-        cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
-    minutes = max(one.request.minutes for one in group)
-    return {**first.resources, "cpus_per_task": cpus, "mem_mb": megabytes, "runtime": minutes}
-
-
-def side_by_side(group: list[Ready]) -> list[Task]:
-    """Return the tasks of an allocation, each with its share of it."""
-    if len(group) == 1:
-        return [group[0].task]
-    shares = ["--exact"]
-    return [replace(one.task, srun=[*one.task.srun, *shares, f"--mem={one.request.memory_megabytes}"]) for one in group]
-
-
-def refuse_other_versions(found: Callable[[str], str] = metadata.version) -> None:
-    """Check that Snakemake is the one that this executor was written for: it relies on more than the interface says.
-
-    Raises:
-        InputError: it is another.
-    """
-    for name, known in WRITTEN_FOR.items():
-        if found(name).split(".")[:2] != known.split("."):
-            raise InputError(
-                f"{name} is {found(name)}, but the executor for Slurm was written for {known}: install envs/*.lock"
-            )
-    expected = {"report_job_error": ["self", "job_info", "msg", "kwargs"], "report_job_success": ["self", "job_info"]}
-    for method, parameters in expected.items():
-        if [*inspect.signature(getattr(RemoteExecutor, method)).parameters] != parameters:
-            raise InputError(f"Snakemake's executors have another {method} than is known: install envs/*.lock")
-
-
-def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
-    """Make this the executor that Snakemake calls `slurm`, for a run; to be called while the Snakefile is read.
-
-    Args:
-        settings: the section `slurm` of the configuration.
-        run_directory: the results of the run.
-        prefix: what every command begins with.
-
-    Raises:
-        InputError: this Snakemake is not one that the executor was written for.
-    """
-    refuse_other_versions()
-    own = {"settings": settings, "run_directory": run_directory, "prefix": prefix}
-    module = types.ModuleType("slurm")
-    module.Executor = type("Executor", (Executor,), own)  # type: ignore[attr-defined]
-    module.ExecutorSettings = plugin.ExecutorSettings  # type: ignore[attr-defined]
-    module.common_settings = CommonSettings(  # type: ignore[attr-defined]
-        non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False
-    )
-    registry = ExecutorPluginRegistry()
-    registry.plugins.pop("slurm", None)
-    registry.register_plugin(f"{registry.module_prefix}slurm", module)
-
-
-def begin(workflow: Any, run_directory: Path) -> None:
-    """Write down that this process submits jobs, when the run starts; nothing where it runs them itself."""
-    executor = workflow.scheduler._executor
-    if isinstance(executor, Executor):
-        starts.begin(run_directory, executor.name)

@@ -43,7 +43,7 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
     assert all(entry.fp32 is None or entry.fp32 < entry.bf16 for entry in PEAKS.values())
 
 
-@pytest.mark.parametrize("name", platform_files.names())
+@pytest.mark.parametrize("name", ["juwels-booster", "local", "lumi", "snellius"])
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
     found = platforms.described(name)
     assert found.name == name and found.launch

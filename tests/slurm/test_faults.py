@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 # Each rule counts its tries; the first try of most of them does not end well.
 WORKFLOW = """
 from pathlib import Path
-from pipeline.slurm import executor, retry
+from pipeline.slurm import registration, retry
 from pipeline.slurm.settings import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
-executor.register(Slurm(account="polder"), Path("results/storm"), ONCE)
+registration.register(Slurm(account="polder"), Path("results/storm"), ONCE)
 
 onstart:
-    executor.begin(workflow, Path("results/storm"))
+    registration.begin(workflow, Path("results/storm"))
 
 FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
 

@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.slurm import executor, submission
+from pipeline.slurm import registration, submission
 from tests.slurm.cluster import Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
 REGISTERED = """
 from pathlib import Path
-from pipeline.slurm import executor
+from pipeline.slurm import executor, registration
 from pipeline.slurm.settings import Slurm
 
 executor.Executor.pause_seconds = 2.0
-executor.register(Slurm(account="polder"), Path("results"), "")
+registration.register(Slurm(account="polder"), Path("results"), "")
 
 onstart:
-    executor.begin(workflow, Path("results"))
+    registration.begin(workflow, Path("results"))
 """
 # The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
 FROZEN = (
@@ -72,7 +72,12 @@ case "$*" in *--states=all*) exec {squeue} --noheader "--format=%A|%T|%r|%k";; *
 
 
 def start(
-    cluster: Cluster, folder: Path, workflow: str, latency_seconds: int = 5, **environment: str
+    cluster: Cluster,
+    folder: Path,
+    workflow: str,
+    latency_seconds: int = 5,
+    options: tuple[str, ...] = (),
+    **environment: str,
 ) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a workflow with the project's profile; return its process and what it prints."""
     (folder / "Snakefile").write_text(workflow)
@@ -81,7 +86,7 @@ def start(
     log = folder / "log"
     with log.open("w") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", "--profile", "slurm", *quick],
+            [sys.executable, "-m", "snakemake", "--profile", "slurm", *quick, *options],
             cwd=folder,
             env={**cluster.environment(), "PYTHONPATH": str(ROOT), **environment},
             stdout=stream,
@@ -192,12 +197,19 @@ def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
     assert submission.understood(0, "Welcome\n", "").outcome == "refused"
 
 
-@pytest.mark.parametrize("name", [*executor.WRITTEN_FOR])
+@pytest.mark.slurm
+def test_the_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, MANY, options=("--sdm", "apptainer"))
+    assert run.wait(60) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
+    assert not cluster.jobs() and not [*tmp_path.glob("*.tries")]
+
+
+@pytest.mark.parametrize("name", [*registration.WRITTEN_FOR])
 def test_another_snakemake_than_the_known_one_is_refused(name: str) -> None:
     def found(of: str) -> str:
-        return "99.0.1" if of == name else f"{executor.WRITTEN_FOR[of]}.0"
+        return "99.0.1" if of == name else f"{registration.WRITTEN_FOR[of]}.0"
 
-    known: Callable[[str], str] = {of: f"{version}.7" for of, version in executor.WRITTEN_FOR.items()}.__getitem__
-    executor.refuse_other_versions(known)
+    known: Callable[[str], str] = {of: f"{version}.7" for of, version in registration.WRITTEN_FOR.items()}.__getitem__
+    registration.refuse_other_versions(known)
     with pytest.raises(InputError, match=f"{name} is 99.0.1, but the executor for Slurm was written for"):
-        executor.refuse_other_versions(found)
+        registration.refuse_other_versions(found)
