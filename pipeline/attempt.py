@@ -67,20 +67,28 @@ def command_line() -> list[str]:
 
 
 @cache  # each unit of a batch is told what the code was when the job began
-def _code_in(folder: Path) -> dict[str, Any]:
+def code_in(folder: Path) -> dict[str, Any]:
+    """Return the commit of a checkout, the working directory, by what records may say."""
     return {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()}
 
 
-def execution_context() -> dict[str, Any]:
-    """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list."""
+def _place() -> dict[str, Any]:
+    """Return the host and the job of Slurm that this is."""
     slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
+    return {"host": platform.node(), "slurm": slurm or None}
+
+
+def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list.
+
+    `code` is the commit where the start of the run has told it: git reads every file of a checkout to say it.
+    """
     return {
-        "git": _code_in(Path.cwd()),
-        "host": platform.node(),
+        **_place(),
+        "git": code_in(Path.cwd()) if code is None else code,
         "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
         "container": platform_files.image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
-        "slurm": slurm or None,
     }
 
 
@@ -105,7 +113,7 @@ class Attempt:
             "stage": stage,
             "instance": instance,
             "command": command_line(),
-            **{key: value for key, value in execution_context().items() if key in ("host", "slurm")},
+            **_place(),
             "started": started,
             "ended": None,
             "status": "running",

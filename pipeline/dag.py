@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import versions
+from pipeline.attempt import code_in
 from pipeline.config import Config
 from pipeline.ranges import shorten
 from pipeline.step_settings import STEPS, step_settings
@@ -71,7 +72,7 @@ class Dag:
         return self._versions[key]
 
     def frozen(self) -> dict[str, Any]:
-        """Return what this run is now: its configuration, and the versions of the code and environment of its steps."""
+        """Return what this run is now: its configuration, its commit, and the versions of its steps."""
         environment = self.config.run.environment
         versions_of = {
             stage: {
@@ -80,7 +81,7 @@ class Dag:
             }
             for stage in STEPS
         }
-        return {"configuration": self.config.written(), "versions": versions_of}
+        return {"configuration": self.config.written(), "versions": versions_of, "git": code_in(Path.cwd())}
 
     def record(self, stage: str, *wildcards: str) -> str:
         """Return the record's path of a stage, with its wildcards."""

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.errors import InputError
 
@@ -20,6 +20,13 @@ FOLDER = "provenance/frozen"
 VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
 
 Content = dict[str, Any]
+
+
+class Plan(NamedTuple):
+    """What a job was planned by: path and hash of the file, and the commit of the code at that start."""
+
+    file: dict[str, str]
+    git: dict[str, Any] | None
 
 
 def _numbered(run_directory: Path) -> dict[int, Path]:
@@ -66,8 +73,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def of_this_start(stage: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Content | None:
-    """Return path and hash of the file that a job was planned by; None for a step that somebody runs by hand.
+def of_this_start(stage: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
+    """Return what a job was planned by; None for a step that somebody runs by hand.
 
     Raises:
         InputError: the file is not what it was, or plans another code or environment than the job was given.
@@ -83,7 +90,8 @@ def of_this_start(stage: str, code: str, environment: str, variables: Mapping[st
         raise InputError(f"{path}, by which {stage} was planned, cannot be read ({error.strerror}): {again}") from None
     if hashlib.sha256(text).hexdigest() != sha256:
         raise InputError(f"{path}, by which {stage} was planned, was altered since: {again}")
-    planned = json.loads(text)["versions"].get(stage)
+    content = json.loads(text)
+    planned = content["versions"].get(stage)
     if planned != {"code": code, "environment": environment}:
         raise InputError(f"{path} plans {stage} with {planned}, not with {code} and {environment}: {again}")
-    return {"path": f"{FOLDER}/{path.name}", "sha256": sha256}
+    return Plan({"path": f"{FOLDER}/{path.name}", "sha256": sha256}, content.get("git"))

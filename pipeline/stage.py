@@ -142,7 +142,7 @@ class Stage:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
-        self.frozen = frozen.of_this_start(self.name, self.code_version, self.environment_version)
+        self.plan = frozen.of_this_start(self.name, self.code_version, self.environment_version)
 
     def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -313,7 +313,7 @@ class Stage:
         try:
             with attempt:
                 inputs, outputs, counts = self.run_step(run, settings, keywords)
-            where = execution_context()
+            where = execution_context(self.plan and self.plan.git)
             where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
             record = {
                 "stage": self.name,
@@ -325,7 +325,7 @@ class Stage:
                 "code_version": self.code_version,
                 "environment_version": self.environment_version,
                 "environment": self.environment,
-                "frozen": self.frozen,
+                "frozen": self.plan and self.plan.file,
                 "launch": self.arguments.launch,
                 "counts": counts,
                 **where,

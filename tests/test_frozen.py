@@ -17,7 +17,8 @@ VERSIONS = {"code": "c0de", "environment": "cpu-1"}
 def content(rate: float = 0.004, **versions: Any) -> dict[str, Any]:
     """Return what a run is."""
     training = {"models": {"base": {"training": {"learning_rate": rate}}}}
-    return {"configuration": training, "versions": {"pretrain.segment": VERSIONS, **versions}}
+    git = {"commit": "1" * 40, "dirty": False}
+    return {"configuration": training, "versions": {"pretrain.segment": VERSIONS, **versions}, "git": git}
 
 
 def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
@@ -61,7 +62,8 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 def test_a_job_names_what_it_was_planned_by(tmp_path: Path) -> None:
     found = frozen.of_this_start("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
-    assert found is not None and found["path"] == "provenance/frozen/1.json" and len(found["sha256"]) == 64
+    assert found is not None and found.file["path"] == "provenance/frozen/1.json" and len(found.file["sha256"]) == 64
+    assert found.git == {"commit": "1" * 40, "dirty": False}
 
 
 def test_a_step_that_somebody_runs_by_hand_names_nothing() -> None:
