@@ -13,6 +13,7 @@ rule pretrain_segment:
     resources:
         **resources_of("pretrain.segment"),
         recovery=dag.recovery,
+        supervisor=lambda w: supervisor,
     params:
         contract=contract("pretrain.segment"),
         tokens=tokens_hash,
@@ -20,7 +21,7 @@ rule pretrain_segment:
     message:
         "Train the model {wildcards.model} up to step {wildcards.step}"
     shell:
-        "{supervisor} -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
+        "{resources.supervisor} -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
         " --scratch={params.scratch:q} --launch={resources.launch:q} --platform={resources.platform:q}"
