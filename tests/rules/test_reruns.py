@@ -171,8 +171,8 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "how many units a job has": (
         lambda p: p.edit(
             MICRO,
-            "language: nl, license: CC0-1.0, units: 2",
-            "units_per_job: 1, language: nl, license: CC0-1.0, units: 2",
+            "units_per_job: 1",
+            "units_per_job: 2",
         ),
         {"sources_manifest": 1, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
