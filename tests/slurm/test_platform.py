@@ -268,23 +268,6 @@ def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.
         before.refuse(load(MICRO), slurm=False, modules=True)
 
 
-def test_every_rule_runs_in_the_platform_s_image(project: Project, tmp_path: Path) -> None:
-    """A stand-in for Apptainer, which no package of the tests installs: it runs what it is given on this machine."""
-    tool = tmp_path / "bin" / "apptainer"
-    tool.parent.mkdir()
-    tool.write_text('#!/bin/sh\nshift 3\nexport APPTAINER_NAME=$(basename "$1")\nshift\nexec "$@"\n')
-    tool.chmod(0o755)
-    project.path(".venv-image").symlink_to(sys.prefix)
-    written(project.path("workflow/platforms"), {"container": f"{tmp_path}/torch.sif"})
-    project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
-    command = project.command("plan")
-    environment = {**project.environment(), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    record = (project.results / "provenance" / "records" / "plan.estimate.json").read_text()
-    assert '"container": "torch.sif"' in record
-
-
 def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:
     written(project.path("workflow/platforms"), {"modules": ["tool/1.0"]})
     project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
