@@ -244,6 +244,8 @@ rule corpus_publish:
 
 rule corpus_forgotten:
     input:
+        # Before this checkpoint nobody knows which units run again.
+        sources=rules.sources_complete.output,
         manifests=reserving_manifests,
         reserved=reserved_batches,
         deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),

@@ -1,5 +1,7 @@
+# What reads a manifest waits for the checkpoint too: before it, nobody knows which units run again.
 rule report_remains:
     input:
+        sources=rules.sources_complete.output,
         manifests=reserving_manifests,
         records=all_records,
     output:
@@ -37,6 +39,7 @@ rule report_remains:
 
 rule report_page:
     input:
+        sources=rules.sources_complete.output,
         records=all_records,
         statistics=expand(f"{RUN}/corpus/{{corpus}}/statistics.json", corpus=run.corpus),
         fertility=expand(
