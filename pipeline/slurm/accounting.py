@@ -86,7 +86,7 @@ def described(
 
 
 def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.Job]:
-    """Return the jobs that are not written yet, once the database knows all that Slurm no longer has in its queue."""
+    """Return the jobs that are not written yet, once the database knows that all that are over are so."""
     problem: InputError | None = None
     for attempt in range(TRIES):
         time.sleep(SECONDS_BETWEEN if attempt else 0)
@@ -95,8 +95,11 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
         except InputError as error:
             problem = error
             continue
-        problem, late = None, {number for number, job in jobs.items() if not job.allocations[-1].is_over}
-        if not late - set(queue.jobs(names) or late):
+        problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
+        # Where Slurm does not answer, what the database has is all that anybody can wait for.
+        queued = queue.jobs(names, ended=True)
+        alive = {number for number, job in (queued or {}).items() if job.state in sacct.WAITING}
+        if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
     if problem is not None:
         raise problem

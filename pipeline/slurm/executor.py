@@ -32,6 +32,7 @@ from pipeline.slurm.ready import Ready, prepared, side_by_side, whole
 from pipeline.slurm.settings import Slurm
 from pipeline.slurm.waiting import Waiting
 
+KILLED = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel
 LONGEST_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
 SECONDS_BETWEEN_WORDS = 3600.0  # about one thing that lasts
@@ -201,6 +202,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Report the jobs that are over and yield the others."""
+        if not active_jobs:  # the base class asks from its constructor on, before `__post_init__`
+            return
         try:
             over = await asyncio.to_thread(self._states, {str(info.external_jobid) for info in active_jobs})
             failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
@@ -222,8 +225,6 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
 
     def _states(self, numbers: set[str]) -> dict[str, str]:
         """Return the states of the allocations that are over."""
-        if not numbers:
-            return {}
         known = queue.jobs([self.name], ended=True)
         if known is None:
             return {}
@@ -256,6 +257,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         code = allocation.ends(info.aux["path"]).get(info.aux["place"])
         if code is None and info.aux["size"] == 1:
             code = queue.exit_code(str(info.external_jobid))
+        if code == KILLED and cause == "failed":
+            cause = "memory"
         retry.failed(info.aux["what"], cause)
         msg = f"Slurm's job {info.external_jobid} ended as {state}" + (f", exit code {code}" if code else "") + ".\n"
         if code == REFUSED and state == "FAILED":

@@ -131,6 +131,7 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
     arguments = {"settings": settings().model_dump(mode="json"), "identity": "", "launcher": "none", "world_size": 1}
+    arguments |= {"platform": "local"}
     paths = {"scratch": str(tmp_path), "index": str(broken)}
     arguments |= {
         "paths": paths | {"milestone": str(tmp_path / "0")},

@@ -22,6 +22,7 @@ DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
 CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
 SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 ACCOUNT = "polder"
+FEATURE = "scratch-node"  # what Snellius calls a node with a disk of its own
 DEVICES = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx")]
 
 
@@ -334,7 +335,8 @@ PidFile={folder}/run/slurmdbd.pid
         addresses = ["127.0.0.1"] * (len(self.nodes) - 1) + [self.link.node if self.link else "127.0.0.1"]
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs={self.cpus} "
-            f"RealMemory={self.memory_megabytes} Gres=gpu:{len(self.gpus)} State=UNKNOWN\n"
+            f"RealMemory={self.memory_megabytes} Gres=gpu:{len(self.gpus)} "
+            f"Features={FEATURE} State=UNKNOWN\n"
             for node, port, address in zip(self.nodes, self._ports, addresses, strict=True)
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"

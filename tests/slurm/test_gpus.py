@@ -105,9 +105,10 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def asked(stage: str, name: str) -> dict[str, Any]:
-    """Return the resources of a stage's job on a platform, in the partition gpu of the tests."""
+    """Return the resources of a stage's job on a platform, in the one partition of the tests that has GPUs."""
     described = platforms.described(name).model_dump(exclude_unset=True)
-    described["partitions"]["gpu"] |= {"name": "gpu", "minutes": 60}
+    for partition in {"gpu", "evaluation"} & described["partitions"].keys():
+        described["partitions"][partition] |= {"name": "gpu", "minutes": 60}
     described["ear"] = None
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     config = load({**raw, "slurm": {"nodes": NODES}}).model_copy(
@@ -126,6 +127,7 @@ def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict
     words = ["sbatch", "--wait", f"--output={folder}/said", *submission.options(resources)]
     words.append(f"--wrap={launch} bash {script}")
     done = subprocess.run(words, env=cluster.environment(), capture_output=True, text=True, timeout=120)
+    assert "Submitted" in done.stdout, done.stderr
     wait_until(lambda: (folder / "said").is_file(), "it has said something")
     text = (folder / "said").read_text()
     assert done.returncode == 0, done.stderr + text

@@ -79,7 +79,7 @@ def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
     training.wait_for_step(DISTURBED)
     with training.frozen() as ranks:
         assert len(ranks) == 4 and all(rank.environ()["APPTAINER_NAME"] == "torch.sif" for rank in ranks)
-        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
+        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training", seconds=130)
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
     assert chaos.result(tmp_path / "run") == chaos.result(tmp_path / "local")

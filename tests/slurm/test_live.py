@@ -48,13 +48,11 @@ def start_of(run: Path, name: str = "of-a-killed-one", cluster: str | None = "lo
 def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project: Project) -> None:
     environment = {**project.environment(), **cluster.environment()}
     cluster.ask("scontrol", "update", "partition=cpu", "state=down")  # no job starts yet
-    first = subprocess.Popen(
-        command("sources"),
-        cwd=project.folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    log = project.folder / "first.log"
+    with log.open("w") as stream:
+        first = subprocess.Popen(
+            command("sources"), cwd=project.folder, env=environment, stdout=stream, stderr=subprocess.STDOUT
+        )
     wait_until(lambda: len(cluster.jobs()) == 4, "the jobs of the four units are submitted")
     running, *_, held = cluster.jobs()
     cluster.ask("scontrol", "hold", held)
