@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
+from pipeline import owner
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.settings import PersonalData
@@ -40,7 +41,7 @@ class RemovedTexts:
 
     def __init__(self, path: Path | None, *, samples: bool) -> None:
         self._path = path
-        self._partial = path and path.with_name(f".partial-{path.name}")
+        self._partial = path and owner.partial(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
         self._mask = MaskPersonalData(PersonalData())
         self._rows: list[dict[str, Any]] = []
@@ -85,7 +86,8 @@ class RemovedTexts:
             for folder in reversed(self._path.parents):
                 if not folder.exists():
                     folder.mkdir(mode=0o700, exist_ok=True)
-            self._partial.unlink(missing_ok=True)
+            for left in self._path.parent.glob(f".partial-*-{self._path.name}"):  # by a start that was killed
+                left.unlink(missing_ok=True)
             self._partial.touch(mode=0o600)
             self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
         self._writer.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))

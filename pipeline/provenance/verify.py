@@ -138,14 +138,8 @@ class _Verification:
             producer = self.made[output.path][0]
             if producer is not record:
                 self.tell(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
-            elif not (self.run_directory / output.path).is_file():
-                self.tell(output.path, f"{output.path} is missing, {record.file} lists it as written.")
-            elif self.hash(output.path) != output.sha256:
-                self.tell(
-                    output.path,
-                    f"{output.path} was changed: its sha256 is {self.hash(output.path)}, "
-                    f"{record.file} says {output.sha256}.",
-                )
+            else:
+                self.check_file(output.path, output.sha256, record)
 
     def check_inputs(self, record: Record) -> None:
         """What a job read is what another job wrote, or what lies there: the chain has no gap."""
@@ -171,17 +165,15 @@ class _Verification:
 
     def check_frozen(self, record: Record) -> None:
         """The run as it was when a job was planned is still what the job's record says."""
-        planned = record.frozen
-        if planned is None or planned.path in self.problems:
-            return
-        if not (self.run_directory / planned.path).is_file():
-            self.tell(planned.path, f"{planned.path} is missing, {record.file} was planned by it.")
-        elif self.hash(planned.path) != planned.sha256:
-            self.tell(
-                planned.path,
-                f"{planned.path} was changed: its sha256 is {self.hash(planned.path)}, "
-                f"{record.file} says {planned.sha256}.",
-            )
+        if record.frozen is not None:
+            self.check_file(record.frozen.path, record.frozen.sha256, record)
+
+    def check_file(self, path: str, sha256: str, record: Record) -> None:
+        """A file is there with the hash that a record says."""
+        if not (self.run_directory / path).is_file():
+            self.tell(path, f"{path} is missing, {record.file} names it.")
+        elif self.hash(path) != sha256:
+            self.tell(path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}.")
 
     def same_unit(self, record: Record, manifest: FileEntry) -> bool:
         """Whether a source's manifest changed elsewhere only: the files of this job's unit are those that it lists.

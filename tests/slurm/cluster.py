@@ -11,12 +11,16 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from tests.conftest import is_lacking
 
 DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
 CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
@@ -58,9 +62,13 @@ class Link:
 
     def __init__(self) -> None:
         self.name = f"polder-{secrets.token_hex(3)}"
-        self._outer, inner = f"{self.name[-6:]}-o", f"{self.name[-6:]}-i"
+        self._outer = f"{self.name[-6:]}-o"
         network = f"10.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
         self.controller, self.node = f"{network}.1", f"{network}.2"
+
+    def make(self) -> None:
+        """Make namespace and link."""
+        inner = f"{self.name[-6:]}-i"
         self._ip("netns", "add", self.name)
         self._ip("link", "add", self._outer, "type", "veth", "peer", "name", inner)
         self._ip("link", "set", inner, "netns", self.name)
@@ -238,6 +246,8 @@ class Cluster:
 
     def start(self) -> None:
         """Bring everything up, in a few seconds."""
+        if self.link:
+            self.link.make()
         for name in ("run", "log", "state", "mysql", "munge", "bin", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True)
         for name, text in self._files().items():
@@ -394,3 +404,19 @@ PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
             "cgroup.conf": "CgroupAutomount=no\n",
             "plugstack.conf": "",
         }
+
+
+@contextmanager
+def running(**options: Any) -> Iterator[Cluster]:
+    """Bring a cluster up for what is within, and down again; the options are those of `Cluster`."""
+    if lacking := missing():
+        is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)} (.ci/run installs them)")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket may have 107 characters
+    folder.chmod(0o755)
+    cluster = Cluster(folder, **options)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +18,7 @@ from pipeline import versions
 from pipeline.pretrain import metrics, segment
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import tokens  # noqa: F401
-from tests.slurm.cluster import Cluster, Link, missing, wait_until
+from tests.slurm.cluster import Cluster, Link, running, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -31,19 +29,10 @@ MODULE = "pipeline.pretrain.segment"
 @pytest.fixture(scope="module")
 def parted() -> Iterator[Cluster]:
     """Return a cluster whose node2 can be cut off from the controller and from node1; their disk is one."""
-    if lacking := missing():
-        is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)}")
     if reason := Link.lacking():
         is_lacking(f"no network can be parted here: {reason}")
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    cluster = Cluster(folder, link=Link())
-    try:
-        cluster.start()
+    with running(link=Link()) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 SETTINGS = chaos.small(300, "full_shard", 600)

@@ -6,9 +6,7 @@ The masks of LUMI's file are compared with what its pages print of a node; on th
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,7 @@ from pipeline.platforms import Platform
 from pipeline.pretrain.launch import cpus_per_task, option, processes_per_node, words_of, world_size
 from pipeline.slurm import submission
 from pipeline.slurm.resources import Requests
-from tests.conftest import is_lacking
-from tests.slurm.cluster import Cluster, missing, wait_until
+from tests.slurm.cluster import Cluster, running, wait_until
 
 NODES = 2
 MACHINES = {"snellius": 4, "juwels-booster": 4, "lumi": 8}
@@ -91,17 +88,8 @@ def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
 @pytest.fixture(scope="module", params=sorted(set(MACHINES.values())), ids=lambda number: f"{number}-gpus")
 def machine(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Return a cluster of its own, whose nodes have so many GPUs."""
-    if lacking := missing():
-        is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)} (.ci/run installs them)")
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    cluster = Cluster(folder, nodes=NODES, cpus=128, memory_megabytes=800_000, gpus=request.param)
-    try:
-        cluster.start()
+    with running(nodes=NODES, cpus=128, memory_megabytes=800_000, gpus=request.param) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def asked(stage: str, name: str) -> dict[str, Any]:
