@@ -59,7 +59,7 @@ class Platform(Settings):
     )
     launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
     environment: dict[str, str] = Field(
-        default={}, description="variables of training; those that are already set stay as they are"
+        default={}, description="variables of training and evaluation; those that are already set stay as they are"
     )
     address_suffix: str | None = Field(
         default=None, description="what a node's name needs at its end to be its address for a training's processes"

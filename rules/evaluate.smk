@@ -14,5 +14,6 @@ rule evaluate_suites:
     message:
         "Evaluate the model {wildcards.model} at step {wildcards.step}"
     shell:
-        "python -m pipeline evaluate suites {params.contract:q} --input milestone {input.milestone}"
+        "python -m pipeline evaluate suites {params.contract:q} --platform={resources.platform:q}"
+        " --input milestone {input.milestone}"
         " --input tasks {input.tasks:q} --output results {output.results} --record {output.record} 2> {log}"

@@ -28,7 +28,9 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_
 BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
 
 
-def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results: Path) -> dict[str, Any]:
+def run(
+    settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results: Path, platform: str | None = None
+) -> dict[str, Any]:
     """Evaluate the model in `milestone`/huggingface on every suite and write results.json.
 
     Args:
@@ -36,6 +38,7 @@ def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results
         milestone: a checkpoint's directory.
         tasks: every file that the suites read: task files, what they include, data files.
         results: the file to write.
+        platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
         The number of tasks and of evaluated examples.
@@ -50,6 +53,9 @@ def run(settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results
     import lm_eval
     import torch
 
+    from pipeline.pretrain import device
+
+    device.set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     torch.manual_seed(settings.seed)

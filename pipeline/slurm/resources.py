@@ -211,7 +211,8 @@ class Requests:
             growth = self._growth("evaluate.suites", wildcards, attempt).memory
             return self._limited(int(held), growth, partition.memory_megabytes if partition else None)
 
-        return {"runtime": runtime, "mem_mb": mem_mb, **shared, **self._place(partition)}
+        platform = self.config.platform.name
+        return {"platform": platform, "runtime": runtime, "mem_mb": mem_mb, **shared, **self._place(partition)}
 
     def _partition(self, kind: Literal["cpu", "gpu"]) -> Partition | None:
         """Return the partition of a kind, or the one for all else; none where the platform's file has no partitions."""

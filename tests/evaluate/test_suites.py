@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,13 +37,16 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(name="dutch", language="nl", folder=str(folder))
 
 
-def evaluate(milestone: Path, results: Path, *suites: Suite, **settings: Any) -> dict[str, Any]:
+def evaluate(
+    milestone: Path, results: Path, *suites: Suite, platform: str | None = None, **settings: Any
+) -> dict[str, Any]:
     files = [file for suite in suites for file in suite_files(suite)]
     run(
         SuitesSettings(model="base", step=7, suites=list(suites), **settings),
         milestone=milestone,
         tasks=files,
         results=results,
+        platform=platform,
     )
     return json.loads(results.read_text(encoding="utf-8"))
 
@@ -93,6 +98,12 @@ def test_the_same_bytes_again_whatever_the_batch_and_wherever_the_data_lie(
     evaluate(milestone, second, suite.model_copy(update={"data": str(moved)}), batch_size=8)
     assert first.read_bytes() == second.read_bytes()
     assert str(tmp_path) not in first.read_text(encoding="utf-8")
+
+
+def test_the_variables_of_the_platform_are_set(milestone: Path, suite: Suite, tmp_path: Path):
+    with mock.patch.dict(os.environ, {"USER": "ada", "SLURM_JOB_ID": "7"}):
+        evaluate(milestone, tmp_path / "results.json", suite, platform="lumi")
+        assert os.environ["MIOPEN_USER_DB_PATH"] == "/tmp/ada-miopen-7"
 
 
 def test_a_limit_draws_over_the_whole_file_by_the_seed(milestone: Path, suite: Suite, tmp_path: Path):
