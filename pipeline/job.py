@@ -17,7 +17,9 @@ from pipeline import versions, workers
 from pipeline.attempt import Attempt
 from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.errors import InputError
-from pipeline.stage import Stage, as_written, files_below, given_paths, sha256_of, write_json
+from pipeline.hashing import sha256_of
+from pipeline.recorded import as_written
+from pipeline.stage import Stage, files_below, given_paths, write_json
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

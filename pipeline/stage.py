@@ -8,47 +8,31 @@ leaves an attempt as well, so that a failed or killed job stays visible.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib
 import inspect
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
 from pipeline import frozen, owner, versions
 from pipeline.attempt import Attempt, command_line, execution_context
 from pipeline.errors import DiskFull, InputError, Superseded
+from pipeline.hashing import sha256_of
 from pipeline.owner import Owner
 from pipeline.ranges import expand
+from pipeline.recorded import recorded
 from pipeline.space import disk_full, give_back, is_full, remove
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file's bytes, in hexadecimal digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def as_written(run_directory: str | Path, outputs: list[dict[str, Any]]) -> bool:
-    """Return whether the outputs that a record lists are there with their sizes."""
-    try:
-        return all(os.stat(f"{run_directory}/{entry['path']}").st_size == entry["bytes"] for entry in outputs)
-    except FileNotFoundError:
-        return False
 
 
 def files_below(path: Path) -> list[Path]:
@@ -98,14 +82,6 @@ def begun_before(folder: Path) -> dict[str, list[Path]]:
             if name.startswith(".partial-"):
                 found.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
     return found
-
-
-class Recorded(NamedTuple):
-    """What a record tells of a file that its step wrote: its hash, its size in bytes, and until when it had them."""
-
-    sha256: str
-    size: int
-    seconds: float
 
 
 class Stage:
@@ -210,7 +186,7 @@ class Stage:
         # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
         # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
         written = [path for _, file in files if ":" not in (path := self.shown(file)) and path[:11] != "provenance/"]
-        known = {} if self.arguments.batch else self.recorded(written)
+        known = {} if self.arguments.batch else recorded(self.record_path.parent, written)
         described = []
         for name, file in files:
             shown, found, entry = self.shown(file), file.stat(), known.get(self.shown(file))
@@ -230,37 +206,6 @@ class Stage:
                 )
             described.append({"name": name, "path": shown, "sha256": sha256, "bytes": found.st_size})
         return described
-
-    def recorded(self, paths: Iterable[str]) -> dict[str, Recorded]:
-        """Return what the run's records tell of files that its steps wrote, by path.
-
-        A run of ten thousand units has fifty thousand records, so those of other files are not opened: what a step
-        wrote has the wildcards of its record's name in its path, in their order, between slashes and dots. Where
-        several records fit, that of the step which wrote the file before is read first: mostly all are of one step.
-        """
-        folder = self.record_path.parent
-        names: dict[tuple[str, ...], list[str]] = {}
-        for name in os.listdir(folder) if folder.is_dir() else ():
-            if name.endswith(".json") and not name.startswith("."):
-                names.setdefault(tuple(name.split(".")[2:-1]), []).append(name)
-        wildcards, longest = {word for words in names for word in words}, max(map(len, names), default=0)
-        found: dict[str, Recorded] = {}
-        unread, last_step = {name for fitting in names.values() for name in fitting}, ""
-        for path in paths:
-            words = [word for word in re.split("[/.]", path) if word in wildcards]
-            subsets = {subset for length in range(longest + 1) for subset in combinations(words, length)}
-            fitting = [name for subset in subsets & names.keys() for name in names[subset] if name in unread]
-            for name in sorted(fitting, key=lambda name: (not name.startswith(last_step), name)):
-                if path in found:
-                    break
-                unread.remove(name)
-                record = json.loads((folder / name).read_text(encoding="utf-8"))
-                seconds = datetime.fromisoformat(record["ended"]).timestamp()
-                for entry in record["outputs"]:
-                    found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds)
-                if path in found:
-                    last_step = f"{record['stage']}."
-        return found
 
     def described_outputs(self) -> list[dict[str, Any]]:
         """Return name, final path, sha256 and bytes of every file that the step wrote."""

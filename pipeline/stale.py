@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.dag import CORPUS_BATCHES, OPT_OUT_BATCHES, SOURCE_BATCHES, Dag
-from pipeline.stage import as_written, sha256_of
+from pipeline.hashing import sha256_of
+from pipeline.recorded import as_written
 
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
 # Of these the files are not known to Snakemake one by one.

@@ -5,7 +5,6 @@ They are parameters of the job's rule, so that a job runs again when one of them
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -30,6 +29,7 @@ from pipeline.corpus.settings import (
     StatisticsSettings,
 )
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.hashing import sha256_of
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
@@ -125,8 +125,7 @@ def _with_hash(kinds: PersonalData) -> PersonalData:
 @cache
 def _sha256(path: Path, changed_nanoseconds: int) -> str:
     """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def _may_sample(source: Source, section: Corpus) -> bool:

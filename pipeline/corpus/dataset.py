@@ -5,7 +5,6 @@ Everything is counted from the files in one pass, a batch of rows at a time, and
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
 from pipeline.corpus.publish_settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
@@ -80,10 +80,8 @@ def _histogram(counts: Counter[int]) -> list[list[int]]:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     rows = pq.read_metadata(path).num_rows
-    return {"path": f"final/{path.name}", "sha256": sha256, "bytes": path.stat().st_size, "documents": rows}
+    return {"path": f"final/{path.name}", "sha256": sha256_of(path), "bytes": path.stat().st_size, "documents": rows}
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,9 @@ from pipeline.corpus.rule_block import RuleBlock
 from pipeline.corpus.rules import LanguageRules
 from pipeline.corpus.settings import FilterSettings
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 from pipeline.sources.opt_out import KINDS, OptOut
+from pipeline.sources.unit import refuse_other_files
 
 NO_FILES: list[Path] = []
 
@@ -131,26 +132,13 @@ def blocks(
     ]
 
 
-def _check_files(source: str, described: dict[str, Any], files: list[Path]) -> list[str]:
-    """Return the names of the files, or raise InputError where they are not those that the manifest was made of."""
-    expected = [entry["bytes"] for entry in described["files"]]
-    found = [path.stat().st_size for path in files]
-    if expected != found:
-        raise InputError(
-            f"source {source}, unit {described['unit']}: the files are not those that the manifest describes "
-            f"({expected} bytes there, {found} here): start snakemake again"
-        )
-    return [entry["name"] for entry in described["files"]]
-
-
 def _checked_model(settings: FilterSettings, files: list[Path]) -> Path | None:
     """Return the file of the language model, None for that of py3langid, after checking that it is the one meant."""
     if settings.language_model_sha256 is None:
         return None
     if len(files) != 1:
         raise InputError("language_model: give the step its file as --input model PATH")
-    with files[0].open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = sha256_of(files[0])
     if found != settings.language_model_sha256:
         raise InputError(
             f"language_model: the sha256 of {files[0].name} is {found}: write that in the configuration, "
@@ -183,13 +171,14 @@ def run(
         InputError: the files are not those of the manifest, are damaged, or broken beyond `broken_share`; the model is
             not the one of the settings, or does not know a language.
     """
-    described = json.loads(unit.read_text(encoding="utf-8"))
-    names, number, listed = _check_files(settings.source, described, files), described["unit"], described["opt_out"]
+    content = json.loads(unit.read_text(encoding="utf-8"))
+    refuse_other_files(content, files)
+    names, number, listed = [entry["name"] for entry in content["files"]], content["unit"], content["opt_out"]
     opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
     holder = listed and listed["holder"]
     texts = removed_texts(settings.keep_removed, settings.samples, private)
     language_model = _checked_model(settings, model)
-    steps = blocks(settings, names, files, described["is_part"], opt_out, holder, language_model, harmful, texts)
+    steps = blocks(settings, names, files, content["is_part"], opt_out, holder, language_model, harmful, texts)
     executed = execute([*steps, Collect()])
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     reader, collect = executed[0], executed[-1]

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 
 
 @cache
@@ -21,7 +22,5 @@ def fingerprint(folder: str) -> str:
     if not files:
         raise InputError(f"personal_data.names: there are no files in {folder}: give the folder of a spaCy pipeline")
     for path in files:
-        with path.open("rb") as stream:
-            content = hashlib.file_digest(stream, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
+        digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_of(path)}\n".encode())
     return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import insort
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pipeline import owner
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.settings import PersonalData
+from pipeline.hashing import sha256_of
 
 # Parts of the reasons for which no text is kept: opt-outs, licences and rights, harmful content, personal data.
 FORBIDDEN = ("opt_out", "licen", "rights", "harm", "personal")
@@ -102,8 +102,7 @@ class RemovedTexts:
         assert self._writer is not None
         self._writer.close()
         self._partial.replace(self._path)
-        with self._path.open("rb") as stream:
-            return {"rows": self._written, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return {"rows": self._written, "sha256": sha256_of(self._path)}
 
     def samples(self) -> list[dict[str, Any]]:
         """Return the samples, in the order of their reasons."""

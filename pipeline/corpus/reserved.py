@@ -26,6 +26,7 @@ from pipeline.corpus.rules import C4
 from pipeline.corpus.signatures import SignDocuments
 from pipeline.corpus.signed import signature_schema
 from pipeline.sources.opt_out import KINDS, OptOut
+from pipeline.sources.unit import refuse_other_files
 
 
 def _line_block(rules: LineRules) -> C4Quality:
@@ -93,15 +94,16 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         unit: the unit's file of the manifest: names of the files, and what of them is reserved.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: a file is damaged, or not that of the manifest.
     """
-    described = json.loads(unit.read_text(encoding="utf-8"))
+    content = json.loads(unit.read_text(encoding="utf-8"))
     schema = signature_schema(settings.signatures)
     table = schema.empty_table()
     counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
-    if described["opt_out"]:
-        found = _Reserved(settings, files, described)
-        known = {"source": settings.source, "unit": described["unit"]}
+    if content["opt_out"]:
+        refuse_other_files(content, files)
+        found = _Reserved(settings, files, content)
+        known = {"source": settings.source, "unit": content["unit"]}
         with tempfile.TemporaryDirectory() as folder:
             signed = Path(folder) / "signed.parquet"
             SignDocuments(signed, settings.signatures, known).run(found.forms())
@@ -114,9 +116,9 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
             "bytes": found.bytes,
             "entries": dict(sorted(found.entries.items())),
         }
-    stored = {"source": settings.source, "unit": described["unit"], "paragraphs": 0, **counts}
+    stored = {"source": settings.source, "unit": content["unit"], "paragraphs": 0, **counts}
     table = table.sort_by([("id", "ascending"), ("content_0", "ascending")]).cast(schema)
     table = table.replace_schema_metadata({"polder": json.dumps(stored, sort_keys=True, ensure_ascii=False)})
     pq.write_table(table, reserved, compression="zstd")
-    print(f"{settings.source}.{described['unit']}: {counts['documents']} documents are reserved", flush=True)
+    print(f"{settings.source}.{content['unit']}: {counts['documents']} documents are reserved", flush=True)
     return {"documents": counts["documents"], "bytes": counts["bytes"], "entries": len(counts["entries"])}

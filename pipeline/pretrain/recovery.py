@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.space import is_full, no_room_in
 
@@ -53,15 +54,10 @@ def damage(folder: Path) -> str | None:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
             return f"{path} {there}"
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for (path, (_, expected)), found in zip(files.items(), threads.map(_sha256, files), strict=True):
+        for (path, (_, expected)), found in zip(files.items(), threads.map(sha256_of, files), strict=True):
             if found != expected:
                 return f"{path} was altered after it was written"
     return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _tell(message: str) -> None:

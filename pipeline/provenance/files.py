@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -14,12 +13,6 @@ OUTSIDE = (
     *("logs", "benchmarks", "scratch", "provenance/attempts", "provenance/accounting", "provenance/batches"),
     "provenance/frozen",  # a later start adds to it; the records hold the hashes
 )
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, as hexadecimal digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def artefacts(run_directory: Path) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from pipeline.errors import InputError
-from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts, sha256_of
+from pipeline.hashing import sha256_of
+from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.search import Reserved, hashed, joined, on_domains
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.corpus.signed import CONTENT, Keys, bucket_columns
+from pipeline.hashing import sha256_of
 from pipeline.pretrain.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.report.others import RECORDS, private
@@ -257,7 +257,4 @@ class RunSearch:
 
 def _is(file: Path, sha256: str) -> bool:
     """Return whether a file is there with that hash."""
-    if not file.is_file():
-        return False
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == sha256
+    return file.is_file() and sha256_of(file) == sha256

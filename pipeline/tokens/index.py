@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 from pipeline.tokens.reader import group_of, open_shard
 from pipeline.tokens.settings import IndexSettings
 
@@ -79,11 +79,9 @@ def _describe(
                 counted = groups[name].setdefault(value, {"documents": 0, "tokens": 0})
                 counted["documents"] += 1
                 counted["tokens"] += length
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return metadata, {
         "path": Path(os.path.relpath(path, folder)).as_posix(),
-        "sha256": digest,
+        "sha256": sha256_of(path),
         "bytes_on_disk": path.stat().st_size,
         **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
         "groups": list(ranges.values()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from bisect import bisect_right
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 
 Group = tuple[str, str]
 """A source and a language, which all documents of a record batch share."""
@@ -199,13 +199,10 @@ def refuse_altered(index_path: Path) -> None:
     index = json.loads(index_path.read_text(encoding="utf-8"))
     for entry in (entry for split in ("train", "validation") for entry in index[split]["shards"]):
         path = index_path.parent / entry["path"]
-        if path.stat().st_mtime > index_path.stat().st_mtime:
-            with path.open("rb") as shard:
-                found = hashlib.file_digest(shard, "sha256").hexdigest()
-            if found != entry["sha256"]:
-                raise InputError(
-                    f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
-                )
+        if path.stat().st_mtime > index_path.stat().st_mtime and sha256_of(path) != entry["sha256"]:
+            raise InputError(
+                f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
+            )
 
 
 def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> list[pa.RecordBatch]:

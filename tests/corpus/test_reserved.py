@@ -24,6 +24,7 @@ from pipeline.corpus.settings import (
     SignaturesSettings,
 )
 from pipeline.corpus.signed import SignatureWriter
+from pipeline.hashing import sha256_of
 from tests.corpus.test_clusters import FEW, KEYS, expected
 
 Units = dict[tuple[str, int], list[dict[str, Any]]]
@@ -130,7 +131,10 @@ class Case:
         described = {
             "unit": 0,
             "is_part": False,
-            "files": [{"name": path.name} for path in sorted(self.raw.iterdir())],
+            "files": [
+                {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+                for path in sorted(self.raw.iterdir())
+            ],
             "opt_out": listed if entries else None,
         }
         (folder / "unit.json").write_text(json.dumps(described))

@@ -12,8 +12,9 @@ import pytest
 from rocrate.rocrate import ROCrate
 
 from pipeline.errors import InputError
+from pipeline.hashing import sha256_of
 from pipeline.provenance.crate import run as write_crate
-from pipeline.provenance.files import METADATA, artefacts, sha256_of
+from pipeline.provenance.files import METADATA, artefacts
 from pipeline.provenance.settings import CrateSettings
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,12 @@ def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: 
     assert dict(project.planned()) == expected
 
 
+def _again(project: Project, record: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
+    """Call a step by the command line that its record has."""
+    command = [sys.executable, "-m", "pipeline", *record["command"][3:]]
+    return subprocess.run(command, cwd=project.folder, env=project.environment(), capture_output=True)
+
+
 # Edits before a checkpoint: what follows it is known only when it has run, so these run for real.
 RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "one evaluation item": (
@@ -197,6 +204,25 @@ def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) 
 
 
 @pytest.mark.slow
+def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
+    (log,) = finished.path(".snakemake/log").iterdir()
+    assert log.read_text().count("DAG of jobs will be updated after completion") == 2
+
+
+@pytest.mark.slow
+def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: Project) -> None:
+    path = project.results / "provenance/records/corpus.filter.main.nl_gids.0.json"
+    record = json.loads(path.read_text())
+    path.unlink()
+    before = (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes()
+    project.edit("config/corpus/nl_gids.jsonl", " de ", " DE ")
+    done = _again(project, record)
+    assert done.returncode == 2
+    assert "config/corpus/nl_gids.jsonl" in done.stderr.decode() and "Traceback" not in done.stderr.decode()
+    assert (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes() == before
+
+
+@pytest.mark.slow
 def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(project: Project) -> None:
     _touch(project.path("config/corpus/nl_gids.jsonl"))
     everything_is_large = ("--max-checksum-file-size", "1")
@@ -231,10 +257,7 @@ def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: s
 def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
     record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
     _append(project.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n")
-    options = record["command"][3:]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *options], cwd=project.folder, env=project.environment(), capture_output=True
-    )
+    done = _again(project, record)
     assert done.returncode == 2
     sentence = done.stderr.decode()
     assert "changed while the job waited" in sentence and "Traceback" not in sentence
