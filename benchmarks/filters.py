@@ -42,7 +42,8 @@ from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
 from pipeline.corpus.presets import PRESETS  # noqa: E402
 from pipeline.corpus.rules import C4, FineWeb, LanguageRules  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
-from pipeline.corpus.words import Splitter, split, word_tokenize  # noqa: E402
+from pipeline.corpus.splitters import Splitter  # noqa: E402
+from pipeline.corpus.words import split, word_tokenize  # noqa: E402
 
 LANGUAGES = {"nl": "nld", "en": "eng"}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 from pydantic import Field
 
 from pipeline.corpus.rules import C4, LanguageRules
 from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
+from pipeline.corpus.splitters import Splitter
 from pipeline.settings import Settings
 
 
@@ -16,7 +16,7 @@ class LineRules(Settings):
     """Which lines the filter drops from a document of a language."""
 
     language: str
-    words: Literal["plain", "spacy"]
+    words: Splitter
     c4: C4
 
 

@@ -10,7 +10,8 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
-from pipeline.corpus.words import Splitter, Words, split
+from pipeline.corpus.splitters import Splitter
+from pipeline.corpus.words import Words, split
 
 Rules = TypeVar("Rules")
 # Reason, measure, least and greatest allowed measure; a bound of None is no bound.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.corpus.splitters import Splitter
 from pipeline.settings import Settings
 
 
@@ -110,7 +109,7 @@ class LanguageRules(Settings):
     mixed_language: float | None = Field(
         default=None, ge=0, le=1, description="largest share of a document that may be in another language"
     )
-    words: Literal["plain", "spacy", "nltk"] = Field(
+    words: Splitter = Field(
         default="plain", description="spacy, nltk: those of that library, in which every mark is a word"
     )
     repetition: Repetition | None = Repetition()

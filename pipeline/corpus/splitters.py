@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.errors import InputError
 
+Splitter = Literal["plain", "spacy", "nltk"]
 Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each chunk
 
 # What NLTK always splits alike: digits, or Latin letters, and the mark behind them.

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +19,8 @@ from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
 from pipeline.corpus.chunks import ChunkNumbers, Column, Integers, Numbers
 from pipeline.corpus.compiled import compiled
-from pipeline.corpus.splitters import Tokenize, nltk_words, spacy_words
+from pipeline.corpus.splitters import Splitter, Tokenize, nltk_words, spacy_words
 
-Splitter = Literal["plain", "spacy", "nltk"]
 # Splits chunks, each with a line feed behind it, into words; says also how many words each chunk has.
 TokenizeChunks = Callable[[str], tuple[list[str], Numbers]]
 

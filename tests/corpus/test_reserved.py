@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +24,7 @@ from pipeline.corpus.settings import (
     SignaturesSettings,
 )
 from pipeline.corpus.signed import SignatureWriter
+from pipeline.corpus.splitters import Splitter
 from pipeline.hashing import sha256_of
 from tests.corpus.test_clusters import FEW, KEYS, expected
 
@@ -218,11 +219,12 @@ def test_a_unit_without_entries_is_not_read(chain: Any, texts: dict[str, str], a
     assert len(stays) == 5 and (chain.folder / "duplicates" / "t.0.parquet").read_bytes() == before
 
 
+@pytest.mark.parametrize("words", get_args(Splitter))
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_copy_whose_lines_were_dropped_is_found(
-    new_chain: Any, texts: dict[str, str], as_json_lines: Any, dropped: bool
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any, dropped: bool, words: Splitter
 ) -> None:
-    rules = LanguageRules(quality=None, repetition=None, c4=C4(minimum_sentences=1))
+    rules = LanguageRules(quality=None, repetition=None, words=words, c4=C4(minimum_sentences=1))
     chain = new_chain(
         Corpus(languages={"en": rules, "nl": LanguageRules(quality=None)}, deduplication=Deduplication(minhash=False))
     )
