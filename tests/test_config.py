@@ -72,6 +72,15 @@ def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words
     assert "\n" not in sentence
 
 
+def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:
+    raw = changed("models.base.training.learning_rate", KeyError)
+    raw["models"]["base"]["training"]["learning_rte"] = 0.004
+    with pytest.raises(
+        InputError, match=r"unknown key models\.base\.training\.learning_rte: did you mean 'learning_rate'"
+    ):
+        load(raw)
+
+
 @pytest.mark.parametrize("name", ["config", "micro"])
 def test_the_configurations_are_valid(name: str) -> None:
     config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
