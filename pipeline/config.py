@@ -237,8 +237,8 @@ def _known_keys(location: tuple[str | int, ...]) -> list[str]:
 
 def _sentence(error: ValidationError) -> str:
     """Return the first problem of a configuration as one sentence that names the key and the way out."""
-    # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown key
-    # beside one that is missing was meant to be that one.
+    # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
+    # key beside one that is missing was meant to be that one.
     problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
     field = ".".join(map(str, location))
