@@ -50,7 +50,7 @@ def configuration(machine: str, units: int, shards: int) -> Config:
     """Return the micro run with one source of so many units, on a machine."""
     raw: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"] = [
-        {**raw["sources"][0], "name": "web", "path": None, "units": units}
+        {**raw["sources"][0], "name": "web", "path": None, "units": units, "units_per_job": None}
         | {"dataset": {"name": "nobody/nothing", "revision": "0" * 40}}
     ]
     raw["corpus"] = {"main": {"deduplication": {"memory_bytes": 32_000_000_000 if units > 1000 else 4_000_000_000}}}
