@@ -89,7 +89,7 @@ rule evaluate:
     input:
         [
             f"{RUN}/evaluation/{model}/{step}/results.json"
-            for model, step in dag.evaluated()
+            for model, step in run.evaluated()
         ],
         records_until("evaluate"),
     message:

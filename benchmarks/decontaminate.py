@@ -23,7 +23,7 @@ from pipeline.config import load
 from pipeline.corpus import ngrams
 from pipeline.corpus.contamination_settings import NgramsSettings
 from pipeline.corpus.decontaminate import Items
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
 

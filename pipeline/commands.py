@@ -13,7 +13,7 @@ from pipeline.errors import InputError
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 
 def read(path: Path, **changes: str) -> Config:

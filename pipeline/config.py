@@ -185,6 +185,15 @@ class Config(Settings):
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
 
+    def reserving(self) -> list[str]:
+        """Return the sources that have an opt-out list, sorted."""
+        return sorted(source.name for source in self.sources if source.opt_out)
+
+    def evaluated(self) -> list[tuple[str, int]]:
+        """Return (model, step) of every milestone that is evaluated."""
+        first = -1 if self.evaluation.checkpoints == "final" else 0
+        return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
+
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""
         return self.evaluation.resolved(self.data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,7 @@ from pipeline import versions
 from pipeline.attempt import code_in
 from pipeline.config import Config
 from pipeline.ranges import shorten
-from pipeline.step_settings import STEPS, step_settings
-
-# The stages whose jobs work on batches of units, the chapter's first before those of each corpus.
-SOURCE_BATCHES = ("sources.fingerprint",)
-OPT_OUT_BATCHES = ("sources.entries", "corpus.reserved")  # of sources with an opt-out list
-CORPUS_BATCHES = ("corpus.filter", "corpus.signatures", "corpus.drop_duplicates", "corpus.decontaminate")
+from pipeline.steps import REPORTED, STEPS, chapter, step_settings
 
 
 @cache
@@ -41,7 +36,7 @@ class Dag:
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
 
-    def contract(self, stage: str) -> Callable[[Mapping[str, str]], list[str]]:
+    def contract(self, step: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the function of a job's wildcards that gives the options of the contract.
 
         Settings, code and environment: when one of them changes, Snakemake runs the job again, and for no other reason.
@@ -49,21 +44,21 @@ class Dag:
 
         def options(wildcards: Mapping[str, str]) -> list[str]:
             instance = dict(wildcards.items())
-            settings, code, environment = self.versions(stage, instance)
+            settings, code, environment = self.versions(step, instance)
             pairs = [f"{key}={value}" for key, value in instance.items()]
             return ["--settings", settings, "--code", code, "--environment", environment, "--instance", *pairs]
 
         return options
 
-    def versions(self, stage: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
+    def versions(self, step: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job.
 
         Those of all batches of a source are the same, and thousands of jobs ask for them.
         """
-        key = (stage, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
+        key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
-            settings = step_settings(self.config, stage, instance).model_dump(mode="json")
-            module = f"pipeline.{stage}"
+            settings = step_settings(self.config, step, instance).model_dump(mode="json")
+            module = f"pipeline.{step}"
             self._versions[key] = (
                 json.dumps(settings, sort_keys=True, ensure_ascii=False),
                 versions.code_version(module),
@@ -75,43 +70,46 @@ class Dag:
         """Return what this run is now: its configuration, its commit, and the versions of its steps."""
         environment = self.config.run.environment
         versions_of = {
-            stage: {
-                "code": versions.code_version(f"pipeline.{stage}"),
-                "environment": versions.environment_version(f"pipeline.{stage}", environment),
+            step: {
+                "code": versions.code_version(f"pipeline.{step}"),
+                "environment": versions.environment_version(f"pipeline.{step}", environment),
             }
-            for stage in STEPS
+            for step in STEPS
         }
         return {"configuration": self.config.written(), "versions": versions_of, "git": code_in(Path.cwd())}
 
-    def record(self, stage: str, *wildcards: str) -> str:
-        """Return the record's path of a stage, with its wildcards."""
-        return f"{self.run}/provenance/records/{self.job(stage, *wildcards)}.json"
+    def record(self, step: str) -> str:
+        """Return the record's path of a step, with its wildcards; of a unit, whose number %unit stands for."""
+        wildcards = ["%unit" if name == "batch" else f"{{{name}}}" for name in STEPS[step].per.wildcards]
+        return self._record((step, *wildcards))
 
-    def log(self, stage: str, *wildcards: str) -> str:
-        """Return the log's path of a stage, with its wildcards."""
-        return f"{self.run}/logs/{self.job(stage, *wildcards)}.log"
+    def log(self, step: str) -> str:
+        """Return the log's path of a step, with its wildcards."""
+        return f"{self.run}/logs/{self._job(step)}.log"
+
+    def batch(self, step: str) -> str:
+        """Return the path of what a batch of a step wrote, with its wildcards; the units' records are their own."""
+        return f"{self.run}/provenance/batches/{self._job(step)}.json"
 
     @staticmethod
-    def job(stage: str, *wildcards: str) -> str:
-        """Return the name of a stage's jobs: the stage and its wildcards."""
-        return ".".join([stage, *(f"{{{wildcard}}}" for wildcard in wildcards)])
+    def _job(step: str) -> str:
+        return ".".join([step, *(f"{{{name}}}" for name in STEPS[step].per.wildcards)])
 
-    def batch(self, stage: str, *wildcards: str) -> str:
-        """Return the path of what a batch of a stage wrote, with its wildcards; the units' records are their own."""
-        return f"{self.run}/provenance/batches/{self.job(stage, *wildcards, 'batch')}.json"
+    def _record(self, job: tuple[str, ...]) -> str:
+        return f"{self.run}/provenance/records/{'.'.join(job)}.json"
 
-    def batches(self, stage: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
-        """Return what all batches of a stage wrote, of some sources."""
-        names = [stage] if corpus is None else [stage, corpus]
+    def batches(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
+        """Return what all batches of a step wrote, of some sources."""
+        names = [step] if corpus is None else [step, corpus]
         return [
             f"{self.run}/provenance/batches/{'.'.join([*names, source, batch])}.json"
             for source in sources
             for batch in self.config.batches(source)
         ]
 
-    def corpus_batches(self, stage: str, corpus: str) -> list[str]:
-        """Return what all batches of a stage of a corpus wrote."""
-        return self.batches(stage, self.config.corpus_sources(corpus), corpus)
+    def corpus_batches(self, step: str, corpus: str) -> list[str]:
+        """Return what all batches of a step of a corpus wrote."""
+        return self.batches(step, self.config.corpus_sources(corpus), corpus)
 
     def batch_units(self, wildcards: Any) -> list[str]:
         """Return the units of a batch: their files of the listing, in few words."""
@@ -162,25 +160,23 @@ class Dag:
         listed = self.config.source_units(wildcards.source)
         return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
 
-    def reserving(self) -> list[str]:
-        """Return the sources that have an opt-out list, sorted."""
-        return sorted(source.name for source in self.config.sources if source.opt_out)
-
     def reserved_files(self, kind: str, corpus: str) -> list[str]:
         """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
-        units = self.units(self.reserving())
+        units = self.units(self.config.reserving())
         return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in units]
 
     def forgotten(self) -> list[str]:
         """Return the proofs that what is on opt-out lists is in no corpus; none where no source has a list."""
-        return [f"{self.run}/corpus/{corpus}/forgotten.json" for corpus in self.config.corpus if self.reserving()]
+        return [
+            f"{self.run}/corpus/{corpus}/forgotten.json" for corpus in self.config.corpus if self.config.reserving()
+        ]
 
     def remains(self) -> list[str]:
         """Return the file that says where else that still is; none where no source has a list."""
-        return [f"{self.run}/report/remains.json"] if self.reserving() else []
+        return [f"{self.run}/report/remains.json"] if self.config.reserving() else []
 
     def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (source, unit) of the sources, in the order in which every stage reads them."""
+        """Return (source, unit) of the sources, in the order in which every step reads them."""
         return [(source, unit) for source in sources for unit in self.config.units(source)]
 
     def corpus_files(self, kind: str, corpus: str) -> list[str]:
@@ -244,57 +240,29 @@ class Dag:
             return None
         return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()[:16]
 
-    def evaluated(self) -> list[tuple[str, int]]:
-        """Return (model, step) of every milestone that is evaluated."""
-        last_only = self.config.evaluation.checkpoints == "final"
-        return [
-            (name, step)
-            for name, model in self.config.models.items()
-            for step in (model.training.milestones()[-1:] if last_only else model.training.milestones())
-        ]
-
     def unit_records(self) -> list[str]:
         """Return the records of the units, of which no rule knows but their batches."""
-        config = self.config
-        sources = sorted(source.name for source in config.sources)
-        jobs: list[tuple[str, ...]] = [(stage, *unit) for stage in SOURCE_BATCHES for unit in self.units(sources)]
-        reserved = self.units(self.reserving())
-        jobs += [("sources.entries", *unit) for unit in reserved]
-        for corpus in config.corpus:
-            units = self.units(config.corpus_sources(corpus))
-            jobs += [(stage, corpus, *unit) for stage in CORPUS_BATCHES for unit in units]
-            jobs += [("corpus.reserved", corpus, *unit) for unit in reserved]
-        return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
+        return [
+            self._record((name, *unit))
+            for name, step in STEPS.items()
+            if step.per.units is not None
+            for unit in step.per.units(self.config)
+        ]
 
     def all_batches(self) -> list[str]:
-        """Return what all batches wrote, in the order of the chapters."""
-        sources = sorted(source.name for source in self.config.sources)
-        found = [path for stage in SOURCE_BATCHES for path in self.batches(stage, sources)]
-        found += self.batches("sources.entries", self.reserving())
-        for corpus in self.config.corpus:
-            found += [path for stage in CORPUS_BATCHES for path in self.corpus_batches(stage, corpus)]
-            found += self.batches("corpus.reserved", self.reserving(), corpus)
-        return found
+        """Return what all batches wrote, in the order of the steps."""
+        return [
+            f"{self.run}/provenance/batches/{'.'.join([name, *batch])}.json"
+            for name, step in STEPS.items()
+            if step.per.units is not None
+            for batch in step.per.jobs(self.config)
+        ]
 
-    def records(self) -> list[str]:
-        """Return the records of all jobs before the report that are no batches, in the order of the chapters."""
-        config = self.config
-        jobs: list[tuple[str, ...]] = []
-        for source in sorted(s.name for s in config.sources):
-            jobs += [("sources.split", source, number) for number in config.source_units(source).large_files]
-            if config.source(source).dataset is not None:
-                jobs.append(("sources.dataset", source))
-            jobs += [("sources.listing", source), ("sources.manifest", source)]
-        for corpus in config.corpus:
-            jobs += [(f"corpus.{step}", corpus) for step in ("deduplicate", "ngrams", "statistics", "publish")]
-            jobs += [("corpus.forgotten", corpus)] if self.reserving() else []
-        jobs += [(f"tokenizer.{step}", name) for name in config.tokenizer for step in ("train", "fertility")]
-        for name, section in config.tokens.items():
-            jobs += [("tokens.shard", name, str(shard)) for shard in range(section.shards)]
-            jobs.append(("tokens.index", name))
-        for name, model in config.models.items():
-            jobs += [("pretrain.segment", name, str(step)) for step in model.training.milestones()]
-            jobs.append(("pretrain.export", name))
-        jobs += [("evaluate.suites", name, str(step)) for name, step in self.evaluated()]
-        jobs.append(("plan.estimate",))
-        return [f"{self.run}/provenance/records/{'.'.join(job)}.json" for job in jobs]
+    def records(self, chapters: Collection[str] = REPORTED) -> list[str]:
+        """Return the records of all jobs of some chapters that work on no batch, in the order of the steps."""
+        return [
+            self._record((name, *job))
+            for name, step in STEPS.items()
+            if step.per.units is None and chapter(name) in chapters
+            for job in step.per.jobs(self.config)
+        ]

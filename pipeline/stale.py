@@ -13,18 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.dag import CORPUS_BATCHES, OPT_OUT_BATCHES, SOURCE_BATCHES, Dag
+from pipeline.dag import Dag
 from pipeline.hashing import sha256_of
 from pipeline.recorded import as_written
+from pipeline.steps import CHAPTERS, STEPS
 
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
 # Of these the files are not known to Snakemake one by one.
-WITH_FOLDERS = (
-    *("sources.split", "sources.dataset", "sources.listing", "sources.manifest", "corpus.deduplicate"),
-    *("pretrain.segment", "pretrain.export"),
-)
-PRIVATE = {"filter": "filter", "drop_duplicates": "deduplicate"}  # steps that may keep texts, and their stage
-UNIT_STAGES = (*SOURCE_BATCHES, *CORPUS_BATCHES, *OPT_OUT_BATCHES)
+WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
 
 
 def file_of(memory: Path, name: str) -> Path:
@@ -73,8 +69,7 @@ class Stale:
     def unfit(self) -> list[Path]:
         """Return the forgotten records that do not fit the configuration, code and environment."""
         stale = []
-        last = [self.dag.record(stage) for stage in ("report.remains", "report.page", "provenance.crate")]
-        for name in [*self.dag.records(), *self.dag.all_batches(), *last]:
+        for name in [*self.dag.records(CHAPTERS), *self.dag.all_batches()]:
             path = Path(name)
             if path.is_file() and not remembered(self.memory, name):
                 try:
@@ -117,16 +112,16 @@ class Stale:
         records = Path(self.dag.run, "provenance/records")
         found = {path.name for path in records.glob("*.*.*.json")} - known
         for file in sorted(found):
-            chapter, step, name, *rest = file.removesuffix(".json").split(".")
-            is_unit = f"{chapter}.{step}" in UNIT_STAGES
-            is_ours = name in (sources if chapter == "sources" else self.dag.config.corpus)
-            if is_unit and is_ours:
+            chapter, name, of, *rest = file.removesuffix(".json").split(".")
+            step = STEPS.get(f"{chapter}.{name}")
+            is_ours = of in (sources if chapter == "sources" else self.dag.config.corpus)
+            if step is not None and step.per.units is not None and is_ours:
                 path = records / file
                 outputs = [Path(entry["path"]) for entry in (_read(path) or {}).get("outputs", [])]
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
                 gone += [path, *(Path(self.dag.run, output) for output in inside)]
-                if step in PRIVATE:
-                    private = f"corpus/{name}/removed/{PRIVATE[step]}.{'.'.join(rest)}.parquet"
+                if step.private:
+                    private = f"corpus/{of}/removed/{step.private}.{'.'.join(rest)}.parquet"
                     gone.append(Path(self.dag.private, private))
         return [path for path in gone if path.exists()]
 
@@ -143,9 +138,9 @@ class Stale:
             path
             for source in self.dag.config.sources
             for batch in self.dag.config.batches(source.name)
-            for stage in ("sources.fingerprint", "sources.entries")
+            for step in ("sources.fingerprint", "sources.entries")
             for path in self.of_other_files(
-                self.dag.batch(stage, "source").format(source=source.name, batch=batch),
+                self.dag.batch(step).format(source=source.name, batch=batch),
                 self.dag.raw_hash(source.name, batch),
             )
         ]

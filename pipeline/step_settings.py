@@ -1,12 +1,13 @@
 """What of a run's configuration each job receives: exactly the keys that its step reads.
 
-They are parameters of the job's rule, so that a job runs again when one of them changed, and for no other key.
+They are parameters of the job's rule, so that a job runs again when one of them changed, and for no other key. Each
+function is of the step of its name, for a job with these values of its wildcards (`pipeline.steps`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,8 @@ from pipeline.sources.units import listing_sha256
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
 
-StepSettings = Callable[[Config, Mapping[str, str]], BaseModel]
 
-
-def _listing(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_listing(config: Config, i: Mapping[str, str]) -> BaseModel:
     source = config.source(i["source"])
     return ListingSettings(
         source=source.name,
@@ -66,24 +65,32 @@ def _listing(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _split(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_split(config: Config, i: Mapping[str, str]) -> BaseModel:
     name, parts = config.source_units(i["source"]).large_files[i["file"]]
     source = config.source(i["source"])
     return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
 
 
-def _dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
     source = config.source(i["source"])
     return DatasetSettings(source=source.name, **_shared(DatasetSettings, source))
 
 
-def _manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return FingerprintSettings(source=i["source"])
+
+
+def sources_entries(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return EntriesSettings(source=i["source"], **_shared(EntriesSettings, config.source(i["source"])))
+
+
+def sources_manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
     source = config.source(i["source"])
     keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
     return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
 
 
-def _filter(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_filter(config: Config, i: Mapping[str, str]) -> BaseModel:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     shared = _shared(FilterSettings, source, section)
     shared |= {
@@ -103,7 +110,11 @@ def _signatures(config: Config, corpus: str) -> SignaturesSettings:
     return SignaturesSettings(**_shared(SignaturesSettings, config.corpus[corpus].deduplication))
 
 
-def _reserved(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_signatures(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _signatures(config, i["corpus"])
+
+
+def corpus_reserved(config: Config, i: Mapping[str, str]) -> BaseModel:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
     shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
@@ -134,7 +145,11 @@ def _may_sample(source: Source, section: Corpus) -> bool:
     return section.keep_removed and free
 
 
-def _drop_duplicates(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return DeduplicateSettings(deduplication=config.corpus[i["corpus"]].deduplication)
+
+
+def corpus_drop_duplicates(config: Config, i: Mapping[str, str]) -> BaseModel:
     section = config.corpus[i["corpus"]]
     samples = _may_sample(config.source(i["source"]), section)
     return DropDuplicatesSettings(keep_removed=section.keep_removed, samples=samples)
@@ -150,13 +165,17 @@ def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     }
 
 
-def _ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
     section = config.corpus[i["corpus"]].decontamination
     items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
     return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
 
 
-def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return DecontaminateSettings(minimum_overlap=config.corpus[i["corpus"]].decontamination.minimum_overlap)
+
+
+def corpus_statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
     described = [
         {"name": source.name, "license": source.license, "language": source.language}
         for name in config.corpus_sources(i["corpus"])
@@ -165,7 +184,11 @@ def _statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
 
 
-def _publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_forgotten(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return ForgottenSettings(corpus=i["corpus"], signatures=_signatures(config, i["corpus"]))
+
+
+def corpus_publish(config: Config, i: Mapping[str, str]) -> BaseModel:
     section = config.corpus[i["corpus"]]
     return PublishSettings(
         run=config.run.name,
@@ -181,23 +204,33 @@ def _publish(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _tokenizer(settings: type[TrainSettings] | type[FertilitySettings]) -> StepSettings:
+def _tokenizer(
+    settings: type[TrainSettings] | type[FertilitySettings], config: Config, i: Mapping[str, str]
+) -> BaseModel:
     """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
-
-    def build(config: Config, i: Mapping[str, str]) -> BaseModel:
-        users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
-        fraction = max(users, default=Tokens().validation_fraction)
-        return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
-
-    return build
+    users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
+    fraction = max(users, default=Tokens().validation_fraction)
+    return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
 
 
-def _shard(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokenizer_train(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _tokenizer(TrainSettings, config, i)
+
+
+def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _tokenizer(FertilitySettings, config, i)
+
+
+def tokens_shard(config: Config, i: Mapping[str, str]) -> BaseModel:
     section = config.tokens[i["tokens"]]
     return ShardSettings(shard=int(i["shard"]), **_shared(ShardSettings, section))
 
 
-def _estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokens_index(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return IndexSettings(shards=config.tokens[i["tokens"]].shards)
+
+
+def plan_estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
     models = {
         name: {
             "architecture": model.architecture,
@@ -211,7 +244,7 @@ def _estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _segment(config: Config, i: Mapping[str, str]) -> BaseModel:
+def pretrain_segment(config: Config, i: Mapping[str, str]) -> BaseModel:
     model, last = config.models[i["model"]], int(i["step"])
     first = max((step for step in model.training.milestones() if step < last), default=0)
     return SegmentSettings(
@@ -223,7 +256,11 @@ def _segment(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _suites(config: Config, i: Mapping[str, str]) -> BaseModel:
+def pretrain_export(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return ExportSettings(model=i["model"])
+
+
+def evaluate_suites(config: Config, i: Mapping[str, str]) -> BaseModel:
     return SuitesSettings(
         model=i["model"],
         step=int(i["step"]),
@@ -233,7 +270,7 @@ def _suites(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _remains(config: Config, i: Mapping[str, str]) -> BaseModel:
+def report_remains(config: Config, i: Mapping[str, str]) -> BaseModel:
     return RemainsSettings(
         run=config.run.name,
         corpora={name: _signatures(config, name) for name in config.corpus},
@@ -242,7 +279,7 @@ def _remains(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
+def report_page(config: Config, i: Mapping[str, str]) -> BaseModel:
     return PageSettings(
         run=config.run.name,
         seed=config.run.seed,
@@ -254,41 +291,5 @@ def _page(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-STEPS: dict[str, StepSettings] = {
-    "sources.split": _split,
-    "sources.dataset": _dataset,
-    "sources.listing": _listing,
-    "sources.fingerprint": lambda c, i: FingerprintSettings(source=i["source"]),
-    "sources.entries": lambda c, i: EntriesSettings(
-        source=i["source"], **_shared(EntriesSettings, c.source(i["source"]))
-    ),
-    "sources.manifest": _manifest,
-    "corpus.filter": _filter,
-    "corpus.signatures": lambda c, i: _signatures(c, i["corpus"]),
-    "corpus.reserved": _reserved,
-    "corpus.deduplicate": lambda c, i: DeduplicateSettings(deduplication=c.corpus[i["corpus"]].deduplication),
-    "corpus.drop_duplicates": _drop_duplicates,
-    "corpus.ngrams": _ngrams,
-    "corpus.decontaminate": lambda c, i: DecontaminateSettings(
-        minimum_overlap=c.corpus[i["corpus"]].decontamination.minimum_overlap
-    ),
-    "corpus.statistics": _statistics,
-    "corpus.forgotten": lambda c, i: ForgottenSettings(corpus=i["corpus"], signatures=_signatures(c, i["corpus"])),
-    "corpus.publish": _publish,
-    "tokenizer.train": _tokenizer(TrainSettings),
-    "tokenizer.fertility": _tokenizer(FertilitySettings),
-    "tokens.shard": _shard,
-    "tokens.index": lambda c, i: IndexSettings(shards=c.tokens[i["tokens"]].shards),
-    "plan.estimate": _estimate,
-    "pretrain.segment": _segment,
-    "pretrain.export": lambda c, i: ExportSettings(model=i["model"]),
-    "evaluate.suites": _suites,
-    "report.remains": _remains,
-    "report.page": _page,
-    "provenance.crate": lambda c, i: CrateSettings(run=c.run.name),
-}
-
-
-def step_settings(config: Config, stage: str, instance: Mapping[str, str]) -> BaseModel:
-    """Return the settings of one job, of a stage such as `corpus.filter` and its source, unit, …."""
-    return STEPS[stage](config, instance)
+def provenance_crate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return CrateSettings(run=config.run.name)

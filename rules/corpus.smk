@@ -5,9 +5,9 @@ rule corpus_filter:
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
     output:
-        batch=batch("corpus.filter", "corpus", "source"),
+        batch=batch("corpus.filter"),
     log:
-        log_file("corpus.filter", "corpus", "source", "batch"),
+        log_file("corpus.filter"),
     threads: units_of_batch
     resources:
         **resources_of("corpus.filter"),
@@ -20,7 +20,7 @@ rule corpus_filter:
         documents=unit_file("filtered/"),
         removed=unit_file("removed/filter."),
         private=unit_file("removed/filter.", PRIVATE),
-        record=unit_record("corpus.filter", "corpus", "source"),
+        record=record("corpus.filter"),
     message:
         "Filter {wildcards.source}, batch {wildcards.batch}, for the corpus {wildcards.corpus}"
     shell:
@@ -34,11 +34,11 @@ rule corpus_filter:
 
 rule corpus_signatures:
     input:
-        batch=batch("corpus.filter", "corpus", "source"),
+        batch=batch("corpus.filter"),
     output:
-        batch=batch("corpus.signatures", "corpus", "source"),
+        batch=batch("corpus.signatures"),
     log:
-        log_file("corpus.signatures", "corpus", "source", "batch"),
+        log_file("corpus.signatures"),
     threads: units_of_batch
     resources:
         **resources_of("corpus.signatures"),
@@ -47,7 +47,7 @@ rule corpus_signatures:
         units=dag.batch_units,
         documents=unit_file("filtered/"),
         signatures=unit_file("signatures/"),
-        record=unit_record("corpus.signatures", "corpus", "source"),
+        record=record("corpus.signatures"),
     message:
         "Compute MinHash signatures of {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -61,9 +61,9 @@ rule corpus_reserved:
         # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
         sources=ancient(sources_complete("corpus.reserved")),
     output:
-        batch=batch("corpus.reserved", "corpus", "source"),
+        batch=batch("corpus.reserved"),
     log:
-        log_file("corpus.reserved", "corpus", "source", "batch"),
+        log_file("corpus.reserved"),
     threads: units_of_batch
     resources:
         **resources_of("corpus.reserved"),
@@ -74,7 +74,7 @@ rule corpus_reserved:
         source=f"{RUN}/sources/{{source}}",
         units=dag.batch_units,
         reserved=unit_file("reserved/"),
-        record=unit_record("corpus.reserved", "corpus", "source"),
+        record=record("corpus.reserved"),
     message:
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -90,9 +90,9 @@ rule corpus_deduplicate:
         reserved=reserved_batches,
     output:
         duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
-        record=record("corpus.deduplicate", "corpus"),
+        record=record("corpus.deduplicate"),
     log:
-        log_file("corpus.deduplicate", "corpus"),
+        log_file("corpus.deduplicate"),
     resources:
         **resources_of("corpus.deduplicate"),
     params:
@@ -110,12 +110,12 @@ rule corpus_deduplicate:
 
 rule corpus_drop_duplicates:
     input:
-        batch=batch("corpus.filter", "corpus", "source"),
+        batch=batch("corpus.filter"),
         duplicates=f"{RUN}/corpus/{{corpus}}/duplicates",
     output:
-        batch=batch("corpus.drop_duplicates", "corpus", "source"),
+        batch=batch("corpus.drop_duplicates"),
     log:
-        log_file("corpus.drop_duplicates", "corpus", "source", "batch"),
+        log_file("corpus.drop_duplicates"),
     threads: units_of_batch
     resources:
         **resources_of("corpus.drop_duplicates"),
@@ -127,7 +127,7 @@ rule corpus_drop_duplicates:
         deduplicated=unit_file("deduplicated/"),
         removed=unit_file("removed/deduplicate."),
         private=unit_file("removed/deduplicate.", PRIVATE),
-        record=unit_record("corpus.drop_duplicates", "corpus", "source"),
+        record=record("corpus.drop_duplicates"),
     message:
         "Drop the duplicates of {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -142,9 +142,9 @@ rule corpus_ngrams:
         files=dag.items,
     output:
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
-        record=record("corpus.ngrams", "corpus"),
+        record=record("corpus.ngrams"),
     log:
-        log_file("corpus.ngrams", "corpus"),
+        log_file("corpus.ngrams"),
     resources:
         **resources_of("corpus.ngrams"),
     params:
@@ -158,12 +158,12 @@ rule corpus_ngrams:
 
 rule corpus_decontaminate:
     input:
-        batch=batch("corpus.drop_duplicates", "corpus", "source"),
+        batch=batch("corpus.drop_duplicates"),
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
     output:
-        batch=batch("corpus.decontaminate", "corpus", "source"),
+        batch=batch("corpus.decontaminate"),
     log:
-        log_file("corpus.decontaminate", "corpus", "source", "batch"),
+        log_file("corpus.decontaminate"),
     threads: units_of_batch
     resources:
         **resources_of("corpus.decontaminate"),
@@ -174,7 +174,7 @@ rule corpus_decontaminate:
         final=unit_file("final/"),
         removed=unit_file("removed/decontaminate."),
         hits=unit_file("contaminated/"),
-        record=unit_record("corpus.decontaminate", "corpus", "source"),
+        record=record("corpus.decontaminate"),
     message:
         "Drop what contains evaluation items from {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -191,9 +191,9 @@ rule corpus_statistics:
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
     output:
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
-        record=record("corpus.statistics", "corpus"),
+        record=record("corpus.statistics"),
     log:
-        log_file("corpus.statistics", "corpus"),
+        log_file("corpus.statistics"),
     resources:
         **resources_of("corpus.statistics"),
     params:
@@ -222,9 +222,9 @@ rule corpus_publish:
         croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
         dataset=f"{RUN}/corpus/{{corpus}}/dataset.json",
         page=f"{RUN}/corpus/{{corpus}}/dataset.html",
-        record=record("corpus.publish", "corpus"),
+        record=record("corpus.publish"),
     log:
-        log_file("corpus.publish", "corpus"),
+        log_file("corpus.publish"),
     resources:
         **resources_of("corpus.publish"),
     params:
@@ -252,9 +252,9 @@ rule corpus_forgotten:
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
     output:
         forgotten=f"{RUN}/corpus/{{corpus}}/forgotten.json",
-        record=record("corpus.forgotten", "corpus"),
+        record=record("corpus.forgotten"),
     log:
-        log_file("corpus.forgotten", "corpus"),
+        log_file("corpus.forgotten"),
     resources:
         **resources_of("corpus.forgotten"),
     params:

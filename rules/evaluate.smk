@@ -4,9 +4,9 @@ rule evaluate_suites:
         tasks=task_files,
     output:
         results=f"{RUN}/evaluation/{{model}}/{{step}}/results.json",
-        record=record("evaluate.suites", "model", "step"),
+        record=record("evaluate.suites"),
     log:
-        log_file("evaluate.suites", "model", "step"),
+        log_file("evaluate.suites"),
     resources:
         **resources_of("evaluate.suites"),
     params:

@@ -6,9 +6,9 @@ rule pretrain_segment:
         previous=dag.previous_milestone,
     output:
         milestone=directory(f"{RUN}/models/{{model}}/milestones/{{step}}"),
-        record=record("pretrain.segment", "model", "step"),
+        record=record("pretrain.segment"),
     log:
-        log_file("pretrain.segment", "model", "step"),
+        log_file("pretrain.segment"),
     threads: 2
     resources:
         **resources_of("pretrain.segment"),
@@ -35,9 +35,9 @@ rule pretrain_export:
         final=directory(f"{RUN}/models/{{model}}/final"),
         metrics=f"{RUN}/models/{{model}}/metrics.jsonl",
         tensorboard=directory(f"{RUN}/models/{{model}}/tensorboard"),
-        record=record("pretrain.export", "model"),
+        record=record("pretrain.export"),
     log:
-        log_file("pretrain.export", "model"),
+        log_file("pretrain.export"),
     resources:
         **resources_of("pretrain.export"),
     params:

@@ -49,7 +49,7 @@ rule report_page:
         metrics=expand(f"{RUN}/models/{{model}}/metrics.jsonl", model=run.models),
         evaluation=[
             f"{RUN}/evaluation/{model}/{step}/results.json"
-            for model, step in dag.evaluated()
+            for model, step in run.evaluated()
         ],
         plan=f"{RUN}/plan/plan.json",
         manifests=expand(

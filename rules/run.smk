@@ -13,6 +13,7 @@ from pipeline.ranges import shorten
 from pipeline.slurm import accounting, live, registration
 from pipeline.slurm.resources import Requests
 from pipeline.stale import Stale, is_locked
+from pipeline.steps import CHAPTERS
 
 try:
     run = load(config)
@@ -23,7 +24,6 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 RUN, PRIVATE = dag.run, dag.private
-CHAPTERS = ["sources", "corpus", "tokenizer", "tokens", "pretrain", "evaluate"]
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log
 resources_of = Requests(run, dag)
 units_of_batch = resources_of.units  # threads, on one machine as many as it has
@@ -83,8 +83,7 @@ make_again(stale.of_other_raw_files(), "read other raw files")
 # A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
 # No target and no report asks for batches, which are many: each is read by a stage with a record of its own.
 def records_until(chapter):
-    chapters = CHAPTERS[: CHAPTERS.index(chapter) + 1]
-    return [name for name in all_records if Path(name).name.split(".")[0] in chapters]
+    return dag.records(CHAPTERS[: CHAPTERS.index(chapter) + 1])
 
 
 def run_records(wildcards):
@@ -97,18 +96,14 @@ def unit_file(kind, folder=RUN):
     return f"{folder}/corpus/{{corpus}}/{kind}{{source}}.%unit.parquet"
 
 
-def unit_record(stage, *wildcards):
-    return record(stage, *wildcards).removesuffix("json") + "%unit.json"
-
-
 # What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
-def sources_complete(stage):
-    """Return the function that gives a batch of a stage the file that says that all sources are read."""
+def sources_complete(step):
+    """Return the function that gives a batch of a step the file that says that all sources are read."""
 
     def complete(wildcards):
         found = checkpoints.sources_complete.get().output
-        path = batch(stage, "corpus", "source").format(**wildcards)
+        path = batch(step).format(**wildcards)
         make_again(
             stale.of_other_files(path, batch_hash(wildcards)), "read other raw files"
         )
@@ -142,9 +137,7 @@ def tokens_batches(wildcards):
     """Return what stands for the documents of a token set: the record of the tokenizer that was trained on them."""
     section = run.tokens[wildcards.tokens]
     if section.corpus == run.tokenizer[section.tokenizer].corpus:
-        return record("tokenizer.train", "tokenizer").format(
-            tokenizer=section.tokenizer
-        )
+        return record("tokenizer.train").format(tokenizer=section.tokenizer)
     return dag.corpus_batches("corpus.decontaminate", section.corpus)
 
 
@@ -167,12 +160,12 @@ def units_of(*kinds):
 
 
 reserving_manifests = [
-    f"{RUN}/sources/{source}/manifest.json" for source in dag.reserving()
+    f"{RUN}/sources/{source}/manifest.json" for source in run.reserving()
 ]
 
 
 def reserved_batches(wildcards):
-    return dag.batches("corpus.reserved", dag.reserving(), wildcards.corpus)
+    return dag.batches("corpus.reserved", run.reserving(), wildcards.corpus)
 
 
 def reserved_units(wildcards):

@@ -3,9 +3,9 @@ rule sources_split:
         file=dag.large_file,
     output:
         parts=directory(f"{RUN}/sources/{{source}}/parts/{{file}}"),
-        record=record("sources.split", "source", "file"),
+        record=record("sources.split"),
     log:
-        log_file("sources.split", "source", "file"),
+        log_file("sources.split"),
     resources:
         **resources_of("sources.split"),
     params:
@@ -23,9 +23,9 @@ rule sources_dataset:
         files=lambda w: [str(path) for path in run.files(w.source).values()],
     output:
         parts=directory(f"{RUN}/sources/{{source}}/parts/dataset"),
-        record=record("sources.dataset", "source"),
+        record=record("sources.dataset"),
     log:
-        log_file("sources.dataset", "source"),
+        log_file("sources.dataset"),
     resources:
         **resources_of("sources.dataset"),
     params:
@@ -40,9 +40,9 @@ rule sources_dataset:
 rule sources_listing:
     output:
         listing=directory(f"{RUN}/sources/{{source}}/listing"),
-        record=record("sources.listing", "source"),
+        record=record("sources.listing"),
     log:
-        log_file("sources.listing", "source"),
+        log_file("sources.listing"),
     resources:
         **resources_of("sources.listing"),
     params:
@@ -61,9 +61,9 @@ rule sources_fingerprint:
         listing=f"{RUN}/sources/{{source}}/listing",
         files=dag.batch_inputs,
     output:
-        batch=batch("sources.fingerprint", "source"),
+        batch=batch("sources.fingerprint"),
     log:
-        log_file("sources.fingerprint", "source", "batch"),
+        log_file("sources.fingerprint"),
     threads: units_of_batch
     resources:
         **resources_of("sources.fingerprint"),
@@ -73,7 +73,7 @@ rule sources_fingerprint:
         raw=dag.raw_folder,
         units=dag.batch_units,
         fingerprint=f"{RUN}/sources/{{source}}/fingerprints/%unit.json",
-        record=unit_record("sources.fingerprint", "source"),
+        record=record("sources.fingerprint"),
     message:
         "Hash the raw files of {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -89,9 +89,9 @@ rule sources_entries:
         listing=f"{RUN}/sources/{{source}}/listing",
         files=dag.batch_inputs,
     output:
-        batch=batch("sources.entries", "source"),
+        batch=batch("sources.entries"),
     log:
-        log_file("sources.entries", "source", "batch"),
+        log_file("sources.entries"),
     threads: units_of_batch
     resources:
         **resources_of("sources.entries"),
@@ -101,7 +101,7 @@ rule sources_entries:
         raw=dag.raw_folder,
         units=dag.batch_units,
         entries=f"{RUN}/sources/{{source}}/entries/%unit.npy",
-        record=unit_record("sources.entries", "source"),
+        record=record("sources.entries"),
     message:
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}"
     shell:
@@ -121,9 +121,9 @@ rule sources_manifest:
     output:
         manifest=f"{RUN}/sources/{{source}}/manifest.json",
         units=directory(f"{RUN}/sources/{{source}}/units"),
-        record=record("sources.manifest", "source"),
+        record=record("sources.manifest"),
     log:
-        log_file("sources.manifest", "source"),
+        log_file("sources.manifest"),
     resources:
         **resources_of("sources.manifest"),
     params:

@@ -4,9 +4,9 @@ rule tokenizer_train:
     output:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         configuration=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer_config.json",
-        record=record("tokenizer.train", "tokenizer"),
+        record=record("tokenizer.train"),
     log:
-        log_file("tokenizer.train", "tokenizer"),
+        log_file("tokenizer.train"),
     resources:
         **resources_of("tokenizer.train"),
     params:
@@ -24,12 +24,12 @@ rule tokenizer_fertility:
     input:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         # It stands for the documents that the tokenizer was trained on.
-        trained=record("tokenizer.train", "tokenizer"),
+        trained=record("tokenizer.train"),
     output:
         fertility=f"{RUN}/tokenizer/{{tokenizer}}/fertility.json",
-        record=record("tokenizer.fertility", "tokenizer"),
+        record=record("tokenizer.fertility"),
     log:
-        log_file("tokenizer.fertility", "tokenizer"),
+        log_file("tokenizer.fertility"),
     resources:
         **resources_of("tokenizer.fertility"),
     params:

@@ -5,9 +5,9 @@ rule tokens_shard:
     output:
         train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
         validation=f"{RUN}/tokens/{{tokens}}/validation/{{shard}}.arrow",
-        record=record("tokens.shard", "tokens", "shard"),
+        record=record("tokens.shard"),
     log:
-        log_file("tokens.shard", "tokens", "shard"),
+        log_file("tokens.shard"),
     resources:
         **resources_of("tokens.shard"),
     params:
@@ -35,9 +35,9 @@ checkpoint tokens_index:
         ],
     output:
         index=f"{RUN}/tokens/{{tokens}}/index.json",
-        record=record("tokens.index", "tokens"),
+        record=record("tokens.index"),
     log:
-        log_file("tokens.index", "tokens"),
+        log_file("tokens.index"),
     resources:
         **resources_of("tokens.index"),
     params:

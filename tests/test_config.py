@@ -12,7 +12,7 @@ import yaml
 
 from pipeline.config import load
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 

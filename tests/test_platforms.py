@@ -13,7 +13,7 @@ import yaml
 from pipeline import platform_files, platforms
 from pipeline.config import Config, load
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 

@@ -18,7 +18,7 @@ import yaml
 from pipeline import job, stage, versions
 from pipeline.config import load
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 STEP = ("sources", "fingerprint")
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -18,58 +17,11 @@ from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.platforms import Allocation, Partition
 from pipeline.pretrain.launch import cpus_per_task, launcher
 from pipeline.slurm.retry import Growth, factor
+from pipeline.steps import STEPS, Bytes
 
-Scope = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]
 ROUNDS = (
     4  # of units that a core of a batch does one after another, so that unequal ones even out; where there are enough
 )
-
-
-@dataclass(frozen=True)
-class Need:
-    """What the jobs of a stage need, by the raw bytes of what they read; compressed text counts as it is stored.
-
-    A byte on disk is up to six of text, so the rates are far below what a core does; a limit costs nothing, but memory
-    is billed. Of a batch, memory is that of one unit, one of which runs on each core: the most was 750 MB for a unit
-    of 64 MB (190 MB of text) and 570 MB for one of 7 MB, with `fineweb2` 300 MB more; tokens.shard took 360 MB for 16.
-    """
-
-    scope: Scope = "nothing"
-    minutes: int = 30
-    bytes_per_minute: int = 100_000_000
-    memory_megabytes: int = 2000
-    memory_bytes_per_byte: float = 0.0
-    cpus: int = 1  # or, where it is more than one, all of the smallest allocation: the threads are the library's own
-
-
-UNIT = Need("batch", 60, 20_000_000, 1000, 4.0)
-NEEDS: dict[str, Need] = {
-    "sources.split": Need("file"),
-    "sources.dataset": Need("source"),
-    "sources.listing": Need(),
-    "sources.fingerprint": Need("batch", bytes_per_minute=1_000_000_000, memory_megabytes=500),
-    "sources.entries": UNIT,
-    "sources.manifest": Need("source", bytes_per_minute=1_000_000_000),
-    "corpus.filter": UNIT,
-    "corpus.signatures": UNIT,
-    "corpus.reserved": UNIT,
-    "corpus.deduplicate": Need("corpus", 60, memory_megabytes=1500),
-    "corpus.drop_duplicates": UNIT,
-    "corpus.ngrams": Need(),
-    "corpus.decontaminate": UNIT,
-    "corpus.statistics": Need("corpus", memory_megabytes=4000),
-    "corpus.publish": Need("corpus", memory_megabytes=4000),
-    "corpus.forgotten": Need("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
-    "tokenizer.train": Need("tokenizer", 60, memory_megabytes=4000, memory_bytes_per_byte=1.0, cpus=8),
-    "tokenizer.fertility": Need("tokenizer", memory_megabytes=1500),
-    "tokens.shard": Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=4.0),
-    "tokens.index": Need("tokens", bytes_per_minute=1_000_000_000),
-    "plan.estimate": Need(),
-    "pretrain.export": Need(memory_megabytes=4000),
-    "report.remains": Need("everything", memory_megabytes=4000),
-    "report.page": Need(minutes=60, memory_megabytes=4000),
-    "provenance.crate": Need(minutes=60, memory_megabytes=4000),
-}
 UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device of which the platform's file says nothing: a core
 UTILIZATION = 0.1  # of the peak, low: training goes on in a next allocation, but a short limit starts sooner
 PROCESS_MEGABYTES = 1500  # of Python with torch, before it holds anything
@@ -98,45 +50,43 @@ class Requests:
         self._source_bytes = cache(self._bytes_of_source)
         self._bytes_of_units = cache(self._bytes_of_batch)
 
-    def __call__(self, stage: str) -> dict[str, Any]:
-        """Return the resources of a stage's rule, each a value or a function of a job's wildcards and attempt."""
-        if stage == "pretrain.segment":
-            return self._segment()
-        if stage == "evaluate.suites":
-            return self._evaluation()
-        need, partition = NEEDS[stage], self._partition("cpu")
+    def __call__(self, step: str) -> dict[str, Any]:
+        """Return the resources of a step's rule, each a value or a function of a job's wildcards and attempt."""
+        need, partition = STEPS[step].need, self._partition("cpu")
+        if need is None:
+            return self._segment() if step == "pretrain.segment" else self._evaluation()
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
             """Return the megabytes of a job or, in a batch, of one unit."""
-            largest = max(self.bytes_of_parts(need.scope, wildcards), default=0)
+            largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
             held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-            if stage == "corpus.deduplicate":
+            if step == "corpus.deduplicate":
                 held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
-            return int(held * self._growth(stage, wildcards, attempt).memory)
+            return int(held * self._growth(step, wildcards, attempt).memory)
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition is None:
                 return 1
-            if need.scope == "batch":
+            if need.reads == "batch":
                 return side_by_side(partition, self.units(wildcards), memory(wildcards, attempt))
             billed = partition.allocation.cpus if partition.allocation else 1
-            if need.scope == "shard":  # few shards share what is billed; more than eight threads wait for the texts
+            if need.reads == "shard":  # few shards share what is billed; more than eight threads wait for the texts
                 return max(min(billed // self.config.tokens[wildcards["tokens"]].shards, 8), 1)
             return min(max(need.cpus, billed), partition.cpus) if need.cpus > 1 else 1
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            parts = self.bytes_of_parts(need.scope, wildcards)
+            parts = self.bytes_of_parts(need.reads, wildcards)
             longest = max(sum(parts) // cores(wildcards, attempt), max(parts, default=0))
-            growth = self._growth(stage, wildcards, attempt).time
+            growth = self._growth(step, wildcards, attempt).time
             minutes = need.minutes + longest // need.bytes_per_minute
             return self._limited(minutes, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
-            each = cores(wildcards, attempt) if need.scope == "batch" else 1
+            each = cores(wildcards, attempt) if need.reads == "batch" else 1
             held = memory(wildcards, attempt) * each
             return self._limited(held, 1, partition.memory_megabytes if partition else None)
 
-        cpus_per_task = cores if need.scope in ("batch", "shard") else cores({}, 1)
+        cpus_per_task = cores if need.reads in ("batch", "shard") else cores({}, 1)
         return {"runtime": runtime, "mem_mb": mem_mb, "cpus_per_task": cpus_per_task, **self._place(partition)}
 
     def units(self, wildcards: Mapping[str, str]) -> int:
@@ -235,9 +185,9 @@ class Requests:
         return placed
 
     @staticmethod
-    def _growth(stage: str, wildcards: Mapping[str, str], attempt: int) -> Growth:
+    def _growth(step: str, wildcards: Mapping[str, str], attempt: int) -> Growth:
         """Return by how much this attempt grows, by the causes of those before it."""
-        return factor(stage.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
+        return factor(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
 
     @staticmethod
     def _limited(amount: int, growth: float, most: int | None) -> int:
@@ -245,27 +195,27 @@ class Requests:
         grown = int(amount * growth)
         return min(grown, most) if most else grown
 
-    def bytes_of_parts(self, scope: Scope, wildcards: Mapping[str, str]) -> list[int]:
+    def bytes_of_parts(self, reads: Bytes, wildcards: Mapping[str, str]) -> list[int]:
         """Return the bytes of the raw files behind each unit of a batch, or all that another job reads as one part.
 
         Those of a data set that is not here count 0.
         """
         config = self.config
-        if scope == "nothing":
+        if reads == "nothing":
             return []
-        if scope == "file":
+        if reads == "file":
             return [int(self.dag.large_file_bytes(wildcards))]
-        if scope == "batch":
+        if reads == "batch":
             return self._bytes_of_units(wildcards["source"], wildcards["batch"])
         sources = [source.name for source in config.sources]
-        if scope == "source":
+        if reads == "source":
             sources = [wildcards["source"]]
-        elif scope != "everything":
-            section = "tokens" if scope == "shard" else scope
-            corpus = wildcards["corpus"] if scope == "corpus" else getattr(config, section)[wildcards[section]].corpus
+        elif reads != "everything":
+            section = "tokens" if reads == "shard" else reads
+            corpus = wildcards["corpus"] if reads == "corpus" else getattr(config, section)[wildcards[section]].corpus
             sources = config.corpus_sources(corpus)
         total = sum(map(self._source_bytes, sources))
-        return [total // config.tokens[wildcards["tokens"]].shards if scope == "shard" else total]
+        return [total // config.tokens[wildcards["tokens"]].shards if reads == "shard" else total]
 
     def _bytes_of_batch(self, source: str, batch: str) -> list[int]:
         listed = self.config.source_units(source)

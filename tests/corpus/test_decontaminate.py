@@ -21,7 +21,7 @@ from pipeline.corpus.decontaminate import Items
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.word_hashes import SLICE_BYTES, hash_ngrams, hash_texts
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 LONG = "the lighthouse keeper wrote his sister a letter about seven birds that rested upon the iron railing"
 SHORT = "Nine words make this sentence short but long enough."

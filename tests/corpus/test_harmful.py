@@ -16,7 +16,7 @@ from pipeline.corpus.harmful import FlagHarmful, Phrases
 from pipeline.corpus.harmful_settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 # Words that harm nobody stand for those of a real list.
 LIST = "# placeholders\nbakker\nHET DEEG\nkrenten-brood  # with a hyphen\n\n"

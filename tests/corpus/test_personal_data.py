@@ -23,7 +23,7 @@ from pipeline.corpus.model_files import fingerprint
 from pipeline.corpus.personal_data import MaskPersonalData, find, mask
 from pipeline.corpus.settings import PersonalData
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 ALL = PersonalData()
 SYNTHETIC = PersonalData(replacement="synthetic")

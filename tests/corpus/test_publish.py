@@ -26,7 +26,7 @@ from pipeline.corpus.publish_settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DropDuplicatesSettings, FilterSettings
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
 OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}

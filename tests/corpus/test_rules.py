@@ -30,7 +30,7 @@ from pipeline.corpus.settings import Corpus
 from pipeline.corpus.splitters import nltk_words, spacy_words
 from pipeline.corpus.words import forget, split, word_tokenize
 from pipeline.errors import InputError
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 from tests.corpus.test_gopher import demonstration_texts
 
 PLACE = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from pipeline.config import load
 from pipeline.dag import Dag
 from pipeline.platforms import Platform
 from pipeline.slurm import resources
-from pipeline.slurm.resources import NEEDS, Requests
+from pipeline.slurm.resources import Requests
 from pipeline.slurm.retry import Growth
-from pipeline.step_settings import step_settings
+from pipeline.steps import STEPS, step_settings
 
 GPUS = {
     "name": "machine",
@@ -28,6 +28,7 @@ GPUS = {
     },
 }
 SEGMENT = {"model": "base", "step": "8"}
+ASKING = [name for name, step in STEPS.items() if step.need is not None]
 
 
 def requests(platform: dict[str, Any], **slurm: Any) -> Requests:
@@ -148,7 +149,7 @@ def test_threads_of_a_library_fill_the_smallest_allocation() -> None:
 
 def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
     small = requests(allocated(24, 43008))
-    for stage in NEEDS:
+    for stage in ASKING:
         assert (small(stage)["allocation_cpus"], small(stage)["allocation_mem_mb"]) == (24, 43008)
         assert "allocation_cpus" not in requests(GPUS)(stage)
 
@@ -160,7 +161,7 @@ def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name:
     partition = platform.partitions["cpu"]
     assert partition.allocation is not None
     everything = {**BATCH, "tokenizer": "main", "tokens": "main", "shard": "0", "file": "1"}
-    for stage in NEEDS:
+    for stage in ASKING:
         asked = made(stage)
         if stage == "sources.split":
             continue  # there is no large file
@@ -175,5 +176,5 @@ def test_every_rule_asks_and_a_changed_section_reruns_nothing() -> None:
     assert step_settings(one.config, "pretrain.segment", SEGMENT) == step_settings(
         other.config, "pretrain.segment", SEGMENT
     )
-    for stage in NEEDS:
+    for stage in ASKING:
         assert one(stage)["slurm_partition"] == "genoa"

@@ -21,7 +21,7 @@ from pipeline.dag import Dag
 from pipeline.errors import InputError
 from pipeline.sources import dataset, split
 from pipeline.sources.settings import DatasetSettings, SplitSettings
-from pipeline.step_settings import step_settings
+from pipeline.steps import step_settings
 
 UNIT_BYTES = 100_000
 
