@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
 from pipeline.evaluate.settings import Evaluation, Suite
 from pipeline.evaluate.task_files import suite_items
+from pipeline.mistakes import sentence
 from pipeline.platforms import Platform, described
 from pipeline.pretrain.settings import Model
 from pipeline.settings import Settings
@@ -227,44 +227,6 @@ class Config(Settings):
         return {**keys, "platform": self.platform.name}
 
 
-def _known_keys(location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that the configuration knows where an unknown one stood."""
-    schema: Any = Config.model_json_schema()
-    node = schema
-    for part in location[:-1]:
-        if isinstance(part, int):
-            node = node.get("items", {})
-        elif part in node.get("properties", {}):
-            node = node["properties"][part]
-        else:
-            node = next(iter(node.get("patternProperties", {}).values()), {})
-        node = next((option for option in node.get("anyOf", []) if "$ref" in option), node)
-        while "$ref" in node:
-            node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return sorted(node.get("properties", {}))
-
-
-def _sentence(error: ValidationError) -> str:
-    """Return the first problem of a configuration as one sentence that names the key and the way out."""
-    # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
-    # key beside one that is missing was meant to be that one.
-    problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
-    location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
-    field = ".".join(map(str, location))
-    if problem["type"] == "extra_forbidden":
-        known = _known_keys(location)
-        near = difflib.get_close_matches(str(location[-1]), known, n=1)
-        advice = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
-        return f"configuration: unknown key {field}: {advice}"
-    message = problem["msg"].removeprefix("Value error, ")
-    if location[-1:] == ("[key]",):
-        return f"configuration: the name {field.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
-    if problem["type"] == "missing":
-        return f"configuration: the key {field} is missing: write it"
-    given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"
-    return f"configuration: {field + ': ' if field else ''}{message}{given}"
-
-
 def load(raw: Mapping[str, Any]) -> Config:
     """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
 
@@ -274,4 +236,4 @@ def load(raw: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate({**raw, "platform": described(str(raw.get("platform", "local")))})
     except ValidationError as error:
-        raise InputError(_sentence(error)) from None
+        raise InputError(sentence(error, Config, "configuration")) from None

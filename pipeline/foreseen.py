@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain import fits, layout
-from pipeline.pretrain.launch import launcher, processes_per_node, world_size
+from pipeline.pretrain.launch import launcher, option, processes_per_node, words_of, world_size
 from pipeline.pretrain.settings import Training
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
@@ -80,18 +80,65 @@ def _planned(config: Config, name: str, launch: str | None) -> Planned:
     )
 
 
-def problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
+def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
     """Yield a sentence for what cannot work: a file that is missing, a mesh, a batch or a memory that does not fit.
 
     Args:
         launched: model to launch command, of the models that are to be trained.
+        slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
     yield from _missing_files(config)
+    if slurm and config.models:
+        yield from _unused_devices(config)
+        yield from _unused_nodes(config)
     for name, launch in launched.items():
         try:
             _planned(config, name, launch).check()
         except InputError as error:
             yield f"models.{name}: {error}"
+
+
+def _unused_devices(config: Config) -> Iterator[str]:
+    """Yield a sentence where the run's environment or the launch command is for other devices than the platform's."""
+    platform, environment = config.platform, config.run.environment
+    gpu = platform.partitions.get("gpu")
+    file = f"workflow/platforms/{platform.name}.yaml"
+    if environment != "cpu" and not (gpu and gpu.gpus):
+        yield (
+            f"run.environment is {environment}, but platform {platform.name} has no partition with GPUs: choose "
+            f"another with --config platform=NAME, or write its partition gpu into {file}"
+        )
+    if platform.device and platform.device != environment:
+        yield (
+            f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}: write "
+            f"run: {{environment: {platform.device}}} and install envs/{platform.device}.lock"
+        )
+    words = words_of(platform.launch)
+    told = launcher(platform.launch) == "torchrun" or option(words, "--ntasks-per-node") or not words
+    started = processes_per_node(platform.launch) if told else platform.devices
+    if gpu and gpu.gpus and started != platform.devices:
+        yield (
+            f"devices is {platform.devices}, but launch starts {started} {'process' if started == 1 else 'processes'} "
+            f"on a node, each for one device: make them equal in {file}, as by "
+            f"launch: srun --ntasks-per-node={platform.devices}"
+        )
+
+
+def _unused_nodes(config: Config) -> Iterator[str]:
+    """Yield a sentence where a training would not use the nodes that it gets, or most of their time."""
+    platform, nodes, seconds = config.platform, config.slurm.nodes, config.slurm.warning_seconds
+    file = f"workflow/platforms/{platform.name}.yaml"
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    if nodes > 1 and launcher(platform.launch) != "srun":
+        yield (
+            f"slurm.nodes is {nodes}, but platform {platform.name} starts no training by srun, so on one node alone: "
+            f"leave slurm.nodes out, or write launch: srun … into {file}"
+        )
+    if partition and 60 * partition.minutes < 2 * seconds:
+        yield (
+            f"slurm.warning_seconds is {seconds}, but a job of {partition.name} has {partition.minutes} minutes in "
+            f"all: write less than half of them, or another partition into {file}"
+        )
 
 
 def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:

@@ -61,11 +61,19 @@ def freeze(run_directory: Path, content: Content) -> str:
 
 def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
     """Return what differs between two of them, a line for each key: what it was and what it is."""
+    before, now = _by_name(before), _by_name(now)
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted({*before, *now}):
             yield from differences(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
     elif before != now:
         yield f"{key}: {_short(before)} → {_short(now)}"
+
+
+def _by_name(value: Any) -> Any:
+    """Return a list of things that have names, such as sources, by their names; all else as it is."""
+    if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "name" in entry for entry in value):
+        return {entry["name"]: entry for entry in value}
+    return value
 
 
 def _short(value: Any) -> str:

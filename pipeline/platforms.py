@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.energy.settings import Energy
 from pipeline.errors import InputError
+from pipeline.mistakes import sentence
 from pipeline.platform_files import content
 from pipeline.pretrain.launch import cpus_per_task
 from pipeline.settings import Settings
@@ -102,7 +103,10 @@ class Platform(Settings):
     def _devices_are_those_of_the_partition(self) -> Platform:
         gpu = self.partitions.get("gpu")
         if gpu and gpu.gpus and gpu.gpus != self.devices:
-            raise ValueError(f"devices is {self.devices}, but a node of the partition gpu has {gpu.gpus} gpus")
+            raise ValueError(
+                f"devices is {self.devices}, but a node of the partition gpu has {gpu.gpus} gpus: write devices: "
+                f"{gpu.gpus}, or leave gpus out where training is on cores"
+            )
         return self
 
     def emissions(self, written: Energy) -> Energy:
@@ -121,9 +125,7 @@ def described(name: str) -> Platform:
     try:
         return Platform.model_validate(content(name))
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise InputError(f"workflow/platforms/{name}.yaml: {key + ': ' if key else ''}{problem['msg']}") from None
+        raise InputError(sentence(error, Platform, f"workflow/platforms/{name}.yaml")) from None
 
 
 def folder(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:

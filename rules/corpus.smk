@@ -34,6 +34,7 @@ rule corpus_filter:
 
 rule corpus_signatures:
     input:
+        sources=SOURCES_READ,
         batch=batch("corpus.filter"),
     output:
         batch=batch("corpus.signatures"),
@@ -86,6 +87,7 @@ rule corpus_reserved:
 
 rule corpus_deduplicate:
     input:
+        sources=SOURCES_READ,
         batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
         reserved=reserved_batches,
     output:
@@ -110,6 +112,7 @@ rule corpus_deduplicate:
 
 rule corpus_drop_duplicates:
     input:
+        sources=SOURCES_READ,
         batch=batch("corpus.filter"),
         duplicates=f"{RUN}/corpus/{{corpus}}/duplicates",
     output:
@@ -158,6 +161,7 @@ rule corpus_ngrams:
 
 rule corpus_decontaminate:
     input:
+        sources=SOURCES_READ,
         batch=batch("corpus.drop_duplicates"),
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
     output:
@@ -186,6 +190,7 @@ rule corpus_decontaminate:
 
 rule corpus_statistics:
     input:
+        sources=SOURCES_READ,
         filtered=lambda w: dag.corpus_batches("corpus.filter", w.corpus),
         deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
@@ -216,6 +221,7 @@ rule corpus_statistics:
 
 rule corpus_publish:
     input:
+        sources=SOURCES_READ,
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
     output:
         card=f"{RUN}/corpus/{{corpus}}/README.md",

@@ -1,5 +1,7 @@
 rule evaluate_suites:
     input:
+        sources=SOURCES_READ,
+        tokens=ancient(tokens_read),
         milestone=f"{RUN}/models/{{model}}/milestones/{{step}}",
         tasks=task_files,
     output:

@@ -1,5 +1,7 @@
 """The platform's modules or image, and what is refused before anything is submitted. Included after all rules."""
 
+import atexit
+
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline import foreseen
@@ -55,7 +57,9 @@ def refuse_what_is_missing():
 # A dry run does not come so far, and says what costs nothing: by the configuration and the platform's file alone.
 if workflow.is_main_process and workflow.output_settings.dryrun:
     would_be = foreseen.launches(run)
-    for problem in foreseen.problems(run, would_be):
-        logger.warning(f"This would be refused: {problem}")
+    on_a_cluster = bool(run.platform.partitions) or run.slurm.nodes > 1
+    for problem in foreseen.problems(run, would_be, slurm=on_a_cluster):
+        # Behind Snakemake's table, where it is seen.
+        atexit.register(print, f"This would be refused: {problem}", file=sys.stderr)
     for hint in foreseen.hints(run, would_be):
         logger.warning(hint)

@@ -1,5 +1,6 @@
 rule pretrain_segment:
     input:
+        sources=SOURCES_READ,
         index=ancient(tokens_index),
         tokenizer=ancient(model_tokenizer("tokenizer.json")),
         configuration=ancient(model_tokenizer("tokenizer_config.json")),
@@ -30,6 +31,8 @@ rule pretrain_segment:
 
 rule pretrain_export:
     input:
+        sources=SOURCES_READ,
+        tokens=ancient(tokens_read),
         milestones=lambda w: dag.milestones(w.model),
     output:
         final=directory(f"{RUN}/models/{{model}}/final"),

@@ -112,6 +112,10 @@ def sources_complete(step):
     return complete
 
 
+# Of every other step behind the sources: what was left to do before a source changed does not run beside that change.
+SOURCES_READ = ancient(f"{RUN}/provenance/batches/sources")
+
+
 def batch_hash(wildcards):
     return dag.batch_hash(wildcards.source, wildcards.batch)
 
@@ -122,6 +126,11 @@ def tokens_index(wildcards):
     ).output.index
     make_again(stale.of_other_tokens(**dict(wildcards.items())), "read other tokens")
     return index
+
+
+def tokens_read(wildcards):
+    """Return what a step behind a training waits for, as the training itself does."""
+    return f"{RUN}/tokens/{run.models[wildcards.model].tokens}/index.json"
 
 
 def tokens_hash(wildcards):

@@ -2,6 +2,8 @@
 
 import os
 
+from pipeline.hashing import sha256_of
+
 try:
     registration.register(run.slurm, Path(RUN), PREFIX)
 except InputError as error:
@@ -22,7 +24,13 @@ onstart:
 
 onsuccess:
     accounting.end(Path(RUN), logger.warning)
+    if any(job.rule.name == "provenance_crate" for job in workflow.dag.jobs):
+        print(f"report: {RUN}/report/index.html")
+        print(f"crate sha256: {sha256_of(Path(RUN) / 'ro-crate-metadata.json')}")
 
 
 onerror:
     accounting.end(Path(RUN), logger.warning)
+    logger.warning(
+        "what is done stays; the same command goes on from here, once what failed is mended"
+    )

@@ -1,5 +1,6 @@
 rule tokenizer_train:
     input:
+        sources=SOURCES_READ,
         batches=tokenizer_batches,
     output:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
@@ -22,6 +23,7 @@ rule tokenizer_train:
 
 rule tokenizer_fertility:
     input:
+        sources=SOURCES_READ,
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         # It stands for the documents that the tokenizer was trained on.
         trained=record("tokenizer.train"),

@@ -1,5 +1,6 @@
 rule tokens_shard:
     input:
+        sources=SOURCES_READ,
         tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
         batches=tokens_batches,
     output:
@@ -25,6 +26,7 @@ rule tokens_shard:
 
 checkpoint tokens_index:
     input:
+        sources=SOURCES_READ,
         train=lambda w: [
             f"{RUN}/tokens/{w.tokens}/train/{n}.arrow"
             for n in range(run.tokens[w.tokens].shards)

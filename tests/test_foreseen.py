@@ -44,7 +44,7 @@ def run(platform: dict[str, Any], nodes: int = 1, shape: dict[str, Any] | None =
 
 
 def said(config: Config) -> list[str]:
-    found = [*foreseen.problems(config, foreseen.launches(config))]
+    found = [*foreseen.problems(config, foreseen.launches(config), slurm=True)]
     assert all("\n" not in sentence for sentence in found)
     return found
 
@@ -67,6 +67,23 @@ def test_what_can_work_is_not_refused() -> None:
 def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training: dict[str, Any], words: str) -> None:
     (sentence,) = said(run(GPUS, nodes, **training))
     assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"launch": None}, "devices is 4, but launch starts 1 process on a node"),
+        ({"launch": "srun --ntasks-per-node=2"}, "devices is 4, but launch starts 2 processes on a node"),
+        ({"launch": "torchrun --standalone --nproc-per-node=8"}, "devices is 4, but launch starts 8 processes"),
+    ],
+)
+def test_a_launch_for_other_devices_than_a_node_has_is_refused(changes: dict[str, Any], words: str) -> None:
+    assert words in said(run({**GPUS, **changes}, batch_size=16))[0]
+    assert [*foreseen.problems(run({**GPUS, **changes}, batch_size=16), {}, slurm=False)] == []
+
+
+def test_more_nodes_than_a_launch_uses_are_refused() -> None:
+    assert "slurm.nodes is 2, but platform machine starts no training by srun" in said(run(CORES, nodes=2))[0]
 
 
 def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:

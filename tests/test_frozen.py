@@ -55,6 +55,14 @@ def test_what_differs_is_told_by_its_key() -> None:
     ]
 
 
+def test_what_differs_in_a_list_is_told_by_its_name() -> None:
+    sources = [{"name": "laws", "license": "CC0-1.0"}, {"name": "letters", "license": "CC0-1.0"}]
+    now = [{"license": "CC-BY-4.0", "name": "letters"}, sources[0]]
+    assert [*frozen.differences({"sources": sources}, {"sources": now})] == [
+        'sources.letters.license: "CC0-1.0" → "CC-BY-4.0"'
+    ]
+
+
 def variables(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a job."""
     return {frozen.VARIABLE: frozen.freeze(tmp_path, content())}

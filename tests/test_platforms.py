@@ -58,7 +58,8 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
         ("name: other", "must hold keys, the first of them name: mine"),
         ("- a list", "must hold keys"),
         ("name: [", "not valid YAML"),
-        ("name: mine\nnode_memory: 3", "workflow/platforms/mine.yaml: node_memory: Extra inputs"),
+        ("name: mine\nlanch: srun", "workflow/platforms/mine.yaml: unknown key lanch: did you mean 'launch'?"),
+        ("name: mine\ndevices: many", "mine.yaml: devices: .*given: 'many'"),
         (
             "name: mine\nlaunch: srun -c many",
             "mine.yaml: launch: .*srun's --cpus-per-task is 'many': write it as a whole",
@@ -66,7 +67,7 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
         ("name: mine\nlaunch: srun 'x", "no command line .*: close its quotes"),
         (
             "name: mine\ndevices: 8\npartitions: {gpu: {name: g, cpus: 1, memory_megabytes: 1, minutes: 1, gpus: 4}}",
-            "devices is 8, but a node of the partition gpu has 4 gpus",
+            "mine.yaml: devices is 8, but a node of the partition gpu has 4 gpus: write devices: 4",
         ),
     ],
 )

@@ -224,6 +224,27 @@ def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (MICRO, "language: nl, license: CC0-1.0", "language: nl, license: CC-BY-4.0"),
+        (MICRO, "vocabulary_size: 600", "vocabulary_size: 640"),
+    ],
+    ids=["licence", "vocabulary"],
+)
+def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
+    project: Project, name: str, old: str, new: str
+) -> None:
+    for path in ("evaluation/base/8/results.json", "models/base/final", "tokenizer/main/fertility.json"):
+        left = project.results / path
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    project.edit(name, old, new)
+    ran = project.ran()
+    assert {ran[rule] for rule in ("evaluate_suites", "pretrain_export", "tokenizer_fertility")} == {1}
+    assert dict(project.planned()) == {}
+
+
+@pytest.mark.slow
 def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(project: Project) -> None:
     _touch(project.path("config/corpus/nl_gids.jsonl"))
     everything_is_large = ("--max-checksum-file-size", "1")
