@@ -4,7 +4,7 @@ import atexit
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline import foreseen
+from pipeline import foreseen, may_follow
 from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 
@@ -54,12 +54,30 @@ def refuse_what_is_missing():
         logger.warning(hint)
 
 
-# A dry run does not come so far, and says what costs nothing: by the configuration and the platform's file alone.
-if workflow.is_main_process and workflow.output_settings.dryrun:
+def say_of_the_plan():
+    """Print, behind Snakemake's table, what a dry run leaves out: what may follow, and what a start would refuse.
+
+    That is what costs nothing to know: by the configuration and the platform's file alone.
+    """
+    dag_of_jobs = workflow.dag
+    if dag_of_jobs is None:  # it ended before, with a sentence of its own
+        return
+    jobs = {job: dag_of_jobs.needrun(job) for job in dag_of_jobs.jobs}
     would_be = foreseen.launches(run)
     on_a_cluster = bool(run.platform.partitions) or run.slurm.nodes > 1
-    for problem in foreseen.problems(run, would_be, slurm=on_a_cluster):
-        # Behind Snakemake's table, where it is seen.
-        atexit.register(print, f"This would be refused: {problem}", file=sys.stderr)
-    for hint in foreseen.hints(run, would_be):
-        logger.warning(hint)
+    problems = foreseen.problems(run, would_be, slurm=on_a_cluster)
+    said = [
+        may_follow.sentence(
+            (job.rule.name for job, runs in jobs.items() if runs),
+            (job.rule.name for job, runs in jobs.items() if not runs),
+        ),
+        *foreseen.hints(run, would_be),
+        *(f"This would be refused: {problem}" for problem in problems),
+    ]
+    for sentence in filter(None, said):
+        print(sentence, file=sys.stderr)
+
+
+# Snakemake has no hook for the end of a dry run.
+if workflow.is_main_process and workflow.output_settings.dryrun:
+    atexit.register(say_of_the_plan)

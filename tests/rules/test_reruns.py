@@ -239,6 +239,8 @@ def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
         left = project.results / path
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     project.edit(name, old, new)
+    said = project.run("--dry-run").splitlines()[-1]
+    assert "Behind it may also run: " in said and "pretrain_segment (2)" in said
     ran = project.ran()
     assert {ran[rule] for rule in ("evaluate_suites", "pretrain_export", "tokenizer_fertility")} == {1}
     assert dict(project.planned()) == {}
