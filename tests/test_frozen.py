@@ -63,6 +63,12 @@ def test_what_differs_in_a_list_is_told_by_its_name() -> None:
     ]
 
 
+def test_a_list_of_which_one_thing_has_no_name_is_told_as_a_whole() -> None:
+    assert [*frozen.differences({"suites": ["nl"]}, {"suites": ["nl", {"name": "en"}]})] == [
+        'suites: ["nl"] → ["nl", {"name": "en"}]'
+    ]
+
+
 def variables(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a job."""
     return {frozen.VARIABLE: frozen.freeze(tmp_path, content())}
