@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -90,6 +91,23 @@ def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None
     report, shard = verify(run.folder)
     assert report.startswith("provenance/records/report.page.json breaks the chain: it read " + SHARD_RECORD)
     assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
+
+
+def test_what_a_job_was_planned_by_is_as_its_record_says(build_run: Callable[..., Any]) -> None:
+    planned = b'{"configuration": {"run": {"seed": 42}}}'
+    told = {"path": "provenance/frozen/1.json", "sha256": hashlib.sha256(planned).hexdigest()}
+    run = build_run("run", frozen=told)
+    frozen = run.folder / told["path"]
+    frozen.parent.mkdir()
+    frozen.write_bytes(planned)
+    run.crate()
+    assert verify(run.folder) == []
+    frozen.write_bytes(planned.replace(b"42", b"43"))
+    (problem,) = verify(run.folder)
+    assert problem.startswith("provenance/frozen/1.json was changed")
+    frozen.unlink()
+    (problem,) = verify(run.folder)
+    assert problem.startswith("provenance/frozen/1.json is missing, provenance/records/pretrain.segment.base.10.json")
 
 
 def test_a_file_added_to_another_unit_changes_the_manifest_only(build_run: Callable[..., Any]) -> None:
