@@ -22,8 +22,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.config import Config, load
-from pipeline.dag import Dag
+from pipeline.run.config import Config, load
+from pipeline.run.dag import Dag
 from pipeline.slurm.packing import Request, allocations, pack
 from pipeline.slurm.resources import Requests
 
@@ -32,11 +32,11 @@ BATCHES = {
     "sources.fingerprint": 0.06,
     "corpus.filter": 45.0,
     "corpus.signatures": 17.6,
-    "corpus.drop_duplicates": 1.3,
+    "corpus.deduplicate": 1.3,
     "corpus.decontaminate": 5.7,
 }
 ONE_BY_ONE = ("corpus.signatures", "corpus.decontaminate")
-SINGLES = {"sources.manifest": 0.001, "corpus.deduplicate": 0.1, "corpus.statistics": 0.02, "corpus.publish": 0.42}
+SINGLES = {"sources.manifest": 0.001, "corpus.find_duplicates": 0.1, "corpus.statistics": 0.02, "corpus.publish": 0.42}
 SHARDS_SECONDS = 73.0  # of all shards
 # Training a tokenizer: reading, merging (once), and counting words, which alone runs on all cores; on one core each.
 TRAIN_READ_SECONDS, TRAIN_MERGE_SECONDS, TRAIN_COUNT_SECONDS, FERTILITY_SECONDS = 0.7, 5.5, 41.7, 5.9

@@ -23,13 +23,14 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import TRY_AGAIN
-from pipeline.pretrain import metrics
+from pipeline.ground.errors import TRY_AGAIN
+from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 
 LAUNCH = "torchrun --standalone --nproc-per-node=2"
 PROGRAM = (
-    "import sys, json; from pathlib import Path; from pipeline import __main__ as shell, job;"
+    "import sys, json; from pathlib import Path; from pipeline import __main__ as shell;"
+    "from pipeline.job import batch as job;"
     "from pipeline.pretrain import segment; from pipeline.pretrain.settings import SegmentSettings;"
     "a = json.loads(sys.argv[1]); job.main = lambda _: print(json.dumps(segment.run("
     "SegmentSettings.model_validate(a['settings']), previous=[], launch=a['launch'],"

@@ -4,7 +4,7 @@
 
 DATA is a folder of *.jsonl.gz with `text`; of its documents every N-th is taken. Both sides read the same file on one
 core, each in a process of its own, use the same language model and thresholds, and end in written documents without
-near duplicates. Ours: filter, signatures, deduplicate, drop_duplicates. Datatrove's: its reader, ftfy, py3langid as
+near duplicates. Ours: filter, signatures, find_duplicates, deduplicate. Datatrove's: its reader, ftfy, py3langid as
 anybody would call it, its C4, Gopher and FineWeb filters, PII and writer, then its four steps of MinHash and a writer,
 with its default words, spaCy's. What only ours does is in its time: ten kinds of personal data instead of two, exact
 duplicates, the reasons of what was removed, sorted Parquet. Left out of both: decontamination, of which datatrove's
@@ -35,14 +35,14 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
-from pipeline.corpus import deduplicate, drop_duplicates, signatures  # noqa: E402
+from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
+from pipeline.corpus.copies.minhash import configuration  # noqa: E402
 from pipeline.corpus.execute import execute  # noqa: E402
-from pipeline.corpus.minhash import configuration  # noqa: E402
-from pipeline.corpus.presets import PRESETS  # noqa: E402
+from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import (  # noqa: E402
     DeduplicateSettings,
     Deduplication,
-    DropDuplicatesSettings,
+    FindDuplicatesSettings,
     SignaturesSettings,
 )
 
@@ -67,17 +67,17 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     clock.lap("filter")
     signatures.run(SignaturesSettings(), documents=filtered, signatures=signed)
     clock.lap("signatures")
-    settings = DeduplicateSettings(deduplication=Deduplication())
-    deduplicate.run(settings, signatures=[signed], reserved=[], duplicates=duplicates)
-    clock.lap("deduplicate")
-    counts = drop_duplicates.run(
-        DropDuplicatesSettings(),
+    settings = FindDuplicatesSettings(deduplication=Deduplication())
+    find_duplicates.run(settings, signatures=[signed], reserved=[], duplicates=duplicates)
+    clock.lap("find_duplicates")
+    counts = deduplicate.run(
+        DeduplicateSettings(),
         documents=filtered,
         duplicates=duplicates / "s.0.parquet",
         deduplicated=folder / "deduplicated",
         removed=folder / "removed",
     )
-    clock.lap("drop_duplicates")
+    clock.lap("deduplicate")
     return int(counts["documents_out"])
 
 
@@ -93,9 +93,9 @@ def stock(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     clock.lap("signatures")
     execute([MinhashDedupBuckets(signed, pairs, config=config)], tasks=config.num_buckets)
     execute([MinhashDedupCluster(pairs, copies, config=config)])
-    clock.lap("deduplicate")
+    clock.lap("find_duplicates")
     ran: Any = execute([JsonlReader(filtered), MinhashDedupFilter(copies), JsonlWriter(out)])
-    clock.lap("drop_duplicates")
+    clock.lap("deduplicate")
     return int(ran[-1].stats["total"].total)
 
 

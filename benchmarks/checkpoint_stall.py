@@ -20,11 +20,11 @@ import torch.distributed as dist
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.pretrain import rendezvous
-from pipeline.pretrain.backend import Batch
-from pipeline.pretrain.checkpoint import Start
-from pipeline.pretrain.fsdp import FsdpBackend
-from pipeline.pretrain.saver import Saver
+from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.saver import Saver
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.fsdp import FsdpBackend
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
 WIDTH, VOCABULARY, LENGTH = 512, 8192, 512

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain import rendezvous
-from pipeline.pretrain.checkpoint import Reader
-from pipeline.pretrain.saver import Saver
+from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.saver import Saver
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
-from tests.pretrain.checkpoint_worker import STRATEGIES, backend_of, train_step
+from tests.pretrain.checkpoints.checkpoint_worker import STRATEGIES, backend_of, train_step
 
 COUNTS = (1, 2, 4)
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2}

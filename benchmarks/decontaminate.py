@@ -19,11 +19,11 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.config import load
 from pipeline.corpus import ngrams
 from pipeline.corpus.contamination_settings import NgramsSettings
 from pipeline.corpus.decontaminate import Items
-from pipeline.steps import step_settings
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
 

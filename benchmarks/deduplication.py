@@ -30,10 +30,10 @@ import pyarrow as pa
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import deduplicate, signatures
-from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.settings import DeduplicateSettings, Deduplication, SignaturesSettings
-from pipeline.corpus.signed import CONTENT, SignatureWriter, content_hash
+from pipeline.corpus import find_duplicates, signatures
+from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
+from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, content_hash
+from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
@@ -84,8 +84,8 @@ def peak_bytes() -> int:
 def find_copies(folder: Path, settings: Deduplication) -> None:
     """Find the copies, and print seconds, memory and what was found."""
     before_bytes, start = peak_bytes(), time.monotonic()
-    counts = deduplicate.run(
-        DeduplicateSettings(deduplication=settings),
+    counts = find_duplicates.run(
+        FindDuplicatesSettings(deduplication=settings),
         signatures=sorted(folder.glob("web.*.parquet")),
         reserved=[],
         duplicates=folder / "duplicates",

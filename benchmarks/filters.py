@@ -39,11 +39,11 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus.execute import execute  # noqa: E402
 from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
-from pipeline.corpus.presets import PRESETS  # noqa: E402
-from pipeline.corpus.rules import C4, FineWeb, LanguageRules  # noqa: E402
+from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
+from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
-from pipeline.corpus.splitters import Splitter  # noqa: E402
-from pipeline.corpus.words import split, word_tokenize  # noqa: E402
+from pipeline.corpus.text.splitters import Splitter  # noqa: E402
+from pipeline.corpus.text.words import split, word_tokenize  # noqa: E402
 
 LANGUAGES = {"nl": "nld", "en": "eng"}
 
@@ -200,7 +200,7 @@ class StockLanguage(BaseFilter):  # type: ignore[misc]
         if self.model is None:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-            from pipeline.corpus.language_bayes import NEIGHBOURS
+            from pipeline.corpus.text.language_bayes import NEIGHBOURS
 
             self.model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
             self.model.set_languages(sorted(NEIGHBOURS | set(self.minimum_scores)))
@@ -280,8 +280,8 @@ def main() -> None:
     if not options.agreement:
         speed(found, options.preset)
         return
-    from pipeline.corpus.language import identifier
-    from pipeline.corpus.normalise import Normalise
+    from pipeline.corpus.text.language import identifier
+    from pipeline.corpus.text.normalise import Normalise
 
     judge, normalise = identifier(LANGUAGES), Normalise()
     documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]

@@ -28,10 +28,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
-from pipeline.pretrain.peaks import peak_flops_per_second
+from pipeline.pretrain.gauges.peaks import peak_flops_per_second
 from pipeline.pretrain.settings import SegmentSettings
 
 ROOT = Path(__file__).parents[1]

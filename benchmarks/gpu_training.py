@@ -22,12 +22,12 @@ from torch import Tensor
 
 from pipeline.model.llama import Llama
 from pipeline.model.prepare import prepare
-from pipeline.pretrain import device as devices
-from pipeline.pretrain import rendezvous
-from pipeline.pretrain.backend import Batch, adamw
-from pipeline.pretrain.checkpoint import Start
-from pipeline.pretrain.memory import is_exceeded
-from pipeline.pretrain.pieces import Piece
+from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.pieces import Piece
+from pipeline.pretrain.gauges.memory import is_exceeded
+from pipeline.pretrain.parallel.backend import Batch, adamw
+from pipeline.pretrain.processes import device as devices
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
 SECONDS_BETWEEN_READINGS = 0.1
@@ -99,9 +99,9 @@ class Native:
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device) -> None:
         self.training = settings.training
         if self.training.backend == "deepspeed":
-            from pipeline.pretrain.deepspeed import DeepSpeedBackend as Backend
+            from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend as Backend
         else:
-            from pipeline.pretrain.fsdp import FsdpBackend as Backend  # type: ignore[assignment]
+            from pipeline.pretrain.parallel.fsdp import FsdpBackend as Backend  # type: ignore[assignment]
         self.backend = Backend(settings, vocabulary_size, Drawn(None, settings, vocabulary_size), device)
 
     def step(self, micro_batches: Sequence[Batch]) -> float:

@@ -23,7 +23,7 @@ from benchmarks.scale import cost, file_calls
 START = """
 import os, sys
 from pipeline.__main__ import main
-from pipeline.stage import Stage
+from pipeline.job.contract import Stage
 bind = Stage.bind
 sys.path[0] = os.getcwd()  # as `-m` has it
 Stage.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
@@ -33,7 +33,7 @@ sys.exit(main(sys.argv[1:]))
 
 UNIT_STEPS = (
     "sources.fingerprint",
-    *(f"corpus.{step}.main" for step in ("filter", "signatures", "drop_duplicates", "decontaminate")),
+    *(f"corpus.{step}.main" for step in ("filter", "signatures", "deduplicate", "decontaminate")),
 )
 
 

@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.run import copy_project
-from pipeline.config import load
-from pipeline.dag import Dag
+from pipeline.run.config import load
+from pipeline.run.dag import Dag
 from pipeline.sources.files import assign_unit
 
 OF_UNITS = {
     "fingerprint": ("sources/{source}/fingerprints/{unit}.json",),
     "filter": ("corpus/main/filtered/{source}.{unit}.parquet", "corpus/main/removed/filter.{source}.{unit}.parquet"),
     "signatures": ("corpus/main/signatures/{source}.{unit}.parquet",),
-    "drop_duplicates": (
+    "deduplicate": (
         "corpus/main/deduplicated/{source}.{unit}.parquet",
         "corpus/main/removed/deduplicate.{source}.{unit}.parquet",
     ),

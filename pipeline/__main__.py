@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 
-from pipeline import space
-from pipeline.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
+from pipeline.ground import space
+from pipeline.ground.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.slurm import requeue
 
 COMMANDS = {
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     # `plan estimate` is the step of the chapter of that name; `plan CONFIG` is the person's question.
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
-    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job", "main")
+    module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job.batch", "main")
     if not is_command:
         requeue.stop_when_asked()
     try:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.config import Config, load
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
-from pipeline.steps import step_settings
+from pipeline.run.config import Config, load
+from pipeline.run.steps import step_settings
 
 
 def read(path: Path, **changes: str) -> Config:

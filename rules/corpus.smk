@@ -57,84 +57,56 @@ rule corpus_signatures:
         " --record {params.record} 2> {log}"
 
 
-rule corpus_reserved:
-    input:
-        # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
-        sources=ancient(sources_complete("corpus.reserved")),
-    output:
-        batch=batch("corpus.reserved"),
-    log:
-        log_file("corpus.reserved"),
-    threads: units_of_batch
-    resources:
-        **resources_of("corpus.reserved"),
-    params:
-        contract=contract("corpus.reserved"),
-        of=batch_hash,
-        raw=dag.raw_folder,
-        source=f"{RUN}/sources/{{source}}",
-        units=dag.batch_units,
-        reserved=unit_file("reserved/"),
-        record=record("corpus.reserved"),
-    message:
-        "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}"
-    shell:
-        "python -m pipeline corpus reserved {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of={params.of} --raw={params.raw:q}"
-        " --input unit {params.source}/units/%unit.json --input files @{params.source}/listing/%unit.json"
-        " --output reserved {params.reserved} --record {params.record} 2> {log}"
-
-
-rule corpus_deduplicate:
+rule corpus_find_duplicates:
     input:
         sources=SOURCES_READ,
         batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
         reserved=reserved_batches,
     output:
         duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
-        record=record("corpus.deduplicate"),
+        record=record("corpus.find_duplicates"),
     log:
-        log_file("corpus.deduplicate"),
+        log_file("corpus.find_duplicates"),
     resources:
-        **resources_of("corpus.deduplicate"),
+        **resources_of("corpus.find_duplicates"),
     params:
-        contract=contract("corpus.deduplicate"),
+        contract=contract("corpus.find_duplicates"),
         signatures=units_of("signatures/"),
         reserved=reserved_units,
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
-        "python -m pipeline corpus deduplicate {params.contract:q}"
+        "python -m pipeline corpus find_duplicates {params.contract:q}"
         " --input signatures {params.signatures:q} --input reserved {params.reserved:q}"
         " --output duplicates {output.duplicates}"
         " --record {output.record} 2> {log}"
 
 
-rule corpus_drop_duplicates:
+rule corpus_deduplicate:
     input:
         sources=SOURCES_READ,
         batch=batch("corpus.filter"),
         duplicates=f"{RUN}/corpus/{{corpus}}/duplicates",
     output:
-        batch=batch("corpus.drop_duplicates"),
+        batch=batch("corpus.deduplicate"),
     log:
-        log_file("corpus.drop_duplicates"),
+        log_file("corpus.deduplicate"),
     threads: units_of_batch
     resources:
-        **resources_of("corpus.drop_duplicates"),
+        **resources_of("corpus.deduplicate"),
     params:
-        contract=contract("corpus.drop_duplicates"),
+        contract=contract("corpus.deduplicate"),
         units=dag.batch_units,
         documents=unit_file("filtered/"),
         duplicates=unit_file("duplicates/"),
         deduplicated=unit_file("deduplicated/"),
         removed=unit_file("removed/deduplicate."),
         private=unit_file("removed/deduplicate.", PRIVATE),
-        record=record("corpus.drop_duplicates"),
+        record=record("corpus.deduplicate"),
     message:
         "Drop the duplicates of {wildcards.source}, batch {wildcards.batch}"
     shell:
-        "python -m pipeline corpus drop_duplicates {params.contract:q} --units {params.units:q}"
+        "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
         " --output deduplicated {params.deduplicated} --output removed {params.removed}"
         " --private={params.private:q} --record {params.record} 2> {log}"
@@ -162,7 +134,7 @@ rule corpus_ngrams:
 rule corpus_decontaminate:
     input:
         sources=SOURCES_READ,
-        batch=batch("corpus.drop_duplicates"),
+        batch=batch("corpus.deduplicate"),
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
     output:
         batch=batch("corpus.decontaminate"),
@@ -192,7 +164,7 @@ rule corpus_statistics:
     input:
         sources=SOURCES_READ,
         filtered=lambda w: dag.corpus_batches("corpus.filter", w.corpus),
-        deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),
+        deduplicated=lambda w: dag.corpus_batches("corpus.deduplicate", w.corpus),
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
     output:
         statistics=f"{RUN}/corpus/{{corpus}}/statistics.json",
@@ -246,33 +218,3 @@ rule corpus_publish:
         " --input removed {params.removed:q} --input final {params.final:q} --output card {output.card}"
         " --output croissant {output.croissant} --output dataset {output.dataset} --output page {output.page}"
         " --record {output.record} 2> {log}"
-
-
-rule corpus_forgotten:
-    input:
-        # Before this checkpoint nobody knows which units run again.
-        sources=rules.sources_complete.output,
-        manifests=reserving_manifests,
-        reserved=reserved_batches,
-        deduplicated=lambda w: dag.corpus_batches("corpus.drop_duplicates", w.corpus),
-        final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
-    output:
-        forgotten=f"{RUN}/corpus/{{corpus}}/forgotten.json",
-        record=record("corpus.forgotten"),
-    log:
-        log_file("corpus.forgotten"),
-    resources:
-        **resources_of("corpus.forgotten"),
-    params:
-        contract=contract("corpus.forgotten"),
-        reserved=reserved_units,
-        removed=units_of("removed/filter.", "removed/deduplicate."),
-        signatures=units_of("signatures/"),
-        final=units_of("final/"),
-    message:
-        "Search the corpus {wildcards.corpus} for what is to be forgotten"
-    shell:
-        "python -m pipeline corpus forgotten {params.contract:q} --input manifests {input.manifests:q}"
-        " --input reserved {params.reserved:q} --input removed {params.removed:q}"
-        " --input signatures {params.signatures:q} --input final {params.final:q}"
-        " --output forgotten {output.forgotten} --record {output.record} 2> {log}"

@@ -4,7 +4,7 @@ import atexit
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline import foreseen, may_follow
+from pipeline.run import foreseen, may_follow
 from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 

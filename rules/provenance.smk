@@ -2,7 +2,7 @@ rule provenance_crate:
     input:
         page=f"{RUN}/report/index.html",
         records=all_records,
-        page_record=[record("report.remains")] * bool(dag.remains())
+        page_record=[record("opt_out.remains")] * bool(dag.remains())
         + [record("report.page")],
     output:
         crate=f"{RUN}/ro-crate-metadata.json",

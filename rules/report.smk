@@ -1,40 +1,4 @@
 # What reads a manifest waits for the checkpoint too: before it, nobody knows which units run again.
-rule report_remains:
-    input:
-        sources=rules.sources_complete.output,
-        manifests=reserving_manifests,
-        records=all_records,
-    output:
-        remains=f"{RUN}/report/remains.json",
-        record=record("report.remains"),
-    log:
-        log_file("report.remains"),
-    resources:
-        **resources_of("report.remains"),
-    params:
-        contract=contract("report.remains"),
-        reserved=lambda w: shorten(
-            name
-            for corpus in run.corpus
-            for name in dag.reserved_files("reserved/", corpus)
-        ),
-        removed=lambda w: shorten(
-            name
-            for corpus in run.corpus
-            for name in dag.corpus_files("removed/deduplicate.", corpus)
-        ),
-        shards=lambda w: shorten(
-            f"{RUN}/tokens/{tokens}/{split}/{shard}.arrow"
-            for tokens, section in run.tokens.items()
-            for split in ("train", "validation")
-            for shard in range(section.shards)
-        ),
-    message:
-        "Search what lies below the results folder for what is to be forgotten"
-    shell:
-        "python -m pipeline report remains {params.contract:q} --input manifests {input.manifests:q}"
-        " --input reserved {params.reserved:q} --input removed {params.removed:q} --input shards {params.shards:q}"
-        " --output remains {output.remains} --record {output.record} 2> {log}"
 
 
 rule report_page:

@@ -5,21 +5,23 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from pipeline import frozen, invocation, lock
-from pipeline.config import load
-from pipeline.dag import Dag
-from pipeline.errors import InputError
-from pipeline.ranges import shorten
+from pipeline.job import frozen
+from pipeline.run import invocation, lock
+from pipeline.run.config import load
+from pipeline.run.dag import Dag
+from pipeline.evaluate.suite_files import suite_files
+from pipeline.ground.errors import InputError
+from pipeline.ground.ranges import shorten
 from pipeline.slurm import accounting, live, registration
 from pipeline.slurm.resources import Requests
-from pipeline.stale import Stale, is_locked
-from pipeline.steps import CHAPTERS
+from pipeline.run.stale import Stale, is_locked
+from pipeline.run.steps import CHAPTERS
 
 try:
     run = load(config)
     dag = Dag(run)
     all_records = dag.records()
-    task_files = [str(file) for suite in run.suites() for file in suite.files()]
+    task_files = [str(file) for suite in run.suites() for file in suite_files(suite)]
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -174,7 +176,7 @@ reserving_manifests = [
 
 
 def reserved_batches(wildcards):
-    return dag.batches("corpus.reserved", run.reserving(), wildcards.corpus)
+    return dag.batches("opt_out.reserved", run.reserving(), wildcards.corpus)
 
 
 def reserved_units(wildcards):

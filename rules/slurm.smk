@@ -2,7 +2,7 @@
 
 import os
 
-from pipeline.hashing import sha256_of
+from pipeline.ground.hashing import sha256_of
 
 try:
     registration.register(run.slurm, Path(RUN), PREFIX)

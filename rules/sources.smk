@@ -83,39 +83,11 @@ rule sources_fingerprint:
         " --output fingerprint {params.fingerprint} --record {params.record} 2> {log}"
 
 
-rule sources_entries:
-    input:
-        # Not ancient, as above.
-        listing=f"{RUN}/sources/{{source}}/listing",
-        files=dag.batch_inputs,
-    output:
-        batch=batch("sources.entries"),
-    log:
-        log_file("sources.entries"),
-    threads: units_of_batch
-    resources:
-        **resources_of("sources.entries"),
-    params:
-        contract=contract("sources.entries"),
-        of=lambda w: dag.raw_hash(w.source, w.batch),
-        raw=dag.raw_folder,
-        units=dag.batch_units,
-        entries=f"{RUN}/sources/{{source}}/entries/%unit.npy",
-        record=record("sources.entries"),
-    message:
-        "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}"
-    shell:
-        "python -m pipeline sources entries {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --of={params.of} --raw={params.raw:q}"
-        " --input listing {input.listing}/%unit.json --input files @{input.listing}/%unit.json"
-        " --output entries {params.entries} --record {params.record} 2> {log}"
-
-
 rule sources_manifest:
     input:
         batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
         entries=lambda w: (
-            dag.batches("sources.entries", [w.source]) if dag.opt_out(w) else []
+            dag.batches("opt_out.entries", [w.source]) if dag.opt_out(w) else []
         ),
         opt_out=dag.opt_out,
     output:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.word_hashes import extend, hash_ngrams, hash_texts
+from pipeline.corpus.text.word_hashes import extend, hash_ngrams, hash_texts
 
 HIT_SCHEMA = pa.schema(
     [

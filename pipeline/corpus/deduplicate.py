@@ -1,208 +1,123 @@
-"""Finds the documents of a corpus that are copies of a better one: of the first preferred source, then the longest, not
-counting repeated white space, then the first id.
-
-Documents are joined where their texts have the same hash, or where all hashes of one MinHash bucket agree, and what is
-joined to the same document is one cluster. For each document that has a copy the result says which document of its
-cluster is kept and how large the cluster is; where paragraphs are asked for, also which of its paragraphs occurred
-before: in the order of the preferred sources, then of source, unit and place in the unit. Where a holder reserved a
-document, the whole cluster that it would be in goes.
-"""
+"""Removes the duplicates and the repeated paragraphs from one unit."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from datatrove.data import Document
 
-from pipeline.corpus.groups import Groups, equal_pairs
-from pipeline.corpus.paragraphs import Bits, cuts, repeated_paragraphs
-from pipeline.corpus.settings import DeduplicateSettings, Deduplication
-from pipeline.corpus.signed import CONTENT, Keys, Numbers, SignedUnit, bucket_columns, open_units
-from pipeline.errors import InputError
-
-DUPLICATE_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("reason", pa.string()),
-        pa.field("value", pa.string(), nullable=False),
-        pa.field("cluster_size", pa.int64(), nullable=False),
-        pa.field("cut", pa.list_(pa.int64()), nullable=False),
-    ]
-)
-DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
-MEMBER_BYTES = 130  # what is known of a document that has copies, besides its id
-KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
+from pipeline.corpus.copies.paragraphs import without
+from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.removed_texts import removed_texts
+from pipeline.corpus.settings import DeduplicateSettings
+from pipeline.ground.errors import InputError
 
 
-def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
-    return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
+def _foreign(duplicates: Path, documents: Path) -> str:
+    return f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit"
 
 
-class Clusters:
-    """The M documents that have copies, in the order of their numbers, and which of them are kept."""
-
-    def __init__(self, units: list[SignedUnit], roots: Numbers) -> None:
-        sizes = np.bincount(roots, minlength=len(roots))
-        self.numbers_M = np.flatnonzero(sizes[roots] > 1)
-        roots_M = roots[self.numbers_M]
-        self.sizes_M = sizes[roots_M]
-        del sizes
-        tables, ranks = [], []
-        for unit in units:
-            table = unit.read(["id", "characters", *CONTENT]).take(self.of(unit) - unit.first)
-            tables.append(table)
-            ranks.append(np.full(len(table), unit.rank))
-        table = pa.concat_tables(tables)
-        del tables
-        self.ids_M = table["id"].cast(pa.large_string()).combine_chunks()
-        content = [table[name].to_numpy() for name in CONTENT]
-        place_M = np.empty(len(table), dtype=np.int64)
-        place_M[pc.array_sort_indices(self.ids_M)] = np.arange(len(table))
-        order = np.lexsort((place_M, -table["characters"].to_numpy(), np.concatenate(ranks), roots_M))
-        starts = np.flatnonzero(np.diff(roots_M[order], prepend=-1))
-        self.kept_M = np.empty(len(table), dtype=np.int64)
-        self.kept_M[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))
-        self.same_text_M = np.logical_and.reduce([column == column[self.kept_M] for column in content])
-        self.removed_M = self.kept_M != np.arange(len(table))
-
-    def of(self, unit: SignedUnit) -> Numbers:
-        """Return the numbers of those documents that are in a unit."""
-        return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
+def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
+    """Return what the deduplication says about a unit."""
+    with pq.ParquetFile(duplicates) as file:
+        if json.loads(file.metadata.metadata[b"polder"]) != {
+            "source": known["source"],
+            "unit": known["unit"],
+            "documents": known["rows"],
+        }:
+            raise InputError(_foreign(duplicates, documents))
+        return file.read()
 
 
-def _afford(settings: Deduplication, documents: int, needed_bytes: int) -> int:
-    """Return the bytes of memory that are left to compare keys.
-
-    Raises:
-        InputError: the documents need more than the configuration allows.
-    """
-    least_bytes = needed_bytes + documents * KEY_BYTES
-    if least_bytes > settings.memory_bytes:
-        raise InputError(
-            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need {least_bytes}: "
-            f"raise it to {2 * least_bytes}"
-        )
-    return settings.memory_bytes - needed_bytes
-
-
-def _roots(units: list[SignedUnit], reserved: list[SignedUnit], settings: Deduplication, memory_bytes: int) -> Numbers:
-    """Return for each document, the reserved ones last, the number that stands for its cluster.
-
-    What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
-    """
-    documents = sum(unit.rows for unit in units)
-    total = documents + sum(unit.rows for unit in reserved)
-    groups = Groups(total)
-    for columns in [CONTENT] * (settings.exact or bool(reserved)) + [[name] for name in bucket_columns(settings)]:
-        keys = partial(_document_keys, columns=columns)
-        # Of equal keys the first is paired with each of the others, so the reserved ones come first.
-        for ones, others in equal_pairs([*reserved, *units], keys, total, memory_bytes):
-            wanted = slice(None) if settings.exact or columns != CONTENT else ones >= documents
-            groups.join(ones[wanted], others[wanted])
-    return groups.roots()
-
-
-class Taken:
-    """The documents that are removed because a reserved one is in their cluster, and which: by its id the first.
-
-    Args:
-        documents: how many are not reserved.
-        roots: the number that stands for the cluster of each document, the reserved ones last.
-    """
-
-    def __init__(self, documents: int, reserved: list[SignedUnit], roots: Numbers) -> None:
-        read = [unit.read(["id"])["id"].cast(pa.large_string()).combine_chunks() for unit in reserved]
-        ids_R = pa.concat_arrays([*read, pa.array([], pa.large_string())])
-        order_R = pc.array_sort_indices(ids_R).to_numpy()
-        clusters, first = np.unique(roots[documents:][order_R], return_index=True)
-        holds = np.zeros(len(roots), dtype=bool)
-        holds[clusters] = True
-        self.numbers_T = np.flatnonzero(holds[roots[:documents]])
-        self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
-
-    def of(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
-        """Return the rows of those documents that are in a unit, and the ids of the reserved ones."""
-        inside = slice(*np.searchsorted(self.numbers_T, [unit.numbers.start, unit.numbers.stop]))
-        return self.numbers_T[inside] - unit.first, self._ids_T[inside]
-
-
-def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) -> pa.Table:
-    """Return the documents of a unit that have copies, lose paragraphs or copy a reserved one, in their order."""
-    members = clusters.of(unit)
-    known = np.searchsorted(clusters.numbers_M, members)
-    cut_rows, cut_places = cuts(unit, repeated)
-    taken_rows, taken_ids = taken.of(unit)
-    rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows]))
-    at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
-    own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
-    source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
-    source[at] = np.arange(len(at)) + len(rows)
-    source[taken_at] = np.arange(len(taken_at)) + len(rows) + len(at)
-    reasons[taken_at] = "opt_out"
-    names = np.where(clusters.same_text_M[known], "exact_duplicate", "near_duplicate")
-    removed = clusters.removed_M[known]
-    reasons[at[removed]] = names[removed]
-    sizes[at] = clusters.sizes_M[known]
-    kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known]), taken_ids]).take(source)
-    cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
-    columns = [own, pa.array(reasons, pa.string()), kept, sizes, cut]
-    return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
+def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
+    """Return why each document is removed, None where it stays, and the documents without repeated paragraphs."""
+    reasons = told["reason"].to_pylist()
+    cut = {row: set(places) for row, places in enumerate(told["cut"].to_pylist()) if places}
+    if not cut:
+        return reasons, table
+    texts = table["text"].to_pylist()
+    for row, places in cut.items():
+        texts[row] = without(texts[row], places)
+        if not texts[row]:
+            reasons[row] = "duplicate_paragraphs"
+    return reasons, table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
 def run(
-    settings: DeduplicateSettings, *, signatures: list[Path], reserved: list[Path], duplicates: Path
+    settings: DeduplicateSettings,
+    *,
+    documents: Path,
+    duplicates: Path,
+    deduplicated: Path,
+    removed: Path,
+    private: Path | None = None,
 ) -> dict[str, Any]:
-    """Write id, reason, kept id and cluster size of every document that has copies, and which paragraphs are cut.
+    """Write the documents that are no duplicates, and the removed ones; return their numbers, by reason.
 
-    The reason is null for a document that is kept. A document in a cluster with a reserved one goes as `opt_out`, with
-    the id of the reserved one; those clusters are gone, and the others are what they are without reserved documents.
-    Each unit has its file, also where it has no row: the bytes depend on the clusters of its own documents alone, so
-    that what follows can tell which units have changed.
-
-    Args:
-        reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
+    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
     Raises:
-        InputError: the signatures were made with other settings, or there is too little memory.
+        InputError: the duplicates are not those of the documents.
     """
-    section = settings.deduplication
-    units = open_units(signatures, section, section.prefer)
-    documents = sum(unit.rows for unit in units)
-    reserved_units = open_units(reserved, section, section.prefer, documents)
-    total = documents + sum(unit.rows for unit in reserved_units)
-    left_bytes = _afford(section, total, total * DOCUMENT_BYTES)
-    roots = _roots(units, reserved_units, section, left_bytes)
-    taken = Taken(documents, reserved_units, roots)
-    roots = roots[:documents]
-    roots[taken.numbers_T] = taken.numbers_T
-    _, sizes = np.unique_counts(roots)
-    id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
-    members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
-    member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
-    left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
-    clusters = Clusters(units, roots)
-    del roots
-    removed = np.concatenate([clusters.numbers_M[clusters.removed_M], taken.numbers_T])
-    repeated = repeated_paragraphs(units, removed, left_bytes)
-    duplicates.mkdir()
-    for unit in units:
-        known = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
-        rows = _rows(unit, clusters, repeated, taken)
-        rows = rows.replace_schema_metadata({"polder": json.dumps(known, sort_keys=True)})
-        pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
-    exact = int((clusters.removed_M & clusters.same_text_M).sum())
-    counts = {
-        "documents": documents,
-        "exact_duplicate": exact,
-        "near_duplicate": int(clusters.removed_M.sum()) - exact,
-        "opt_out": len(taken.numbers_T),
-        "paragraphs_cut": int(repeated.sum()),
+    texts = removed_texts(settings.keep_removed, settings.samples, private)
+    known = read_metadata(documents)
+    copies = _copies(duplicates, documents, known)
+    unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
+    rows: list[dict[str, Any]] = []
+    found = bytes_cut = 0
+    with pq.ParquetFile(documents) as file, DocumentWriter(deduplicated, FINAL_SCHEMA) as writer:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            places = pc.index_in(table["id"], copies["id"])
+            found += len(places) - places.null_count
+            told = copies.take(places)
+            reasons, cut = _cut(table, told)
+            stays = pa.array([reason is None for reason in reasons], pa.bool_())
+            sizes = pc.binary_length(table["text"])
+            cut = cut.append_column("cluster", cut["id"])
+            cut = cut.append_column("cluster_size", pc.fill_null(told["cluster_size"], 1))
+            kept = cut.select(FINAL_SCHEMA.names).filter(stays).cast(FINAL_SCHEMA)
+            writer.write(kept)
+            bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (
+                pc.sum(pc.binary_length(kept["text"])).as_py() or 0
+            )
+            columns = (table["id"], told["value"], sizes)
+            for reason, document_id, value, size in zip(reasons, *(c.to_pylist() for c in columns), strict=True):
+                if reason is not None:
+                    rows.append(
+                        {
+                            "id": document_id,
+                            "source": unit["source"],
+                            "stage": "deduplicate",
+                            "reason": reason,
+                            "value": value,
+                            "bytes": size,
+                        }
+                    )
+            if texts is not None:
+                gone = table.filter(pc.invert(stays))
+                for row, document in zip(rows[len(rows) - gone.num_rows :], gone.to_pylist(), strict=True):
+                    texts.add(row, Document(text=document["text"], id=document["id"], metadata=document))
+        if found != len(copies):
+            raise InputError(_foreign(duplicates, documents))
+        counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
+        writer.metadata |= {**unit, **counts}
+    kept_texts: dict[str, Any] = {}
+    if texts is not None:
+        kept_texts = {"removed_texts": texts.close()}
+        unit["samples"] = texts.samples()
+    write_removed(removed, rows, unit)
+    print(f"{unit['source']}.{unit['unit']}: {len(rows)} duplicates removed", flush=True)
+    return {
+        **counts,
+        "documents_out": writer.metadata["documents"],
+        "bytes_out": writer.metadata["bytes"],
+        "removed": dict(sorted(Counter(row["reason"] for row in rows).items())),
+        **kept_texts,
     }
-    print(", ".join(f"{key}: {number}" for key, number in counts.items()), flush=True)
-    return counts

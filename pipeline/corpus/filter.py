@@ -11,26 +11,26 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.corpus.c4 import C4Quality
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
-from pipeline.corpus.fineweb import FineWebQuality
-from pipeline.corpus.harmful import FlagHarmful
-from pipeline.corpus.language import IdentifyLanguage
-from pipeline.corpus.nordic_pile import NordicPileQuality
-from pipeline.corpus.normalise import Normalise
-from pipeline.corpus.opt_out import OptOutFilter
 from pipeline.corpus.personal_data import MaskPersonalData
-from pipeline.corpus.quality import GopherQuality
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
-from pipeline.corpus.repetition import GopherRepetition
-from pipeline.corpus.rule_block import RuleBlock
-from pipeline.corpus.rules import LanguageRules
+from pipeline.corpus.rules.c4 import C4Quality
+from pipeline.corpus.rules.fineweb import FineWebQuality
+from pipeline.corpus.rules.harmful import FlagHarmful
+from pipeline.corpus.rules.nordic_pile import NordicPileQuality
+from pipeline.corpus.rules.quality import GopherQuality
+from pipeline.corpus.rules.repetition import GopherRepetition
+from pipeline.corpus.rules.rule_block import RuleBlock
+from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import FilterSettings
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
-from pipeline.sources.opt_out import KINDS, OptOut
+from pipeline.corpus.text.language import IdentifyLanguage
+from pipeline.corpus.text.normalise import Normalise
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.opt_out.block import OptOutFilter
+from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.unit import refuse_other_files
 
 NO_FILES: list[Path] = []

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import NgramsSettings
-from pipeline.corpus.word_hashes import hash_ngrams, hash_texts
-from pipeline.errors import InputError
+from pipeline.corpus.text.word_hashes import hash_ngrams, hash_texts
+from pipeline.ground.errors import InputError
 
 NGRAM_SCHEMA = pa.schema(
     [

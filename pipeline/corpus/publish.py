@@ -15,14 +15,14 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from pipeline import markup
-from pipeline.corpus import plots
-from pipeline.corpus.croissant import metadata
-from pipeline.corpus.dataset import LENGTHS_PER_DOUBLING, SCORES, describe
-from pipeline.corpus.publish_settings import PublishSettings
+from pipeline.corpus.data_set import plots
+from pipeline.corpus.data_set.croissant import metadata
+from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
+from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
+from pipeline.ground import markup
 
-CARD, PAGE, STYLE = "dataset_card.md.jinja", "dataset.html.jinja", "dataset.css"
+CARD, PAGE, STYLE = "data_set/dataset_card.md.jinja", "data_set/dataset.html.jinja", "data_set/dataset.css"
 SECTIONS = (
     ("funnel", "What was removed, and why"),
     ("composition", "Sources, languages, licences, years"),

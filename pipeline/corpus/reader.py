@@ -10,10 +10,11 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.removed_texts import RemovedTexts
-from pipeline.errors import InputError
-from pipeline.sources.formats import Keys, read_records
+from pipeline.ground.errors import InputError
+from pipeline.sources.formats import read_records
 from pipeline.sources.parts import read_part
 from pipeline.sources.reading import BROKEN, RawDocument, raw_documents
+from pipeline.sources.records import Keys
 
 
 class RemovedDocuments:

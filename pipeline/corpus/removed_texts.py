@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline import owner
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.settings import PersonalData
-from pipeline.hashing import sha256_of
+from pipeline.ground import owner
+from pipeline.ground.hashing import sha256_of
 
 # Parts of the reasons for which no text is kept: opt-outs, licences and rights, harmful content, personal data.
 FORBIDDEN = ("opt_out", "licen", "rights", "harm", "personal")

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
-from pipeline.corpus.harmful_settings import Harmful
-from pipeline.corpus.presets import PRESETS, Preset, completed
-from pipeline.corpus.rules import LanguageRules
-from pipeline.settings import Settings
+from pipeline.corpus.rules.harmful_settings import Harmful
+from pipeline.corpus.rules.presets import PRESETS, Preset, completed
+from pipeline.corpus.rules.settings import LanguageRules
+from pipeline.ground.settings import Settings
 
 
 class Normalisation(Settings):
@@ -156,13 +156,13 @@ class SignaturesSettings(Signatures):
     """How the signatures of documents are computed."""
 
 
-class DeduplicateSettings(Settings):
+class FindDuplicatesSettings(Settings):
     """How documents with equal signatures are grouped."""
 
     deduplication: Deduplication
 
 
-class DropDuplicatesSettings(Settings):
+class DeduplicateSettings(Settings):
     """Whether the texts of removed documents are kept, and whether samples of them may be shown."""
 
     keep_removed: bool = False

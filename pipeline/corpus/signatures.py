@@ -10,12 +10,12 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
+from pipeline.corpus.copies.minhash import MinhashSignature
+from pipeline.corpus.copies.paragraphs import paragraph_keys
+from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, bucket_columns, content_hash
 from pipeline.corpus.documents import read_documents, read_metadata
 from pipeline.corpus.execute import execute
-from pipeline.corpus.minhash import MinhashSignature
-from pipeline.corpus.paragraphs import paragraph_keys
 from pipeline.corpus.settings import SignaturesSettings
-from pipeline.corpus.signed import CONTENT, SignatureWriter, bucket_columns, content_hash
 
 
 class ReadTexts(PipelineStep):  # type: ignore[misc]

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.settings import StatisticsSettings
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
-# Each stage with the step that writes its files.
-STAGES = {"filter": "filter", "deduplicate": "drop_duplicates", "decontaminate": "decontaminate"}
+# The steps that remove documents, in their order.
+STAGES = ("filter", "deduplicate", "decontaminate")
 Unit = tuple[str, int]
 
 
@@ -56,7 +56,7 @@ def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: di
         if expected != found:
             raise InputError(
                 f"unit {name}, stage {stage}: {expected} {what} are expected and {found} are there: "
-                f"delete its files and run corpus.{STAGES[stage]} again"
+                f"delete its files and run corpus.{stage} again"
             )
     reasons = Counter(table["reason"].to_pylist())
     return {"stage": stage, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}

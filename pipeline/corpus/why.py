@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.provenance.records import Record, load_records
 
 NEAR_IDS = 3
@@ -185,8 +185,9 @@ class _Story:
         return True
 
     def _removed(self, corpus: str, stage: str, row: dict[str, Any]) -> None:
-        instance = (corpus,) if stage == "deduplicate" else (corpus, self.source, row["_unit"])
-        record = self.records.get((f"corpus.{stage}", *instance))
+        # What is a duplicate is decided of the whole corpus, by a step of its own.
+        of_unit = (f"corpus.{stage}", corpus, self.source, row["_unit"])
+        record = self.records.get(("corpus.find_duplicates", corpus) if stage == "deduplicate" else of_unit)
         limits = record and threshold(row["reason"], row["value"], row.get("language"), record.settings)
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {stage}: removed, {row['reason']}, {value}{f' (settings: {limits})' if limits else ''}")

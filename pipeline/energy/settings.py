@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.settings import Settings
+from pipeline.ground.settings import Settings
 
 SOURCE_OF = {"pue": "pue_source", "carbon_intensity_grams_per_kwh": "carbon_intensity_source"}
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from pipeline.errors import InputError
-from pipeline.evaluate.task_files import suite_files
-from pipeline.settings import Settings
+from pipeline.ground.errors import InputError
+from pipeline.ground.settings import Settings
 
 
 class Suite(Settings):
@@ -36,10 +34,6 @@ class Suite(Settings):
                 f"the suite {self.name!r} names shipped tasks: give data, the folder that mirrors their data"
             )
         return self
-
-    def files(self) -> list[Path]:
-        """Return the files that the suite reads; see `task_files.suite_files`."""
-        return suite_files(self)
 
 
 KNOWN_SUITES = {

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InputError
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
+from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -53,7 +53,7 @@ def run(
     import lm_eval
     import torch
 
-    from pipeline.pretrain import device
+    from pipeline.pretrain.processes import device
 
     device.set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.model import weights
 from pipeline.model.llama import parameter_shapes
 from pipeline.model.settings import Architecture, RopeScaling

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.attention import activate_flash_attention_impl
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.model.attention import best_kernels
 from pipeline.model.llama import Block, Llama
 from pipeline.model.recompute import Recomputation

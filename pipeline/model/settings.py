@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from pipeline.ground.settings import Settings
 from pipeline.model.presets import PRESETS, PresetName
-from pipeline.settings import Settings
 
 
 def _nothing_required(schema: dict[str, Any]) -> None:

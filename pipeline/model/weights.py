@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 LARGEST_FILE_BYTES = 5_000_000_000
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"

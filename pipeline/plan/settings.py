@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
-from pipeline.settings import Settings
 
 Strategy = Literal[
     "no_shard",

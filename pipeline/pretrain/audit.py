@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.corpus.documents import id_hash
 from pipeline.corpus.why import why
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.records import load_records
 from pipeline.tokens.reader import TokenReader

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
-from pipeline.pretrain.metrics import TensorBoardWriter, read
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
 from pipeline.pretrain.settings import ExportSettings
 
 

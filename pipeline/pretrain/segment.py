@@ -12,15 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.ground.owner import Owner
 from pipeline.model.size import parameter_count
-from pipeline.owner import Owner
-from pipeline.pretrain import device, mesh, metrics, recovery, supervise
-from pipeline.pretrain.checkpoint import check_shape
-from pipeline.pretrain.consumption import ReadMeters
-from pipeline.pretrain.launch import processes_per_node, world_size
+from pipeline.pretrain.checkpoints import recovery
+from pipeline.pretrain.checkpoints.checkpoint import check_shape
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.gauges.consumption import ReadMeters
+from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.processes import device, supervise
+from pipeline.pretrain.processes.launch import processes_per_node, world_size
+from pipeline.pretrain.processes.supervise import Course
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.supervise import Course
 from pipeline.tokens.reader import TokenReader, refuse_altered
 from pipeline.tokens.sampler import Sampler, validation_batches
 from pipeline.tokens.staging import stage

@@ -6,9 +6,9 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.settings import Strategy
-from pipeline.settings import Settings
 from pipeline.tokens.settings import Sampling
 
 STRATEGIES = {

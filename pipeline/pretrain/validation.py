@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from pipeline.pretrain.backend import Backend, Batch
-from pipeline.pretrain.metrics import Metrics
+from pipeline.pretrain.gauges.metrics import Metrics
+from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
 from pipeline.tokens.reader import TokenReader, open_shard
 from pipeline.tokens.sampler import IGNORED, validation_batches

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.provenance.files import RECORDS
 from pipeline.provenance.records import FileEntry, Record, load_records
 

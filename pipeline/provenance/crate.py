@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.files import METADATA, RECORDS, artefacts
 from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.provenance.settings import CrateSettings

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.provenance.files import RECORDS
 
 ATTEMPTS = "provenance/attempts"

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.provenance.crate import source_of
 from pipeline.provenance.files import RECORDS
 from pipeline.provenance.records import FileEntry, Record, load_records, producers

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.markup import number
+from pipeline.ground.markup import number
 
 JOULES_PER_KWH = 3_600_000
 

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pipeline import markup
+from pipeline.ground import markup
 from pipeline.report import charts, formats, training
 from pipeline.report.consumption import Consumption
 from pipeline.report.read import Json, Material, read_material

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 Json = dict[str, Any]
 UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pipeline.settings import Settings
+from pipeline.ground.settings import Settings
 
 
 class PageSettings(Settings):

@@ -18,9 +18,9 @@ from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.job.contract import write_json
 from pipeline.slurm import ear, queue, sacct, starts
-from pipeline.stage import write_json
 
 ACCOUNTING = "provenance/accounting"
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment

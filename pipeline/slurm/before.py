@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipeline import foreseen
-from pipeline.config import Config
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.run import foreseen
+from pipeline.run.config import Config
 from pipeline.slurm import image, site
 from pipeline.slurm import modules as modules_of_jobs
 from pipeline.slurm.site import Finding

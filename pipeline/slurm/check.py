@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline import platform_files, platforms
-from pipeline.errors import InputError
-from pipeline.platforms import Partition, Platform
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.run import platforms
+from pipeline.run.platforms import Partition, Platform
 from pipeline.slurm import image, modules, site
 from pipeline.slurm.site import Finding
 

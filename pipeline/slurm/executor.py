@@ -24,7 +24,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.errors import NO_ROOM, InputError
+from pipeline.ground.errors import NO_ROOM, InputError
 from pipeline.slurm import allocation, queue, retry, sacct, submission
 from pipeline.slurm.allocation import ALLOCATIONS, REFUSED
 from pipeline.slurm.packing import pack

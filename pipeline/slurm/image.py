@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline.platforms import Platform
+from pipeline.run.platforms import Platform
 from pipeline.slurm.site import Finding
 
 PYTHON = Path(__file__).parents[2] / "envs/container/python"

@@ -8,8 +8,8 @@ import sys
 import time
 from importlib.util import find_spec
 
-from pipeline import platforms
-from pipeline.errors import InputError
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
 from pipeline.slurm import image, site
 
 MEGABYTES = {"gloo": 64, "nccl": 512}
@@ -24,12 +24,12 @@ def node(disk: str, device: str) -> dict[str, object]:
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     told["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:
-        from pipeline.pretrain import device as devices
+        from pipeline.pretrain.processes import device as devices
 
         told |= {"built_for": devices.built_for(), "gpus_seen": devices.seen()}
     if disk:
         try:
-            finding = site.writable("the node's disk", platforms.folder(disk, None))
+            finding = site.writable("the node's disk", platform_files.folder(disk, None))
             told |= {"disk_ok": finding.ok, "disk": finding.what}
         except InputError as error:
             told |= {"disk_ok": False, "disk": str(error)}
@@ -41,7 +41,7 @@ def pair() -> dict[str, object] | None:
     import torch
     import torch.distributed as dist
 
-    from pipeline.pretrain import rendezvous
+    from pipeline.pretrain.processes import rendezvous
 
     device = rendezvous.join("srun")
     backend = dist.get_backend()

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0

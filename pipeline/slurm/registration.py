@@ -14,7 +14,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.slurm import starts
 from pipeline.slurm.executor import Executor
 from pipeline.slurm.settings import Slurm

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
-from pipeline.config import Config
-from pipeline.dag import Dag
 from pipeline.model.size import flops_per_token, parameter_count
-from pipeline.platforms import Allocation, Partition
-from pipeline.pretrain.launch import cpus_per_task, launcher
+from pipeline.pretrain.processes.launch import cpus_per_task, launcher
+from pipeline.run.config import Config
+from pipeline.run.dag import Dag
+from pipeline.run.platforms import Allocation, Partition
+from pipeline.run.steps import STEPS, Bytes
 from pipeline.slurm.retry import Growth, factor
-from pipeline.steps import STEPS, Bytes
 
 ROUNDS = (
     4  # of units that a core of a batch does one after another, so that unequal ones even out; where there are enough
@@ -60,7 +60,7 @@ class Requests:
             """Return the megabytes of a job or, in a batch, of one unit."""
             largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
             held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-            if step == "corpus.deduplicate":
+            if step == "corpus.find_duplicates":
                 held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
             return int(held * self._growth(step, wildcards, attempt).memory)
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 FIELDS = (
     *("JobIDRaw", "Comment", "State", "ExitCode", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TotalCPU"),

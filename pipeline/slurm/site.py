@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import platforms
-from pipeline.errors import InputError
-from pipeline.platforms import Platform
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.run.platforms import Platform
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
 SECONDS = 60
@@ -212,6 +212,6 @@ def scratch(platform: Platform, account: str | None) -> Iterator[Finding]:
     if platform.scratch is None:
         return
     try:
-        yield writable("scratch", platforms.folder(platform.scratch, account))
+        yield writable("scratch", platform_files.folder(platform.scratch, account))
     except InputError as error:
         yield Finding(False, "scratch is not known", str(error))

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
-from pipeline.sources.formats import Keys, Record, too_large
+from pipeline.ground.errors import InputError
 from pipeline.sources.parts import PartWriter
 from pipeline.sources.reading import raw_documents
+from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.settings import DatasetSettings
 
 ROWS_PER_BLOCK = 1000

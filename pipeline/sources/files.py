@@ -6,7 +6,7 @@ import glob
 import hashlib
 from pathlib import Path
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 
 def divide_pattern(pattern: str) -> tuple[Path, str]:

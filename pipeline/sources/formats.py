@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, lines, pieces, whole
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
 BATCH_ROWS = 1000
-
-
-class Keys(NamedTuple):
-    """The names of the fields that are read from a record."""
-
-    text: str = "text"
-    id: str = "id"
-    date: str = "date"
-
-
-@dataclass
-class Record:
-    """One line of a file, or what stands for a line: a row of Parquet, a response of WARC, a whole file of plain text.
-
-    `number` counts from 1, `size` is in bytes, `fields` is None where the record has no usable text; `reason` then says
-    how, and `value` what decided it. `position` is about how many bytes of the file were read before it.
-    """
-
-    number: int
-    size: int
-    fields: dict[str, Any] | None
-    reason: str | None = None
-    value: str | None = None
-    position: int = 0
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -72,11 +47,6 @@ def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[Reco
         yield from _parquet(path, keys, limit)
     else:
         raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
-
-
-def too_large(number: int, size: int, position: int = 0) -> Record:
-    """Return the record that stands for one of more bytes than are held."""
-    return Record(number, size, None, "too_large", str(size), position)
 
 
 def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[Record]:

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
-from pipeline.sources.entries import ListedEntries, read_entries
-from pipeline.sources.opt_out import KINDS, read_opt_out
+from pipeline.ground.errors import InputError
+from pipeline.opt_out.entries import ListedEntries, read_entries
+from pipeline.opt_out.lists import KINDS, read_opt_out
 from pipeline.sources.settings import ManifestSettings
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.sources.reading import RawDocument
 
 PART_SCHEMA = pa.schema(

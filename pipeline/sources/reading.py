@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from pipeline.sources.formats import Keys, Record
+from pipeline.sources.records import Keys, Record
 
 # What a source may hold in any number: a broken record is one that its maker did not mean to be so.
 BROKEN = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")

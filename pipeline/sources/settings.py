@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.settings import Settings
+from pipeline.ground.settings import Settings
 from pipeline.sources.licenses import canonical
 
 

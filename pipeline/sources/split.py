@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
-from pipeline.sources.formats import Keys, read_records
+from pipeline.ground.errors import InputError
+from pipeline.sources.formats import read_records
 from pipeline.sources.parts import count_parts, write_in_order
 from pipeline.sources.reading import RawDocument, raw_documents
+from pipeline.sources.records import Keys
 from pipeline.sources.settings import SplitSettings
 
 

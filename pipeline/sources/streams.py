@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 COMPRESSIONS = ("gz", "zst", "bz2", "xz")
 PIECE_BYTES = 1 << 16

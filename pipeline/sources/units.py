@@ -7,7 +7,7 @@ import json
 from functools import cached_property
 from pathlib import Path
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source

@@ -10,8 +10,8 @@ from trafilatura import extract, load_html
 from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 
-from pipeline.errors import InputError
-from pipeline.sources.formats import Keys, Record, too_large
+from pipeline.ground.errors import InputError
+from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.streams import Piece, PieceReader, whole
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
 from pipeline.corpus.documents import is_validation, read_documents
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer.settings import TrainSettings
 
 PATTERN = "|".join(

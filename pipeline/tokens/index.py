@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 from pipeline.tokens.reader import group_of, open_shard
 from pipeline.tokens.settings import IndexSettings
 

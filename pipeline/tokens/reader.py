@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 
 Group = tuple[str, str]
 """A source and a language, which all documents of a record batch share."""

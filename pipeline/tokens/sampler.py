@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokens.mixture import Order
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import Group, TokenReader

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.corpus.documents import is_validation, read_batches
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import ShardSettings
 

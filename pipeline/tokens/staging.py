@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 SPARE_BYTES = 2**24
 CHUNK_BYTES = 2**24

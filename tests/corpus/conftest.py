@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import decontaminate, deduplicate, drop_duplicates, filter, ngrams, signatures, statistics
+from pipeline.corpus import decontaminate, deduplicate, filter, find_duplicates, ngrams, signatures, statistics
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
-    DropDuplicatesSettings,
     FilterSettings,
+    FindDuplicatesSettings,
     SignaturesSettings,
     StatisticsSettings,
 )
@@ -147,15 +147,15 @@ class Chain:
             signatures.run(settings, documents=documents, signatures=directory)
         duplicates = self.folder / "duplicates"
         shutil.rmtree(duplicates, ignore_errors=True)
-        counts = deduplicate.run(
-            DeduplicateSettings(deduplication=self.corpus.deduplication),
+        counts = find_duplicates.run(
+            FindDuplicatesSettings(deduplication=self.corpus.deduplication),
             signatures=signed,
             reserved=[],
             duplicates=duplicates,
         )
         for source, documents in zip(sources, filtered, strict=True):
-            drop_duplicates.run(
-                DropDuplicatesSettings(),
+            deduplicate.run(
+                DeduplicateSettings(),
                 documents=documents,
                 duplicates=duplicates / f"{source}.0.parquet",
                 deduplicated=self.folder / f"{source}.deduplicated",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipeline.corpus.presets import DUTCH, ENGLISH
+from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.settings import Corpus
 
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import load
 from pipeline.corpus import ngrams
 from pipeline.corpus.contamination_settings import Decontamination, NgramsSettings
 from pipeline.corpus.decontaminate import Items
 from pipeline.corpus.settings import Corpus
-from pipeline.corpus.word_hashes import SLICE_BYTES, hash_ngrams, hash_texts
-from pipeline.errors import InputError
-from pipeline.steps import step_settings
+from pipeline.corpus.text.word_hashes import SLICE_BYTES, hash_ngrams, hash_texts
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
 
 LONG = "the lighthouse keeper wrote his sister a letter about seven birds that rested upon the iron railing"
 SHORT = "Nine words make this sentence short but long enough."

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import drop_duplicates, statistics
-from pipeline.corpus.groups import Groups
-from pipeline.corpus.minhash import MinhashSignature, PlainWords, configuration
-from pipeline.corpus.settings import Corpus, Deduplication, DropDuplicatesSettings, StatisticsSettings
-from pipeline.corpus.signed import content_hash
-from pipeline.errors import InputError
+from pipeline.corpus import deduplicate, statistics
+from pipeline.corpus.copies.groups import Groups
+from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
+from pipeline.corpus.copies.signed import content_hash
+from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
+from pipeline.ground.errors import InputError
 
 
 def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:
@@ -118,8 +118,8 @@ def test_duplicates_of_other_documents_are_refused(
     other = new_chain()
     other.filter("s", {"x.jsonl": as_json_lines({"water": texts["nl_water"]})})
     with pytest.raises(InputError, match=r"s\.0\.parquet is not made from .*s\.filtered"):
-        drop_duplicates.run(
-            DropDuplicatesSettings(),
+        deduplicate.run(
+            DeduplicateSettings(),
             documents=other.folder / "s.filtered",
             duplicates=chain.folder / "duplicates" / "s.0.parquet",
             deduplicated=other.folder / "s.final",

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from pipeline.corpus import filter
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.filter import blocks
-from pipeline.corpus.language import IdentifyLanguage
-from pipeline.corpus.normalise import Normalise
-from pipeline.corpus.presets import DUTCH
+from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
-from pipeline.errors import InputError
+from pipeline.corpus.text.language import IdentifyLanguage
+from pipeline.corpus.text.normalise import Normalise
+from pipeline.ground.errors import InputError
 
 
 def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:

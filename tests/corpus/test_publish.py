@@ -19,14 +19,14 @@ import pytest
 import yaml
 from datatrove.data import Document
 
-from pipeline.config import load
-from pipeline.corpus import drop_duplicates, publish
+from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
-from pipeline.corpus.publish_settings import PublishSettings
+from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
-from pipeline.corpus.settings import Corpus, DropDuplicatesSettings, FilterSettings
-from pipeline.errors import InputError
-from pipeline.steps import step_settings
+from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
 OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}
@@ -47,7 +47,7 @@ class Published:
             self.filter(source, "".join(f"{line}\n" for line in lines).encode())
         chain.deduplicate(["een", "twee"])
         for source in ("een", "twee"):
-            self.drop_duplicates(source)
+            self.deduplicate(source)
         chain.decontaminate(["een", "twee"], {})
         for source in ("een", "twee"):
             (self.folder / "final" / f"{source}.0.parquet").write_bytes((chain.folder / f"{source}.final").read_bytes())
@@ -77,9 +77,9 @@ class Published:
             private=self.private / f"filter.{source}.parquet",
         )
 
-    def drop_duplicates(self, source: str) -> dict[str, Any]:
-        return drop_duplicates.run(
-            DropDuplicatesSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
+    def deduplicate(self, source: str) -> dict[str, Any]:
+        return deduplicate.run(
+            DeduplicateSettings(keep_removed=self.keep_removed, samples=self.keep_removed),
             documents=self.chain.folder / f"{source}.filtered",
             duplicates=self.chain.folder / "duplicates" / f"{source}.0.parquet",
             deduplicated=self.chain.folder / f"{source}.deduplicated",
@@ -236,7 +236,7 @@ def test_without_keep_removed_no_text_stays(published: Published, chain: Any, te
     raw = (chain.folder / "raw" / "een" / "x.jsonl").read_bytes()
     published.filter("een", raw)
     for source in ("een", "twee"):
-        published.drop_duplicates(source)
+        published.deduplicate(source)
     assert [path.name for path in published.private.iterdir()] == ["filter.twee.parquet"]
     assert b"samples" not in (chain.folder / "een.filter").read_bytes()
     published.publish()
@@ -291,7 +291,7 @@ def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep
         "rights": {"basis": basis, "holder": "iemand"},
     }
     config = load({"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}})
-    for stage in ("corpus.filter", "corpus.drop_duplicates"):
+    for stage in ("corpus.filter", "corpus.deduplicate"):
         settings: Any = step_settings(config, stage, {"corpus": "main", "source": "s", "unit": "0"})
         assert settings.samples is shown and settings.keep_removed is keep
 

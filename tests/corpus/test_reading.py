@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.reader import Reader, RemovedDocuments
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.sources import streams
 from pipeline.sources.formats import Keys, read_records
 

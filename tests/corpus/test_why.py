@@ -13,9 +13,9 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.corpus.documents import id_hash, is_validation, write_removed
-from pipeline.corpus.settings import Corpus, DeduplicateSettings
+from pipeline.corpus.settings import Corpus, FindDuplicatesSettings
 from pipeline.corpus.why import threshold, why
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from tests.corpus.conftest import TEXTS, Chain, json_lines
 
 SHORT = (
@@ -75,9 +75,9 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record("corpus.filter", unit, json.loads(json.dumps(filtered)), []),
         record("corpus.decontaminate", unit, {"minimum_overlap": 0.0}, []),
         record(
-            "corpus.deduplicate",
+            "corpus.find_duplicates",
             {"corpus": "main"},
-            DeduplicateSettings(deduplication=corpus.deduplication).model_dump(),
+            FindDuplicatesSettings(deduplication=corpus.deduplication).model_dump(),
             [],
         ),
     ]
@@ -164,8 +164,8 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
         (run / f"sources/{source}").mkdir(parents=True)
         (run / f"sources/{source}/manifest.json").write_text(json.dumps(described))
     (run / "provenance/records").mkdir(parents=True)
-    content = record("corpus.deduplicate", {"corpus": "main"}, {}, [])
-    (run / "provenance/records/corpus.deduplicate.main.json").write_text(json.dumps(content))
+    content = record("corpus.find_duplicates", {"corpus": "main"}, {}, [])
+    (run / "provenance/records/corpus.find_duplicates.main.json").write_text(json.dumps(content))
     listed = "    on the opt-out list of s (of 2026-01-01, sha256 abc)"
     assert why(run, "t/y/1")[2:] == [
         "corpus main",

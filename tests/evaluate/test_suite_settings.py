@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipeline.errors import InputError
 from pipeline.evaluate.settings import Evaluation, Suite, SuitesSettings
+from pipeline.ground.errors import InputError
 
 
 def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.errors import InputError
 from pipeline.evaluate.settings import Suite, SuitesSettings
+from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
-from pipeline.evaluate.task_files import suite_files
+from pipeline.ground.errors import InputError
 
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
 QUESTIONS = [

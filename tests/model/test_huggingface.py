@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from pipeline.__main__ import main
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.llama import Llama, initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.model.attention import best_kernels, document_limits
 from pipeline.model.llama import Llama, initial_state
 from pipeline.model.prepare import prepare

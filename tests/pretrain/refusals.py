@@ -11,11 +11,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.pretrain import agree, rendezvous
-from pipeline.pretrain.backend import Batch
-from pipeline.pretrain.checkpoint import Start
-from pipeline.pretrain.deepspeed import DeepSpeedBackend
-from pipeline.pretrain.fsdp import FsdpBackend
+from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.parallel import agree
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
+from pipeline.pretrain.parallel.fsdp import FsdpBackend
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
 

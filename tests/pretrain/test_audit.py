@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.pretrain.audit import Audit
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader

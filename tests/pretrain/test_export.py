@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.metrics import read, truncate
+from pipeline.pretrain.gauges.metrics import read, truncate
 from pipeline.pretrain.settings import ExportSettings
 
 

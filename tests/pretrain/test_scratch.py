@@ -17,13 +17,15 @@ import pytest
 import yaml
 
 from benchmarks import chaos
-from pipeline import versions
-from pipeline.config import load
-from pipeline.dag import Dag
-from pipeline.errors import InputError
-from pipeline.owner import Owner
-from pipeline.pretrain import metrics, recovery, segment
+from pipeline.ground.errors import InputError
+from pipeline.ground.owner import Owner
+from pipeline.job import versions
+from pipeline.pretrain import segment
+from pipeline.pretrain.checkpoints import recovery
+from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.run.config import load
+from pipeline.run.dag import Dag
 from tests.pretrain.test_segment import start_apart
 
 Make = Callable[..., SegmentSettings]

@@ -17,9 +17,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline.errors import InputError
-from pipeline.pretrain import metrics, segment
-from pipeline.pretrain.checkpoint import Reader
+from pipeline.ground.errors import InputError
+from pipeline.pretrain import segment
+from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 
 Make = Callable[..., SegmentSettings]
@@ -158,7 +159,7 @@ def workers_of(folder: Path) -> list[int]:
             words = path.read_bytes()
         except OSError:
             continue
-        if b"pipeline.pretrain.worker" in words and str(folder).encode() in words:
+        if b"pipeline.pretrain.processes.worker" in words and str(folder).encode() in words:
             found.append(int(path.parent.name))
     return found
 

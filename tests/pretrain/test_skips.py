@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pretrain.recovery import recoveries
-from pipeline.pretrain.rewinds import Rewinds, left_out, regular_step
+from pipeline.pretrain.checkpoints.recovery import recoveries
+from pipeline.pretrain.checkpoints.rewinds import Rewinds, left_out, regular_step
 from pipeline.pretrain.settings import Stability, Training
 from pipeline.pretrain.skips import Judge, Rewind, threshold
 from pipeline.tokens.sampler import data_step

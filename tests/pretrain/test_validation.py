@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 
 from pipeline.model.llama import Llama
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.backend import Batch, cross_entropies, token_losses
+from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
 from pipeline.pretrain.settings import Training
 from pipeline.pretrain.validation import Groups, validate
 from pipeline.tokenizer import train

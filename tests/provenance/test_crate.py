@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rocrate.rocrate import ROCrate
 
-from pipeline.errors import InputError
-from pipeline.hashing import sha256_of
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.files import METADATA, artefacts
 from pipeline.provenance.settings import CrateSettings

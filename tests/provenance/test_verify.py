@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.provenance.files import METADATA, artefacts
 from pipeline.provenance.verify import main, verify
 

@@ -67,7 +67,7 @@ def run_folder(tmp_path: Path) -> Run:
             outputs=[entry("manifest", f"sources/{source}/manifest.json")],
         )
         final = entry("final", f"corpus/main/final/{source}.0.parquet")
-        run.record("corpus.drop_duplicates", {"corpus": "main", "source": source, "unit": "0"}, 5, outputs=[final])
+        run.record("corpus.deduplicate", {"corpus": "main", "source": source, "unit": "0"}, 5, outputs=[final])
     totals = part(
         2000,
         {"language": 214, "too_short": 120, "duplicate_lines": 31, "<img src=x>": 3},

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run
 

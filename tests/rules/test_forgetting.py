@@ -50,9 +50,9 @@ def test_forgetting_a_document(project: Project) -> None:
     project.path("config/opt-out.txt").write_text(f"date: 2026-02-01\nnergens.nl\nid: {original}\n")
     ran = project.ran()
     gids, copy = ["nl_gids.0"], "nl_brieven.1"
-    again = {"filter": gids, "reserved": gids, "signatures": gids, "drop_duplicates": [copy, *gids]}
+    again = {"filter": gids, "reserved": gids, "signatures": gids, "deduplicate": [copy, *gids]}
     assert done(project, before) == {**again, "decontaminate": gids}
-    assert {**TOKENIZER, **TRAINING, "sources_manifest": 1, "report_remains": 1}.items() <= ran.items()
+    assert {**TOKENIZER, **TRAINING, "sources_manifest": 1, "opt_out_remains": 1}.items() <= ran.items()
 
     copy_id = "nl_brieven/zz-kopie.txt/0"
     assert not {document["id"], copy_id} & final_ids(results)
@@ -71,7 +71,7 @@ def test_forgetting_a_document(project: Project) -> None:
     assert main(["verify", str(results)]) == 0
 
     shutil.rmtree(results.parent / "earlier")
-    assert dict(project.planned()) == {"report_remains": 1, "report_page": 1, "provenance_crate": 1}
+    assert dict(project.planned()) == {"opt_out_remains": 1, "report_page": 1, "provenance_crate": 1}
 
 
 @pytest.mark.slow

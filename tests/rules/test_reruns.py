@@ -28,8 +28,8 @@ ONE_UNIT = {
     "sources_manifest": 1,
     "corpus_filter": 1,
     "corpus_signatures": 1,
+    "corpus_find_duplicates": 1,
     "corpus_deduplicate": 1,
-    "corpus_drop_duplicates": 1,
     "corpus_decontaminate": 1,
     **AFTER_DECONTAMINATION,
     **TRAINING,
@@ -73,7 +73,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
         {},
     ),
-    "stage.py, which runs every stage": (lambda p: _append(p.path("pipeline/stage.py"), "\nSEEN = True\n"), {}),
+    "stage.py, which runs every stage": (lambda p: _append(p.path("pipeline/job/contract.py"), "\nSEEN = True\n"), {}),
     "a Slurm resource": (
         lambda p: p.edit(
             "rules/pretrain.smk",
@@ -96,7 +96,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"corpus_publish": 1, **REPORT},
     ),
     "the card of the data set": (
-        lambda p: _append(p.path("pipeline/corpus/dataset_card.md.jinja"), "seen\n"),
+        lambda p: _append(p.path("pipeline/corpus/data_set/dataset_card.md.jinja"), "seen\n"),
         {"corpus_publish": 1, **REPORT},
     ),
     "the report's code": (lambda p: _append(p.path("pipeline/report/page.py"), "\nSEEN = True\n"), REPORT),
@@ -118,7 +118,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         TRAINING,
     ),
     "a statement of the training loop": (
-        lambda p: _append(p.path("pipeline/pretrain/worker.py"), "\nSEEN = True\n"),
+        lambda p: _append(p.path("pipeline/pretrain/processes/worker.py"), "\nSEEN = True\n"),
         TRAINING,
     ),
     "a second model": (
@@ -165,7 +165,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "a filter rewritten to the same effect": (
         lambda p: _append(p.path("pipeline/corpus/filter.py"), "\nSEEN = True\n"),
-        {"corpus_filter": 4, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
+        {"corpus_filter": 4, "corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "one raw file added": (
         new_letter,
@@ -173,7 +173,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "an opt-out list that names one document": (
         _opt_out,
-        {"sources_entries": 1, "corpus_reserved": 1, "corpus_forgotten": 1, "report_remains": 1, **ONE_UNIT},
+        {"opt_out_entries": 1, "opt_out_reserved": 1, "opt_out_forgotten": 1, "opt_out_remains": 1, **ONE_UNIT},
     ),
     "how many units a job has": (
         lambda p: p.edit(
@@ -181,7 +181,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
             "units_per_job: 1",
             "units_per_job: 2",
         ),
-        {"sources_manifest": 1, "corpus_deduplicate": 1, **AFTER_DECONTAMINATION, **REPORT},
+        {"sources_manifest": 1, "corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "the tokenizer's code": (
         lambda p: _append(p.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n"),

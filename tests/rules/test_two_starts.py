@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import lock
-from pipeline.invocation import action
+from pipeline.run import lock
+from pipeline.run.invocation import action
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
 

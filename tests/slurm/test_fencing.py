@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from benchmarks import chaos
-from pipeline import versions
-from pipeline.pretrain import metrics, segment
+from pipeline.job import versions
+from pipeline.pretrain import segment
+from pipeline.pretrain.gauges import metrics
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import tokens  # noqa: F401
 from tests.slurm.cluster import Cluster, Link, running, wait_until

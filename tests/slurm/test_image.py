@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmarks import chaos
-from pipeline.pretrain.rendezvous import first_node
+from pipeline.pretrain.processes.rendezvous import first_node
 from pipeline.slurm import accounting
 from tests.conftest import Project, new_project
 from tests.pretrain.conftest import tokens  # noqa: F401

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.attempt import Attempt
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.job.attempt import Attempt
 from pipeline.slurm import live
 from pipeline.slurm.starts import Start, now, starts
 from tests.conftest import Project, new_project

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline import platform_files, platforms
-from pipeline.config import load
-from pipeline.errors import InputError
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.run import platforms
+from pipeline.run.config import load
 from pipeline.slurm import before, check, modules, site
 from tests.conftest import Project, is_lacking, new_project
 from tests.slurm.cluster import ACCOUNT, Cluster

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import versions
+from pipeline.job import versions
 from pipeline.slurm import requeue
 from pipeline.slurm.allocation import Task
 from tests.slurm.cluster import Cluster, wait_until

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline import platforms
-from pipeline.config import load
-from pipeline.dag import Dag
-from pipeline.platforms import Platform
+from pipeline.run import platforms
+from pipeline.run.config import load
+from pipeline.run.dag import Dag
+from pipeline.run.platforms import Platform
+from pipeline.run.steps import STEPS, step_settings
 from pipeline.slurm import resources
 from pipeline.slurm.resources import Requests
 from pipeline.slurm.retry import Growth
-from pipeline.steps import STEPS, step_settings
 
 GPUS = {
     "name": "machine",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.slurm import registration, submission
 from tests.slurm.cluster import Cluster, wait_until
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 
 from benchmarks import chaos
-from pipeline.pretrain import metrics
+from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
-WORKER = "pipeline.pretrain.worker"
+WORKER = "pipeline.pretrain.processes.worker"
 
 
 class SlurmTraining:

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.config import Config, load
 from pipeline.corpus.reader import Reader, RemovedDocuments
-from pipeline.dag import Dag
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.run.config import Config, load
+from pipeline.run.dag import Dag
+from pipeline.run.steps import step_settings
 from pipeline.sources import dataset, split
 from pipeline.sources.settings import DatasetSettings, SplitSettings
-from pipeline.steps import step_settings
 
 UNIT_BYTES = 100_000
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config import load
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
+from pipeline.opt_out.lists import OptOut, read_opt_out
+from pipeline.run.config import load
 from pipeline.sources.licenses import canonical, is_allowed
-from pipeline.sources.opt_out import OptOut, read_opt_out
 from pipeline.sources.settings import Dataset, Source
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}

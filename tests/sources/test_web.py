@@ -11,7 +11,7 @@ import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.sources.formats import Keys, Record, read_records
 
 SENTENCES = [

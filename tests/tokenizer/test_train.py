@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer import settings, train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import TrainSettings

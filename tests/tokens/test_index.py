@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokens import index
 from pipeline.tokens.reader import open_shard
 from pipeline.tokens.settings import IndexSettings

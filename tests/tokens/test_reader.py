@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.corpus.documents import id_hash
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokens.reader import TokenReader, open_shard, refuse_altered
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, Sampler, documents, validation_batches

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.reader import open_shard
 from pipeline.tokens.settings import ShardSettings

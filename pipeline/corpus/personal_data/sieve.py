@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.compiled import compiled
+from pipeline.corpus.text.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
 from pipeline.corpus.personal_data.sieve import Places, matches
-from pipeline.errors import InputError
+from pipeline.ground.errors import InputError
 
 _GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.

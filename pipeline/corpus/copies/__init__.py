@@ -1,0 +1,1 @@
+"""Copies: MinHash signatures, groups of near-duplicates, repeated paragraphs."""

@@ -1,0 +1,138 @@
+"""The metadata of a data set in the format Croissant 1.1, made and validated with the library mlcroissant."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.corpus.data_set.settings import PublishSettings
+
+VERSION = "http://mlcommons.org/croissant/1.1"
+PARQUET = "application/x-parquet"
+RECORDS, FILES = "documents", "parquet"
+COLUMNS = {
+    "id": "SOURCE/FILE/ORIGINAL ID of the document, the same at every stage",
+    "text": "the text, normalised and with personal data replaced by markers",
+    "language": "the language that was identified, ISO 639-1",
+    "language_score": "the probability of that language",
+    "source": "the source that the document is from",
+    "license": "the licence of the source, SPDX",
+    "url": "the address of the document, where the source states one",
+    "title": "the title of the document, where the source states one",
+    "date": "the date of the document, where the source states one",
+    "id_hash": "the first 8 bytes of the sha256 of the id, by which documents are ordered",
+    "cluster": "the cluster of near duplicates of which this document is the kept copy",
+    "cluster_size": "documents in that cluster, this one included",
+    "flags": "what the document was flagged for",
+}
+
+
+def license_address(license: str) -> str:
+    """Return the page of an SPDX identifier; what is none, such as LicenseRef-NAME or an address, as it is."""
+    plain = re.fullmatch(r"[A-Za-z0-9.-]+", license) and not license.startswith("LicenseRef-")
+    return f"https://spdx.org/licenses/{license}" if plain else license
+
+
+def _data_type(kind: pa.DataType) -> Any:
+    types = mlcroissant.DataType
+    for fits, data_type in (
+        (pa.types.is_integer, types.INTEGER),
+        (pa.types.is_floating, types.FLOAT),
+        (pa.types.is_boolean, types.BOOL),
+        (pa.types.is_date, types.DATE),
+        (pa.types.is_timestamp, types.DATETIME),
+    ):
+        if fits(kind):
+            return data_type
+    return types.TEXT
+
+
+def _field(context: mlcroissant.Context, column: pa.Field) -> mlcroissant.Field:
+    is_list = pa.types.is_list(column.type)
+    source = mlcroissant.Source(
+        ctx=context, file_set=FILES, extract=mlcroissant.Extract(ctx=context, column=column.name)
+    )
+    return mlcroissant.Field(
+        ctx=context,
+        id=f"{RECORDS}/{column.name}",
+        name=column.name,
+        description=COLUMNS.get(column.name, f"the column {column.name}"),
+        data_types=[_data_type(column.type.value_type if is_list else column.type)],
+        is_array=True if is_list else None,
+        array_shape="-1" if is_list else None,
+        source=source,
+    )
+
+
+def metadata(settings: PublishSettings, dataset: dict[str, Any], description: str, first: Path) -> dict[str, Any]:
+    """Return the metadata as JSON-LD; `contentUrl` is relative to the folder of the corpus.
+
+    Args:
+        dataset: what `dataset.describe` returns.
+        first: a file of documents, whose columns all of them have.
+
+    Raises:
+        mlcroissant.ValidationError: the metadata break a rule of Croissant.
+    """
+    context = mlcroissant.Context(conforms_to=VERSION)
+    files = [
+        mlcroissant.FileObject(
+            ctx=context,
+            id=file["path"],
+            name=file["path"].rpartition("/")[2],
+            content_url=file["path"],
+            content_size=f"{file['bytes']} B",
+            encoding_formats=[PARQUET],
+            sha256=file["sha256"],
+        )
+        for file in dataset["files"]
+    ]
+    file_set = mlcroissant.FileSet(
+        ctx=context,
+        id=FILES,
+        name=FILES,
+        description="the documents",
+        encoding_formats=[PARQUET],
+        includes=[file["path"] for file in dataset["files"]],
+    )
+    records = mlcroissant.RecordSet(
+        ctx=context,
+        id=RECORDS,
+        name=RECORDS,
+        description="one record for each document",
+        key=[f"{RECORDS}/id"],
+        fields=[_field(context, column) for column in pq.read_schema(first)],
+    )
+    content = hashlib.sha256("".join(file["sha256"] for file in dataset["files"]).encode()).hexdigest()
+    provider = settings.provider or f"the makers of {settings.run}"
+    masked = ", ".join(f"{number:,} × {kind}" for kind, number in dataset["personal_data"].items()) or "none found"
+    described = mlcroissant.Metadata(
+        ctx=context,
+        name=f"{settings.run}-{settings.corpus}",
+        description=description,
+        version=f"1.0.0+{content[:16]}",
+        cite_as=f"{provider}: {settings.run}, corpus {settings.corpus}, sha256 {content}",
+        license=sorted({license_address(license) for license in dataset["licenses"]}),
+        in_language=sorted(dataset["languages"]),
+        publisher=[mlcroissant.Organization(ctx=context, name=provider)],
+        data_collection_raw_data="; ".join(
+            f"{name}: {source['rights']['holder']}, {source['license']}, {source['rights']['basis']}"
+            for name, source in dataset["sources"].items()
+        ),
+        data_preprocessing_protocol=[
+            f"{stage['stage']}: {stage['in']:,} documents in, {stage['kept']:,} kept"
+            for stage in dataset["totals"]["stages"]
+        ],
+        personal_sensitive_information=[f"replaced by markers: {masked}"],
+        distribution=[*files, file_set],
+        record_sets=[records],
+    )
+    content_json: dict[str, Any] = described.to_json()
+    mlcroissant.Dataset(jsonld=content_json)
+    return content_json

@@ -1,0 +1,162 @@
+"""What the documents of a corpus are: how many per source, language, licence and year, how long, how sure, how alike.
+
+Everything is counted from the files in one pass, a batch of rows at a time, and does not depend on their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.corpus.data_set.settings import PublishSettings
+from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
+from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+
+GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
+LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
+SCORES = 50  # bins of the probability of the language, from 0 to 1
+NO_YEAR = "not stated"
+
+
+def _years(batch: pa.RecordBatch) -> pa.Array:
+    """Return the first four digits of the dates, shape (rows,), where the documents have a column of that name."""
+    if "date" not in batch.schema.names:
+        return pa.repeat(NO_YEAR, batch.num_rows)
+    starts = pc.utf8_slice_codeunits(pc.cast(batch.column("date"), pa.string()), 0, 4)
+    known = pc.fill_null(pc.match_substring_regex(starts, r"^\d{4}$"), False)
+    return pc.if_else(known, starts, NO_YEAR)
+
+
+class Counts:
+    """Documents and bytes by source, language, licence and year; lengths and scores by language."""
+
+    def __init__(self) -> None:
+        self.documents: Counter[tuple[str, ...]] = Counter()
+        self.bytes: Counter[tuple[str, ...]] = Counter()
+        self.lengths: dict[str, Counter[int]] = {}
+        self.scores: dict[str, Counter[int]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count rows with the columns text, language, language_score, source, license and, if there is one, date."""
+        columns = {"language": batch.column("language"), "license": batch.column("license"), "year": _years(batch)}
+        columns |= {"source": batch.column("source"), "bytes": pc.binary_length(batch.column("text"))}
+        table = pa.table(columns).group_by([*GROUPS.values()]).aggregate([([], "count_all"), ("bytes", "sum")])
+        for row in table.to_pylist():
+            group = tuple(row[name] for name in GROUPS.values())
+            self.documents[group] += row["count_all"]
+            self.bytes[group] += row["bytes_sum"]
+        characters = np.maximum(pc.utf8_length(batch.column("text")).to_numpy(zero_copy_only=False), 1)
+        lengths = np.floor(np.log2(characters) * LENGTHS_PER_DOUBLING).astype(int)
+        scores = np.minimum(batch.column("language_score").to_numpy() * SCORES, SCORES - 1).astype(int)
+        for language in pc.unique(batch.column("language")).to_pylist():
+            chosen = pc.equal(batch.column("language"), language).to_numpy(zero_copy_only=False)
+            self.lengths.setdefault(language, Counter()).update(lengths[chosen].tolist())
+            self.scores.setdefault(language, Counter()).update(scores[chosen].tolist())
+
+    def group(self, name: str) -> dict[str, dict[str, int]]:
+        """Return documents and bytes by one of the properties, in order."""
+        place = list(GROUPS).index(name)
+        found: dict[str, dict[str, int]] = {}
+        for group in sorted(self.documents, key=lambda group: group[place]):
+            part = found.setdefault(group[place], {"documents": 0, "bytes": 0})
+            part["documents"] += self.documents[group]
+            part["bytes"] += self.bytes[group]
+        return found
+
+
+def _histogram(counts: Counter[int]) -> list[list[int]]:
+    """Return [bin, documents] from the first bin that is not empty to the last one."""
+    return [[number, counts[number]] for number in range(min(counts), max(counts) + 1)]
+
+
+def _described(path: Path) -> dict[str, Any]:
+    rows = pq.read_metadata(path).num_rows
+    return {"path": f"final/{path.name}", "sha256": sha256_of(path), "bytes": path.stat().st_size, "documents": rows}
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        names = [*("text", "language", "language_score", "source", "license", "date")]
+        yield from file.iter_batches(ROWS_PER_GROUP, columns=[n for n in names if n in file.schema_arrow.names])
+
+
+def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
+    """Return how many documents of a source were removed as a copy of a document of a source.
+
+    The value of a duplicate is the id of the kept document, and an id begins with the name of its source.
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    for path in removed:
+        table = pq.read_table(path, columns=["source", "reason", "value"])
+        copies = table.filter(pc.ends_with(table["reason"], "_duplicate"))
+        for source, value in zip(copies["source"].to_pylist(), copies["value"].to_pylist(), strict=True):
+            kept = str(value).split("/", 1)[0]
+            if kept in sources:
+                pairs[source, kept] += 1
+    return [{"removed": one, "kept": other, "documents": number} for (one, other), number in sorted(pairs.items())]
+
+
+def _samples(removed: list[Path], stages: list[str]) -> list[dict[str, Any]]:
+    """Return the samples that the files hold, of each stage and reason those whose ids have the least hashes."""
+    best: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for path in removed:
+        for sample in read_metadata(path).get("samples", []):
+            found = best.setdefault((stages.index(sample["stage"]), sample["reason"]), [])
+            found.append(sample)
+            found.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
+            del found[SAMPLES_PER_REASON:]
+    return [sample for _, found in sorted(best.items()) for sample in found]
+
+
+def describe(settings: PublishSettings, statistics: Path, removed: list[Path], final: list[Path]) -> dict[str, Any]:
+    """Return what the data set is, as it is written to dataset.json.
+
+    Raises:
+        InputError: the statistics are not those of the files.
+    """
+    counted = json.loads(statistics.read_text(encoding="utf-8"))
+    counts = Counts()
+    for path in final:
+        for batch in _batches(path):
+            counts.add(batch)
+    documents = sum(counts.documents.values())
+    if documents != counted["totals"]["documents_out"]:
+        raise InputError(
+            f"{statistics} counts {counted['totals']['documents_out']} documents and the files have {documents}: "
+            "run corpus.statistics again"
+        )
+    groups = {name: counts.group(name) for name in GROUPS}
+    nothing = {"documents": 0, "bytes": 0}
+    stages = [stage["stage"] for stage in counted["totals"]["stages"]]
+    return {
+        "run": settings.run,
+        "corpus": settings.corpus,
+        "totals": counted["totals"],
+        **groups,
+        "sources": {
+            source.name: {
+                "language": source.language,
+                "license": source.license,
+                "rights": source.rights.model_dump(mode="json"),
+                "documents_in": counted["sources"][source.name]["documents_in"],
+                **groups["sources"].get(source.name, nothing),
+            }
+            for source in sorted(settings.sources, key=lambda source: source.name)
+        },
+        "personal_data": counted["personal_data"],
+        "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
+        "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},
+        "duplicates": _duplicates(removed, {source.name for source in settings.sources}),
+        "samples": _samples(removed, stages) if settings.keep_removed else None,
+        "files": [_described(path) for path in sorted(final, key=lambda path: path.name)],
+    }

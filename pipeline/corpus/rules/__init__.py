@@ -1,0 +1,1 @@
+"""The rules that remove documents, their thresholds and their presets."""

@@ -1,0 +1,142 @@
+"""Named sets of rules for Dutch and English, and how what a run says about a language completes them.
+
+`standard` has the thresholds of Gopher (Rae et al. 2021, table A1) for English and those that FineWeb-2 chose for
+Dutch, with words to which their punctuation belongs. `fineweb2` is the recipe of FineWeb-2 for Dutch and of FineWeb for
+English, with the words that their thresholds were made for: configs/nld_Latn.yml of huggingface/fineweb-2 as in its
+paper, and examples/fineweb.py of datatrove, but for the order (see `rule_blocks`). `gptnl` is that of GPT-NL's public
+data-curation pipeline: the defaults of its stage heuristic_filtering and of the filters that it names, with NLTK's
+words as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules, NordicPile, Quality, Repetition
+
+DUTCH_STOP_WORDS = ["de", "het", "een", "en", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet"]
+
+ENGLISH = LanguageRules()
+DUTCH = LanguageRules(
+    minimum_score=0.689,
+    repetition=Repetition(
+        duplicate_lines=0.296,
+        top_n_grams={2: 0.213, 3: 0.182, 4: 0.158},
+        duplicate_n_grams={5: 0.156, 6: 0.146, 7: 0.136, 8: 0.126, 9: 0.115, 10: 0.104},
+    ),
+    quality=Quality(maximum_mean_word_length=17.0, alphabetic_words=0.828, stop_words=DUTCH_STOP_WORDS),
+)
+_DUTCH_FINEWEB2 = LanguageRules(
+    minimum_score=0.689,
+    words="spacy",
+    repetition=Repetition(
+        duplicate_lines=0.296,
+        duplicate_line_characters=None,
+        duplicate_paragraphs=None,
+        duplicate_paragraph_characters=None,
+        top_n_grams={2: 0.213, 3: 0.182, 4: 0.158},
+        duplicate_n_grams={5: 0.156, 6: 0.146, 7: 0.136, 8: 0.126, 9: 0.115, 10: 0.104},
+    ),
+    quality=Quality(
+        maximum_mean_word_length=17.0,
+        alphabetic_words=0.828,
+        stop_words=[
+            "de",
+            "van",
+            "in",
+            "het",
+            "een",
+            "en",
+            "is",
+            "op",
+            "voor",
+            "met",
+            "door",
+            "zijn",
+            "werd",
+            "hij",
+            "uit",
+        ],
+    ),
+    fineweb=FineWeb(punctuated_lines=0.102, short_lines=None, duplicate_line_characters=0.1, new_lines=0.154),
+)
+_ENGLISH_FINEWEB = LanguageRules(words="spacy", c4=C4(terminal_punctuation=False), fineweb=FineWeb())
+# GPT-NL counts each occurrence of a word of NLTK's lists, which have to be downloaded; these are the commonest of them.
+_DUTCH_FUNCTION_WORDS = (
+    "de het een en van in is dat op te zijn met voor niet aan die er om bij ook als dan maar of uit naar over door tot "
+    "was werd worden wordt hebben heeft had kan zal dit deze wat wie hij zij ze ik je u we men hun zich nog al geen"
+)
+_ENGLISH_FUNCTION_WORDS = (
+    "the be to of and that have with a an in is are was were been it its on for as at by from this these those or but "
+    "not no if then than so he she they we you i his her their our your my me him them which who what when will can "
+    "do does did has had there here"
+)
+_GPTNL = LanguageRules(
+    minimum_score=0.65,
+    words="nltk",
+    repetition=Repetition(
+        duplicate_lines=0.35,
+        duplicate_paragraphs=0.35,
+        top_n_grams={2: 0.25, 3: 0.23, 4: 0.21},
+        duplicate_n_grams={5: 0.2, 6: 0.19, 7: 0.18, 8: 0.17, 9: 0.16, 10: 0.15},
+    ),
+    quality=Quality(
+        minimum_words=None,
+        maximum_words=None,
+        minimum_mean_word_length=None,
+        maximum_mean_word_length=None,
+        repeated_stop_words=True,
+        stop_words=_ENGLISH_FUNCTION_WORDS.split(),
+    ),
+    nordic_pile=NordicPile(),
+)
+_DUTCH_QUALITY = {**dict(_GPTNL.quality or {}), "stop_words": _DUTCH_FUNCTION_WORDS.split()}
+_DUTCH_GPTNL = _GPTNL.model_copy(update={"quality": Quality.model_validate(_DUTCH_QUALITY)})
+
+Preset = Literal["standard", "gptnl", "fineweb2"]
+PRESETS: dict[Preset, dict[str, LanguageRules]] = {
+    "standard": {"nl": DUTCH, "en": ENGLISH},
+    "gptnl": {"nl": _DUTCH_GPTNL, "en": _GPTNL},
+    "fineweb2": {"nl": _DUTCH_FINEWEB2, "en": _ENGLISH_FINEWEB},
+}
+
+
+def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults with what is given in their place; mappings of settings are merged key by key."""
+    result = dict(defaults)
+    for key, value in given.items():
+        nested = isinstance(value, Mapping) and isinstance(result.get(key), dict) and not key.endswith("n_grams")
+        result[key] = merged(result[key], value) if nested else value
+    return result
+
+
+def completed(languages: Any, preset: Any) -> Any:
+    """Complete what is written about Dutch or English with that language's rules of the preset.
+
+    What is no mapping of rules, or a preset that is none, is left to the validation of the settings.
+    """
+    known = PRESETS.get(preset)
+    if known is None or not isinstance(languages, Mapping):
+        return languages
+    return {
+        code: merged(known[code].model_dump(), rules or {})
+        if code in known and (rules is None or isinstance(rules, Mapping))
+        else rules
+        for code, rules in languages.items()
+    }
+
+
+def for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:
+    """Return the rules of a corpus with what one source says in their place.
+
+    Raises:
+        ValueError: a language that the corpus does not have, or rules that are none.
+    """
+    unknown = sorted(changes.keys() - languages.keys())
+    if unknown:
+        raise ValueError(f"the corpus has no language {unknown[0]!r}; choose one of {', '.join(sorted(languages))}")
+    return {
+        code: LanguageRules.model_validate(merged(rules.model_dump(), changes[code])) if code in changes else rules
+        for code, rules in languages.items()
+    }

@@ -1,0 +1,119 @@
+"""The rules by which documents are removed, each with its thresholds; a threshold of null switches its rule off."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline.corpus.text.splitters import Splitter
+from pipeline.ground.settings import Settings
+
+
+class Repetition(Settings):
+    """The largest shares of a document that may be repetition: of its lines, its paragraphs, its characters."""
+
+    duplicate_lines: float | None = 0.3
+    duplicate_line_characters: float | None = 0.2
+    duplicate_paragraphs: float | None = 0.3
+    duplicate_paragraph_characters: float | None = 0.2
+    top_n_grams: dict[int, float] = Field(default={2: 0.2, 3: 0.18, 4: 0.16})
+    duplicate_n_grams: dict[int, float] = Field(default={5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1})
+
+    @field_validator("top_n_grams", "duplicate_n_grams")
+    @classmethod
+    def _lengths(cls, thresholds: dict[int, float]) -> dict[int, float]:
+        if any(not 2 <= n <= 20 for n in thresholds):
+            raise ValueError("an n-gram is 2 to 20 words long")
+        return dict(sorted(thresholds.items()))
+
+
+class Quality(Settings):
+    """The bounds of ordinary prose. Words are counted with punctuation, except where a rule says otherwise."""
+
+    minimum_words: int | None = Field(default=50, description="words that are not punctuation")
+    maximum_words: int | None = Field(default=100_000, description="words that are not punctuation")
+    minimum_mean_word_length: float | None = 3.0
+    maximum_mean_word_length: float | None = 10.0
+    symbol_ratio: float | None = Field(default=0.1, description="most hash signs, or ellipses, per word")
+    bullet_lines: float | None = Field(default=0.9, description="largest share of lines that begin with a bullet")
+    ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
+    alphabetic_words: float | None = Field(default=0.8, description="smallest share of words with a letter")
+    minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
+    repeated_stop_words: bool = Field(default=False, description="whether a stop word counts each time that it occurs")
+    stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
+
+    @model_validator(mode="after")
+    def _enough_stop_words(self) -> Quality:
+        if self.minimum_stop_words > len(self.stop_words) and not self.repeated_stop_words:
+            raise ValueError(
+                f"minimum_stop_words is {self.minimum_stop_words} of {len(self.stop_words)} stop_words: "
+                "lower it, or write more stop_words"
+            )
+        return self
+
+
+class C4(Settings):
+    """What C4 asks of lines and documents (Raffel et al. 2020, section 2.2), with the thresholds of datatrove.
+
+    A line that fails is dropped from the text where `drop_lines` is true, and only left uncounted where it is not.
+    """
+
+    drop_lines: bool = Field(default=True, description="whether the lines that fail are dropped from the text")
+    terminal_punctuation: bool = Field(default=True, description="lines end in . ? ! or a straight quotation mark")
+    minimum_words_per_line: int | None = 3
+    maximum_word_length: int | None = Field(default=1000, description="characters of the longest word of a line")
+    javascript: bool = Field(default=True, description="lines with the word javascript fail")
+    policy: bool = Field(default=True, description="lines about cookies, privacy and terms of use fail")
+    policy_phrases: list[str] = Field(
+        default=[
+            "terms of use",
+            "privacy policy",
+            "cookie policy",
+            "uses cookies",
+            "use of cookies",
+            "use cookies",
+        ],
+        description="in lower case",
+    )
+    citations: bool = Field(default=True, description="citation marks such as [1] are dropped with the lines")
+    lorem_ipsum: bool = Field(default=True, description="documents with lorem ipsum are removed")
+    curly_bracket: bool = Field(default=True, description="documents with an opening curly bracket are removed")
+    minimum_sentences: int | None = Field(default=5, description="sentences in the lines that do not fail")
+
+
+class FineWeb(Settings):
+    """FineWeb's rules on lines (Penedo et al. 2024, section 3.6)."""
+
+    punctuated_lines: float | None = Field(default=0.12, description="least share of lines that end a sentence")
+    short_lines: float | None = Field(default=0.67, description="largest share of short lines")
+    short_line_length: int = Field(default=30, ge=0, description="characters of a short line, at most")
+    duplicate_line_characters: float | None = Field(default=0.01, description="largest share in lines said before")
+    new_lines: float | None = Field(default=0.3, description="most line breaks per word")
+
+
+class NordicPile(Settings):
+    """The rules of the Nordic Pile (Öhman et al. 2023) that Gopher's do not have, with GPT-NL's thresholds.
+
+    A line's length is the mean of the mean and the median over the lines that are not blank.
+    """
+
+    digits: float | None = Field(default=0.2, description="largest share of characters that are digits")
+    minimum_characters: int | None = Field(default=50, description="characters that are not white space")
+    minimum_line_characters: float | None = 9.0
+    minimum_line_words: float | None = 2.1
+
+
+class LanguageRules(Settings):
+    """What a document in one language has to be like; a set of rules that is null is not applied."""
+
+    minimum_score: float = Field(default=0.65, ge=0, le=1, description="least probability of the language")
+    mixed_language: float | None = Field(
+        default=None, ge=0, le=1, description="largest share of a document that may be in another language"
+    )
+    words: Splitter = Field(
+        default="plain", description="spacy, nltk: those of that library, in which every mark is a word"
+    )
+    repetition: Repetition | None = Repetition()
+    quality: Quality | None = Quality()
+    c4: C4 | None = None
+    fineweb: FineWeb | None = None
+    nordic_pile: NordicPile | None = None

@@ -1,0 +1,250 @@
+"""Splits a text into words, once, for all blocks that look at words.
+
+A word lies between two stretches of white space, so each different string between them (a chunk) is split only the
+first time that it is seen; a text is then a sequence of numbers, and what a rule asks about its words is arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
+
+from pipeline.corpus.text.chunks import ChunkNumbers, Column, Integers, Numbers
+from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_words, spacy_words
+
+# Splits chunks, each with a line feed behind it, into words; says also how many words each chunk has.
+TokenizeChunks = Callable[[str], tuple[list[str], Numbers]]
+
+# A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
+# word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
+_WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
+_PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
+_CHUNKS_KEPT = 2**18
+
+# What a word may be; the numbers are bits.
+MARKS = 1  # of datatrove's punctuation marks only
+LETTER = 2  # it has a letter
+STOP = 4  # it ends a sentence
+CLOSING = 8  # of Unicode's punctuation only: after a stop it still belongs to the sentence
+
+
+def word_tokenize(text: str) -> list[str]:
+    """Return the words and runs of punctuation of a text, in order."""
+    return _WORD.findall(text)
+
+
+def _plain_words(chunks: str) -> tuple[list[str], Numbers]:
+    words = word_tokenize(chunks)
+    ends_W = np.cumsum(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))
+    ends_C = np.cumsum([len(chunk) for chunk in chunks.split("\n")[:-1]])
+    # A chunk is made of its words without a gap.
+    return words, np.diff(np.searchsorted(ends_W, ends_C) + 1, prepend=0)
+
+
+def _words_of_each(tokenize: Tokenize) -> TokenizeChunks:
+    def words(chunks: str) -> tuple[list[str], Numbers]:
+        found = tokenize(chunks.split("\n")[:-1])
+        return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
+
+    return words
+
+
+@compiled
+def _expand(numbers_C: Integers, chunks_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the words of the chunks, of which chunk i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
+    size = 0
+    for chunk in numbers_C:
+        size += ends[chunk + 1] - ends[chunk]
+    numbers_W, words_L = np.empty(size, dtype=np.int64), np.zeros_like(chunks_L)
+    place = at = 0
+    for line in range(len(chunks_L)):
+        before = at
+        for chunk in numbers_C[place : place + chunks_L[line]]:
+            for word in range(ends[chunk], ends[chunk + 1]):
+                numbers_W[at] = flat[word]
+                at += 1
+        place += chunks_L[line]
+        words_L[line] = at - before
+    return numbers_W, words_L
+
+
+class Vocabulary:
+    """The number of each chunk, and for each number the words of the chunk, their lengths and what they are."""
+
+    def __init__(self, tokenize: TokenizeChunks, stops: Callable[[str], bool]) -> None:
+        self.words: dict[str, int] = {}
+        self._tokenize = tokenize
+        self._stops = stops
+        self._chunks, self._words = ChunkNumbers(), ChunkNumbers()
+        self._ends, self._flat = Column([0]), Column()
+        self._lengths, self._kinds = Column(), Column()
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def _learn(self, chunks: str) -> None:
+        """Split new chunks, each with a line feed behind it, into words."""
+        words, count_C = self._tokenize(chunks)
+        numbers_W, _, new = self._words.read("\n".join(words), len(words))
+        self._ends.add(np.cumsum(count_C) + len(self._flat))
+        self._flat.add(numbers_W)
+        different = new.split("\n")[:-1]
+        self.words.update(zip(different, range(len(self.words), len(self._words)), strict=True))
+        self._lengths.add(np.fromiter(map(len, different), dtype=np.int64, count=len(different)))
+        self._kinds.add(
+            np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64)
+        )
+
+    def _kind(self, word: str) -> int:
+        if word[:-1].isalpha():
+            return LETTER | STOP if self._stops(word) else LETTER
+        kind = LETTER if any(map(str.isalpha, word)) else 0
+        if self._stops(word):
+            kind |= STOP
+        if not word.strip(_PUNCTUATION):
+            kind |= MARKS
+        return kind | (
+            CLOSING if not kind & LETTER and all(unicodedata.category(mark)[0] == "P" for mark in word) else 0
+        )
+
+    def read(self, text: str, lines: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the numbers of the words of a text of that many lines, and how many chunks and words each line has."""
+        numbers_C, chunks_L, new = self._chunks.read(text, lines)
+        if new:
+            self._learn(new)
+        numbers_W, words_L = _expand(numbers_C, chunks_L, self._ends.array(), self._flat.array())
+        return numbers_W, chunks_L, words_L
+
+    def lengths(self, numbers_W: Numbers) -> Numbers:
+        """Return the characters of the words of these numbers."""
+        return self._lengths.array()[numbers_W]
+
+    def kinds(self, numbers_W: Numbers) -> Numbers:
+        """Return the bits of the words of these numbers: MARKS, LETTER, STOP, CLOSING."""
+        return self._kinds.array()[numbers_W]
+
+
+@dataclass(frozen=True)
+class Words:
+    """The W words of a text of L lines: equal words have equal numbers, which are less than `bound`.
+
+    `chunks_L` and `words_L` are how many chunks and words each line has.
+    """
+
+    lines: list[str]
+    chunks_L: Numbers
+    words_L: Numbers
+    numbers_W: Numbers
+    vocabulary: Vocabulary
+
+    @property
+    def bound(self) -> int:
+        return len(self.vocabulary.words)
+
+    @property
+    def lengths_W(self) -> Numbers:
+        """The characters of each word."""
+        return self.vocabulary.lengths(self.numbers_W)
+
+    @property
+    def kinds_W(self) -> Numbers:
+        """The bits of each word."""
+        return self.vocabulary.kinds(self.numbers_W)
+
+    def different(self, words: Iterable[str]) -> int:
+        """Return how many of the given different words the text has."""
+        present = np.zeros(self.bound, dtype=bool)
+        present[self.numbers_W] = True
+        return int(present[self._known(words)].sum())
+
+    def occurrences(self, words: Iterable[str]) -> int:
+        """Return how often the text has one of the given words."""
+        wanted = np.zeros(self.bound, dtype=bool)
+        wanted[self._known(words)] = True
+        return int(wanted[self.numbers_W].sum())
+
+    def _known(self, words: Iterable[str]) -> list[int]:
+        known = self.vocabulary.words
+        return [known[word] for word in words if word in known]
+
+    def sentences_L(self) -> Numbers:
+        """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""
+        line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
+        start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
+        kinds_W = self.kinds_W
+        stops_W = np.concatenate([[0], np.cumsum(kinds_W & STOP != 0)])  # the stops before each word
+        places = np.flatnonzero(kinds_W & CLOSING == 0)
+        earlier = np.maximum(np.concatenate([[0], places[:-1]]), start_W[places])
+        begins = stops_W[places] > stops_W[earlier]
+        return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))
+
+    def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> Words:
+        """Return the words of some of the lines."""
+        numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
+        return Words(lines, self.chunks_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
+
+
+class _Splitting:
+    """One way of splitting, with its vocabulary and the last text that it split."""
+
+    def __init__(self, splitter: Splitter, language: str) -> None:
+        if splitter == "plain":
+            tokenize: TokenizeChunks = _plain_words
+            stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
+        else:
+            tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
+            stops = TERMINAL_PUNCTUATION.__contains__
+        self._new = partial(Vocabulary, tokenize, stops)
+        self._vocabulary = self._new()
+        self._text: str | None = None
+        self._words: Words | None = None
+
+    def split(self, text: str) -> Words:
+        if self._words is None or text != self._text:
+            if len(self._vocabulary) > _CHUNKS_KEPT:
+                self._vocabulary = self._new()
+            lines = text.splitlines()
+            numbers_W, chunks_L, words_L = self._vocabulary.read(text, len(lines))
+            self.remember(text, Words(lines, chunks_L, words_L, numbers_W, self._vocabulary))
+        assert self._words is not None
+        return self._words
+
+    def remember(self, text: str, words: Words) -> None:
+        self._text, self._words = text, words
+
+
+@cache
+def _splitting(splitter: Splitter, language: str) -> _Splitting:
+    return _Splitting(splitter, language if splitter == "spacy" else "")
+
+
+def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
+    """Return the words of a text; asked again for the same text, the same object.
+
+    Args:
+        splitter: `plain`, the words of `word_tokenize`; `spacy`, those of spaCy's tokenizer for the language; or
+            `nltk`, those of NLTK's.
+
+    Raises:
+        InputError: spaCy does not know the language.
+    """
+    return _splitting(splitter, language if splitter == "spacy" else "").split(text)
+
+
+def remember(text: str, words: Words, splitter: Splitter = "plain", language: str = "") -> None:
+    """Let `split` return these words for a text that was made of lines of the last one."""
+    _splitting(splitter, language if splitter == "spacy" else "").remember(text, words)
+
+
+def forget() -> None:
+    """Forget all words and texts."""
+    _splitting.cache_clear()

@@ -1,0 +1,69 @@
+"""Which files a suite reads: known where the rules are planned, without lm-eval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.task_files import data_file, included, read_task
+from pipeline.ground.errors import InputError
+
+ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+
+
+def suite_files(suite: Suite) -> list[Path]:
+    """Return the files that a suite reads, sorted: task files, the files that they include, and data files.
+
+    Raises:
+        InputError: when the folder, a task or a data file is missing or wrong.
+    """
+    if suite.folder is None:
+        mirror = Path(suite.data or "")
+        files = sorted(path for path in mirror.rglob("*") if path.is_file())
+        if not any(path.name == "README.md" for path in files):
+            raise InputError(
+                f"suite {suite.name}: there is no NAMESPACE/DATASET/README.md in {mirror}; copy the data sets "
+                "of its tasks there, in the layout of their hub"
+            )
+        return files
+    found: set[Path] = set()
+    for task in _task_files(suite, suite.folder):
+        found |= {task, _local_data(suite, task, read_task(task)), *included(task)}
+    return sorted(found)
+
+
+def _task_files(suite: Suite, folder: str) -> list[Path]:
+    tasks = sorted(Path(folder).glob("*.yaml"))
+    if not tasks:
+        raise InputError(f"suite {suite.name}: there is no *.yaml in {folder}; write a task file or leave it out")
+    return tasks
+
+
+def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> Path:
+    name = data_file(task, configuration)
+    beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
+    data = beside if beside.is_file() else in_folder
+    if not data.is_file():
+        raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
+    return data
+
+
+def suite_items(suite: Suite) -> list[tuple[str, Path]]:
+    """Return (task, file) of all files that hold items of a suite, sorted.
+
+    The tasks that lm-eval ships go by the name of their data set in the mirror, NAMESPACE/DATASET.
+
+    Raises:
+        InputError: when the folder, a task or a data file is missing or wrong.
+    """
+    if suite.folder is not None:
+        read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
+        return sorted((content["task"], _local_data(suite, task, content)) for task, content in read)
+    readmes = [path for path in suite_files(suite) if path.name == "README.md"]
+    return sorted(
+        (f"{readme.parent.parent.name}/{readme.parent.name}", path)
+        for readme in readmes
+        for path in readme.parent.rglob("*")
+        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS)
+    )

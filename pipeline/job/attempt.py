@@ -1,0 +1,193 @@
+"""One try at a stage: its meters, its heartbeat and the file that stays when it fails or is killed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipeline.energy.meters import Reading, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree, start_meters
+from pipeline.ground import platform_files
+from pipeline.ground.checkout import checkout
+from pipeline.ground.errors import Stopped
+from pipeline.ground.space import disk_full, is_full
+
+HEARTBEAT_SECONDS = 5.0
+SAMPLE_SECONDS = 2.0
+SLURM_VARIABLES = (
+    "SLURM_CLUSTER_NAME",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_NTASKS",
+    "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
+)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def anonymous(text: str) -> str:
+    """Return the text without the home directory and the name of the user."""
+    text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in some containers
+        return text
+    return text if user == "root" else text.replace(f"/{user}/", "/USER/")
+
+
+def _relative(argument: str) -> str:
+    """Return an absolute path outside of the project as its name alone: where the raw text lay is nobody's business."""
+    path = Path(argument)
+    return f"…/{path.name}" if path.is_absolute() and not path.is_relative_to(Path.cwd()) else anonymous(argument)
+
+
+def command_line() -> list[str]:
+    """Return the command line of this process as a person would type it."""
+    return ["python", "-m", "pipeline", *(_relative(argument) for argument in sys.argv[1:])]
+
+
+@cache  # each unit of a batch is told what the code was when the job began
+def code_in(folder: Path) -> dict[str, Any]:
+    """Return the commit of a checkout, the working directory, by what records may say."""
+    return {name: anonymous(value) if name == "reason" else value for name, value in checkout().items()}
+
+
+def _place() -> dict[str, Any]:
+    """Return the host and the job of Slurm that this is."""
+    slurm = {name.lower(): os.environ[name] for name in SLURM_VARIABLES if name in os.environ}
+    return {"host": platform.node(), "slurm": slurm or None}
+
+
+def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return where the job ran: git commit, host, Slurm job, container and modules, by an allow-list.
+
+    `code` is the commit where the start of the run has told it: git reads every file of a checkout to say it.
+    """
+    return {
+        **_place(),
+        "git": code_in(Path.cwd()) if code is None else code,
+        "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
+        "container": platform_files.image(),
+        "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
+    }
+
+
+class Attempt:
+    """Measures the block that it surrounds and keeps its own file up to date while the block runs.
+
+    Of several in one process each counts the CPU seconds since the end of the one before it.
+    """
+
+    counted_cpu_seconds = 0.0
+
+    def __init__(self, stage: str, instance: dict[str, str], run_directory: Path) -> None:
+        self._began = time.monotonic()
+        self._meters = start_meters()
+        self._stop = threading.Event()
+        self._peak_memory_bytes = 0
+        started = _now()
+        stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
+        name = ".".join([stage, *instance.values(), stamp, str(os.getpid())])
+        self.path = run_directory / "provenance" / "attempts" / f"{name}.json"
+        self.content: dict[str, Any] = {
+            "stage": stage,
+            "instance": instance,
+            "command": command_line(),
+            **_place(),
+            "started": started,
+            "ended": None,
+            "status": "running",
+            "error": None,
+        }
+
+    def _write(self) -> None:
+        self.content |= {
+            "last_seen": _now(),
+            "wall_seconds": round(time.monotonic() - self._began, 3),
+            "cpu_seconds": round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
+            "peak_memory_bytes": self._peak_memory_bytes,
+            "energy": self._meters.read(),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_name(f".partial-{self.path.name}")
+        try:
+            partial.write_text(json.dumps(self.content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+            os.replace(partial, self.path)
+        except OSError as error:
+            full = disk_full(error, [self.path.parent]) if is_full(error) else None
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            if full:
+                raise full from error
+            raise
+
+    def _beat(self) -> None:
+        written = time.monotonic()
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self._sample_memory()
+            if time.monotonic() - written >= HEARTBEAT_SECONDS:
+                with suppress(OSError):  # a full disk stops what loses something by it; the next beat tries again
+                    self._write()
+                written = time.monotonic()
+
+    def _sample_memory(self) -> None:
+        self._peak_memory_bytes = max(self._peak_memory_bytes, peak_memory_bytes_of_process_tree())
+
+    def _end(self, status: str, error: str | None) -> None:
+        self._sample_memory()
+        self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
+        try:
+            self._write()
+        except OSError:
+            if status == "finished":
+                raise
+            # What stopped the job is told by its exit; the file still says when it was last seen.
+        Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
+
+    def energy(self) -> Reading:
+        """Return what the meters say since the start; from any thread."""
+        return self._meters.read()
+
+    def refused(self, sentence: str) -> None:
+        """Write down that the job stopped before it began, and why."""
+        self._end("refused", sentence)
+
+    def failed(self, error: Exception) -> None:
+        """Write down why a job failed after all."""
+        self._end("failed", f"{type(error).__name__}: {error}")
+
+    def __enter__(self) -> Attempt:
+        self._write()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if error is None:
+            self._end("finished", None)
+        else:
+            self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
+
+    def measured(self) -> dict[str, Any]:
+        """Return what the record takes over: times, CPU seconds, memory, energy and the attempt's file name."""
+        keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "energy")
+        return {**{key: self.content[key] for key in keys}, "attempt": self.path.name}

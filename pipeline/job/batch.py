@@ -1,0 +1,160 @@
+"""One job from its command line: one stage, or the same stage for each unit of a batch."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipeline.energy.processes import cpu_seconds_of_process_tree
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.ground.recorded import as_written
+from pipeline.job import versions, workers
+from pipeline.job.attempt import Attempt
+from pipeline.job.contract import Stage, files_below, given_paths, write_json
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def fits(stage: Stage) -> bool:
+    """Return whether a job's record is there and nothing has changed that it depends on or wrote.
+
+    A file that is older than the job and as large as its record says is not read again.
+    """
+    try:
+        record = json.loads(stage.record_path.read_text(encoding="utf-8"))
+        began_nanoseconds = datetime.fromisoformat(record["started"]).timestamp() * 1e9
+        if (record["settings"], record["code_version"], record["environment_version"]) != (
+            json.loads(stage.arguments.settings),
+            stage.arguments.code,
+            stage.arguments.environment,
+        ):
+            return False
+        files = [(name, file) for name, paths in stage.inputs.items() for path in paths for file in files_below(path)]
+        named = [(entry["name"], entry["path"]) for entry in record["inputs"]]
+        if named != [(name, stage.shown(file)) for name, file in files]:
+            return False
+        for entry, (_, file) in zip(record["inputs"], files, strict=True):
+            found = file.stat()
+            if found.st_size != entry["bytes"] or (
+                found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry["sha256"]
+            ):
+                return False
+        return as_written(stage.run_directory, record["outputs"])
+    except (OSError, ValueError, KeyError, TypeError):  # no record, or a file of it is gone
+        return False
+
+
+def _stage_of_unit(name: str, options: argparse.Namespace, unit: str) -> Stage:
+    """Return the stage of one unit of a batch: its instance, and its paths for those with `%unit`."""
+    filled = argparse.Namespace(**vars(options))
+    filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
+    for key in ("input", "output"):
+        given = [[word.replace("%unit", unit) for word in words] for words in getattr(options, key)]
+        setattr(filled, key, given)
+    for key in ("record", "private"):
+        path = getattr(options, key)
+        setattr(filled, key, path and path.replace("%unit", unit))
+    return Stage(name, filled)
+
+
+def _bytes_read(stage: Stage) -> int:
+    return sum(path.stat().st_size for paths in stage.inputs.values() for path in paths if path.is_file())
+
+
+def _execute(stages: Sequence[Stage]) -> None:
+    """Run the stages of units one after another or, where the job has several cores, side by side.
+
+    Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
+    are counted for it alone; what the start of this one took is shared by all.
+    """
+    processes = min(workers.cores(), len(stages))
+    if processes < 2:
+        for stage in stages:
+            stage.execute()
+        return
+    os.environ |= workers.ONE_THREAD
+    importlib.import_module(stages[0].module)  # once, for all of them
+    Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(stages)
+    works = [workers.Work(f"{stage.name} of {stage.instance}", _bytes_read(stage), stage.execute) for stage in stages]
+    workers.side_by_side(works, processes)
+
+
+def run_batch(name: str, options: argparse.Namespace) -> None:
+    """Run one step for each unit of a batch, except where the unit's record still fits.
+
+    In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
+    `--batch`, which says for Snakemake that all are done; the records are the units' own. How many run side by side
+    changes nothing of what is written.
+
+    Raises:
+        InputError: a problem of a unit; those that were finished are not done again.
+    """
+    stages = [_stage_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
+    _execute([stage for stage in stages if not fits(stage)])
+    outputs: list[dict[str, Any]] = []
+    for stage in stages:
+        written = json.loads(stage.record_path.read_text(encoding="utf-8"))["outputs"]
+        outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
+        outputs.append({"path": stage.shown(stage.record_path), "bytes": stage.record_path.stat().st_size})
+    content = {
+        "stage": name,
+        "instance": dict(pair.split("=", 1) for pair in options.instance),
+        "settings": json.loads(options.settings),
+        "code_version": options.code,
+        "environment_version": options.environment,
+        "of": options.of,
+        "outputs": outputs,
+    }
+    write_json(Path(options.batch), content)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one step from its command line and return the exit code.
+
+    Raises:
+        InputError: a mistake of the user, told in one sentence.
+    """
+    # Else pydantic looks for plugins in everything that is installed, which opens hundreds of files.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    parser = argparse.ArgumentParser(prog="python -m pipeline")
+    parser.add_argument("chapter")
+    parser.add_argument("step")
+    parser.add_argument("--settings", required=True, help="the step's settings, JSON")
+    parser.add_argument("--code", required=True, help="the code version that the job was planned with")
+    parser.add_argument("--environment", required=True, help="the environment version that the job was planned with")
+    parser.add_argument("--instance", nargs="*", default=[], help="NAME=VALUE: which corpus, source, model, …")
+    parser.add_argument("--input", nargs="+", action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
+    parser.add_argument("--record", required=True, help="where the record of this job goes")
+    parser.add_argument("--launch", help="how to start one process per device")
+    parser.add_argument("--staging", help="a folder on a disk of each node, to which the tokens are copied first")
+    parser.add_argument("--platform", help="the file of workflow/platforms whose devices and variables training gets")
+    parser.add_argument("--scratch", help="a directory that survives failed attempts")
+    parser.add_argument("--recovery", help="where recovery checkpoints go, if not below --scratch")
+    parser.add_argument("--private", help="a file outside the results, which no record lists as an output")
+    parser.add_argument("--raw", help="the folder of a source's raw files")
+    parser.add_argument("--units", nargs="+", default=[], help="the units, files of the listing, of a batch")
+    parser.add_argument("--batch", help="where a batch writes what its units wrote")
+    parser.add_argument("--of", help="the hash of what the batch was planned to read")
+    options = parser.parse_args(arguments)
+    name = f"{options.chapter}.{options.step}"
+    if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
+        raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job of Slurm stops in its own way, see slurm/requeue.py
+        signal.signal(signal.SIGTERM, _terminate)
+    if options.batch:
+        run_batch(name, options)
+    else:
+        Stage(name, options).execute()
+    return 0

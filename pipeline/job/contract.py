@@ -1,0 +1,325 @@
+"""The contract of a stage: validate, measure, run, hash, record.
+
+A stage is a function of its inputs, settings, code and environment. This module runs one step of one chapter,
+writes its outputs under temporary names that it renames at the end, and leaves a record of what happened. Every try
+leaves an attempt as well, so that a failed or killed job stays visible.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError
+
+from pipeline.ground import owner
+from pipeline.ground.errors import DiskFull, InputError, Superseded
+from pipeline.ground.hashing import sha256_of
+from pipeline.ground.owner import Owner
+from pipeline.ground.platform_files import folder
+from pipeline.ground.ranges import expand
+from pipeline.ground.recorded import recorded
+from pipeline.ground.space import disk_full, give_back, is_full, remove
+from pipeline.job import frozen, versions
+from pipeline.job.attempt import Attempt, command_line, execution_context
+
+LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
+SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
+
+
+def files_below(path: Path) -> list[Path]:
+    """Return `path` itself, or, where it is a directory, the files in it in order."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
+
+
+def given_paths(given: list[str], raw: str | None = None) -> list[Path]:
+    """Return the paths that were given, of which one may be short for many.
+
+    `@FILE` stands for the files of a unit that FILE, of the listing of a source, names: those below the folder `raw`,
+    or its parts.
+    """
+    if [name[:1] for name in given] == ["@"]:
+        listing = Path(given[0][1:])
+        parts = listing.parents[1] / "parts"
+        entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
+        return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
+    return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand(name))]
+
+
+def appears(path: Path) -> bool:
+    """Return whether a file is there, on a node of a cluster as soon as it is: others' files may be seen late there."""
+    deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
+    while not path.exists():
+        if monotonic() >= deadline_seconds:
+            return False
+        sleep(1)
+    return True
+
+
+@cache
+def begun_before(folder: Path) -> dict[str, list[Path]]:
+    """Return what other starts have begun and not ended in a folder, by the output's name; it is listed once."""
+    found: dict[str, list[Path]] = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.startswith(".partial-"):
+                found.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
+    return found
+
+
+class Stage:
+    """One call of one step, from its command line to its record."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.module = f"pipeline.{name}"
+        self.record_path = Path(arguments.record)
+        self.run_directory = self.record_path.absolute().parents[2]
+        self.instance = dict(pair.split("=", 1) for pair in arguments.instance)
+        self.inputs = {name: given_paths(given, arguments.raw) for name, *given in arguments.input}
+        self.outputs = {name: Path(path) for name, path in arguments.output}
+        self.owner = Owner(Path(arguments.scratch or "."))
+        self.is_placed = False
+
+    def refuse_other_versions(self) -> None:
+        """Raise InputError where code or environment are not those that the job was planned with."""
+        self.code_version = versions.code_version(self.module)
+        lock = self.arguments.environment.rsplit("-", 1)[0]
+        self.environment_version = versions.environment_version(self.module, lock)
+        self.environment = {
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "lock": lock,
+            "packages": versions.environment_packages(self.module, lock),
+        }
+        for what, planned, found in (
+            ("code", self.arguments.code, self.code_version),
+            ("environment", self.arguments.environment, self.environment_version),
+        ):
+            if planned != found:
+                raise InputError(
+                    f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
+                    "start snakemake again, so that it plans with what is here"
+                )
+        self.plan = frozen.of_this_start(self.name, self.code_version, self.environment_version)
+
+    def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
+        """Return the step's function, its validated settings and its keyword arguments."""
+        run = importlib.import_module(self.module).run
+        hints = get_type_hints(run)
+        parameters = inspect.signature(run).parameters
+        first = next(iter(parameters))
+        try:
+            settings = hints[first].model_validate_json(self.arguments.settings)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(map(str, problem["loc"]))
+            raise InputError(f"settings of {self.name}, field {field}: {problem['msg']}") from None
+        keywords: dict[str, Any] = {}
+        for name, paths in self.inputs.items():
+            for path in paths:
+                if not appears(path):
+                    raise InputError(f"{self.name}: the input {name} {path} does not exist")
+            keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
+        self.partial = {name: owner.partial(path) for name, path in self.outputs.items()}
+        keywords |= self.partial
+        if "launch" in parameters:
+            keywords["launch"] = self.arguments.launch
+        if "scratch" in parameters:
+            keywords["scratch"] = Path(self.arguments.scratch)
+        if "owner" in parameters:
+            keywords["owner"] = self.owner
+        if "recovery_folder" in parameters and self.arguments.recovery:
+            keywords["recovery_folder"] = Path(folder(self.arguments.recovery, account=None))
+        if "staging" in parameters and self.arguments.staging:
+            keywords["staging"] = Path(folder(self.arguments.staging, account=None))
+        if "platform" in parameters:
+            keywords["platform"] = self.arguments.platform
+        if "energy" in parameters:
+            keywords["energy"] = attempt.energy
+        for name in ("raw", "private"):
+            if name in parameters:
+                keywords[name] = Path(getattr(self.arguments, name))
+        for name in list(parameters)[1:]:
+            if hints[name] == list[Path]:
+                keywords.setdefault(name, [])  # Snakemake passes an empty list of inputs as nothing at all
+        needed = {name for name, given in parameters.items() if given.default is inspect.Parameter.empty} - {first}
+        missing = needed - set(keywords)
+        if missing:
+            raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
+        return run, settings, keywords
+
+    def shown(self, path: Path) -> str:
+        """Return the path as records name it: relative to the run, or `data:` and its place in the project."""
+        absolute = path.absolute()
+        for base, prefix in ((self.run_directory, ""), (Path.cwd(), "data:")):
+            if absolute.is_relative_to(base):
+                return prefix + absolute.relative_to(base).as_posix()
+        return f"data:{path.name}"
+
+    def described_inputs(self) -> list[dict[str, Any]]:
+        """Return name, path, sha256 and bytes of every input file; a large one is not read where a record has its hash.
+
+        A record is believed of a file that is as large as it says and no younger.
+
+        Raises:
+            InputError: a file has other bytes than the step that wrote it has recorded.
+        """
+        files = [(name, file) for name, paths in self.inputs.items() for path in paths for file in files_below(path)]
+        # A file that no step of this run wrote is read, so that a change is seen; nor are the records, which the report
+        # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
+        written = [path for _, file in files if ":" not in (path := self.shown(file)) and path[:11] != "provenance/"]
+        known = {} if self.arguments.batch else recorded(self.record_path.parent, written)
+        described = []
+        for name, file in files:
+            shown, found, entry = self.shown(file), file.stat(), known.get(self.shown(file))
+            if (
+                entry
+                and found.st_size > SMALL_BYTES
+                and found.st_size == entry.size
+                and found.st_mtime <= entry.seconds
+            ):
+                sha256 = entry.sha256
+            else:
+                sha256 = sha256_of(file)
+            if entry and entry.sha256 != sha256:
+                raise InputError(
+                    f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
+                    "again, which makes it anew"
+                )
+            described.append({"name": name, "path": shown, "sha256": sha256, "bytes": found.st_size})
+        return described
+
+    def described_outputs(self) -> list[dict[str, Any]]:
+        """Return name, final path, sha256 and bytes of every file that the step wrote."""
+        described = []
+        for name, partial in self.partial.items():
+            if not partial.exists():
+                raise RuntimeError(
+                    f"{self.name}: its output {name} is gone: the step did not write it, or a later start removed it"
+                )
+            for file in files_below(partial):
+                final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
+                size = file.stat().st_size
+                described.append({"name": name, "path": self.shown(final), "sha256": sha256_of(file), "bytes": size})
+        return described
+
+    def refuse_where_late(self) -> None:
+        """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
+
+        Slurm starts a job again where it has lost its node, while the process on that node may go on.
+        """
+        self.owner.check()
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no record
+            record = json.loads(self.record_path.read_text(encoding="utf-8"))
+            its = {"host": record["host"], **(record["slurm"] or {})}
+            if owner.is_later(its, owner.this_start()):
+                raise Superseded(f"a later start of this step has finished it ({owner.shown(its)}): nothing is changed")
+
+    def put_in_place(self) -> None:
+        """Give the outputs their names; a file that is there is replaced in one stroke."""
+        for name, path in self.outputs.items():
+            if path.is_dir() or (path.exists() and self.partial[name].is_dir()):
+                remove(path)
+            self.partial[name].replace(path)
+        self.is_placed = True
+
+    def execute(self) -> None:
+        """Run the step and write its outputs and its record.
+
+        Raises:
+            InputError: a problem of the settings, the inputs or the planned versions; no output is written.
+            DiskFull: there was no room for outputs, attempt or record; no output is kept.
+        """
+        attempt = Attempt(self.name, self.instance, self.run_directory)
+        try:
+            self.refuse_other_versions()
+            run, settings, keywords = self.bind(attempt)
+        except InputError as error:
+            attempt.refused(str(error))
+            raise
+        try:
+            with attempt:
+                inputs, outputs, counts = self.run_step(run, settings, keywords)
+            where = execution_context(self.plan and self.plan.git)
+            where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
+            record = {
+                "stage": self.name,
+                "instance": self.instance,
+                "settings": settings.model_dump(mode="json"),
+                "command": command_line(),
+                "inputs": inputs,
+                "outputs": outputs,
+                "code_version": self.code_version,
+                "environment_version": self.environment_version,
+                "environment": self.environment,
+                "frozen": self.plan and self.plan.file,
+                "launch": self.arguments.launch,
+                "counts": counts,
+                **where,
+                **attempt.measured(),
+            }
+            write_json(self.record_path, record)
+        except DiskFull as error:
+            if self.is_placed:  # outputs without a record are none, and without them there is room to say so
+                for path in self.outputs.values():
+                    remove(path)
+                attempt.failed(error)
+            raise
+        self.owner.afterwards()
+
+    def run_step(self, run: Callable[..., dict[str, Any]], settings: Any, keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """Run the step, put its outputs in place and return inputs, outputs and counts for the record.
+
+        Raises:
+            Superseded: a later start of this step has taken over; its outputs stay as they are.
+            DiskFull: there was no room; what was begun is removed.
+        """
+        for path in self.outputs.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for left in begun_before(path.parent).get(path.name, []):
+                remove(left)
+        inputs = self.described_inputs()
+        try:
+            counts = run(settings, **keywords)
+            outputs = self.described_outputs()
+            self.refuse_where_late()
+            self.put_in_place()
+        except BaseException as error:
+            places = [self.run_directory, *(path.parent for path in self.outputs.values())]
+            full = disk_full(error, places) if is_full(error) else None
+            for path in self.partial.values():
+                give_back(path)
+            if full:
+                raise full from error
+            if not isinstance(error, InputError):
+                self.refuse_where_late()  # that explains why what was begun is gone
+            raise
+        return inputs, outputs, counts
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON under a temporary name and rename it, so that no reader ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = owner.partial(path)
+    try:
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        full = disk_full(error, [path.parent]) if is_full(error) else None
+        remove(partial)
+        if full:
+            raise full from error
+        raise

@@ -1,0 +1,105 @@
+"""A run as it was when it was started: its configuration and the versions of all its steps, written once.
+
+Jobs run hours after their start was typed, while people edit. What they are told comes from the process that planned
+them, which has read everything once; this file is what it has read, and each record names it. A job whose code or
+environment is not the one in it refuses. An edit takes effect at the next start, which says what has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.ground.errors import InputError
+
+FOLDER = "provenance/frozen"
+VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
+
+Content = dict[str, Any]
+
+
+class Plan(NamedTuple):
+    """What a job was planned by: path and hash of the file, and the commit of the code at that start."""
+
+    file: dict[str, str]
+    git: dict[str, Any] | None
+
+
+def _numbered(run_directory: Path) -> dict[int, Path]:
+    files = (run_directory / FOLDER).glob("*.json")
+    return dict(sorted((int(path.stem), path) for path in files if path.stem.isdigit()))
+
+
+def newest(run_directory: Path) -> Content | None:
+    """Return what the run was when it was last started; None where it never was, or the file is none."""
+    for path in reversed(_numbered(run_directory).values()):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
+    return None
+
+
+def freeze(run_directory: Path, content: Content) -> str:
+    """Write what a run is now, unless the newest file says the same, and return what its jobs get in `VARIABLE`."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    files = _numbered(run_directory)
+    last, path = max(files.items(), default=(0, run_directory / FOLDER / "0.json"))
+    if not last or path.read_text(encoding="utf-8") != text:
+        path = run_directory / FOLDER / f"{last + 1}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".partial-{path.name}")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
+
+
+def differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Return what differs between two of them, a line for each key: what it was and what it is."""
+    before, now = _by_name(before), _by_name(now)
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in sorted({*before, *now}):
+            yield from differences(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
+    elif before != now:
+        yield f"{key}: {_short(before)} → {_short(now)}"
+
+
+def _by_name(value: Any) -> Any:
+    """Return a list of things that have names, such as sources, by their names; all else as it is."""
+    if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "name" in entry for entry in value):
+        return {entry["name"]: entry for entry in value}
+    return value
+
+
+def _short(value: Any) -> str:
+    text = "not there" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def of_this_start(stage: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
+    """Return what a job was planned by; None for a step that somebody runs by hand.
+
+    Raises:
+        InputError: the file is not what it was, or plans another code or environment than the job was given.
+    """
+    sha256, _, name = variables.get(VARIABLE, "").partition(":")
+    if not name:
+        return None
+    path = Path(name)
+    again = "start snakemake again, so that it plans with what is here"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}, by which {stage} was planned, cannot be read ({error.strerror}): {again}") from None
+    if hashlib.sha256(text).hexdigest() != sha256:
+        raise InputError(f"{path}, by which {stage} was planned, was altered since: {again}")
+    content = json.loads(text)
+    planned = content["versions"].get(stage)
+    if planned != {"code": code, "environment": environment}:
+        raise InputError(f"{path} plans {stage} with {planned}, not with {code} and {environment}: {again}")
+    return Plan({"path": f"{FOLDER}/{path.name}", "sha256": sha256}, content.get("git"))

@@ -1,0 +1,204 @@
+"""Finds which domains, ids and holders stand in a unit, so that an opt-out list concerns those units alone it names.
+
+They are kept as hashes of 64 bits: a unit of a million documents takes some megabytes, and names nobody. Where two
+values have one hash, a unit is given an entry that hits nothing in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from pipeline.ground.errors import InputError
+from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
+from pipeline.sources.formats import read_records, split_name
+from pipeline.sources.reading import as_string
+from pipeline.sources.records import Keys
+from pipeline.sources.settings import EntriesSettings
+from pipeline.sources.streams import pieces
+
+Index = npt.NDArray[np.uint64]
+WAITING = 500_000  # hashes that are held before they are sorted
+ROWS_PER_BATCH = 10_000
+_AGAIN = re.compile(r"#\d+$")  # what the later of two documents with one id has at its end
+
+
+class Named(NamedTuple):
+    """What a record says about itself, as the opt-out list may name it; `ids` are its own id and the full one."""
+
+    ids: tuple[str, ...]
+    url: str | None
+    holder: str | None
+
+
+def _hashes(kind: str, values: Iterable[str]) -> list[int]:
+    return [xxhash.xxh3_64_intdigest(f"{kind}:{value}") for value in values]
+
+
+def _ids(place: str, number: int, original: str | None) -> tuple[str, ...]:
+    """Return the ids that a record, the `number`-th from 1, can be called by."""
+    return (f"{place}/{number - 1}",) if original is None else (f"{place}/{original}", original)
+
+
+def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
+    """Yield some columns of a Parquet file as strings, None where it has no such column or no valid string."""
+    try:
+        with pq.ParquetFile(path) as file:
+            present = [name for name in dict.fromkeys(wanted) if name in file.schema_arrow.names]
+            for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
+                read = {name: _strings(batch.column(name)) for name in present}
+                nothing: list[str | None] = [None] * batch.num_rows
+                yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{path} is truncated or not a Parquet file: fetch the file again") from None
+
+
+def _strings(column: pa.Array) -> list[str | None]:
+    try:
+        return [as_string(value) for value in column.to_pylist()]
+    except ValueError:  # one of them is no UTF-8, or a time that Python has not: a record that is removed as such
+        return [_string_at(column, row) for row in range(len(column))]
+
+
+def _string_at(column: pa.Array, row: int) -> str | None:
+    try:
+        return as_string(column[row].as_py())
+    except ValueError:
+        return None
+
+
+def _of_part(path: Path) -> Iterator[Named]:
+    for full, original, url, holder in _columns(path, ["id", "original_id", "url", "holder"]):
+        yield Named(tuple(value for value in (full, original) if value is not None), url, holder)
+
+
+def _of_file(path: Path, name: str, place: str, id_key: str, limit: int) -> Iterator[Named]:
+    stem, compression = split_name(name)
+    if stem.endswith(".parquet"):
+        for number, (original, url, holder) in enumerate(_columns(path, [id_key, "url", "holder"]), 1):
+            yield Named(_ids(place, number, original), url, holder)
+    elif stem.endswith(".warc"):
+        from pipeline.sources.web import archived_ids  # a second to import, and few sources need it
+
+        for number, (original, url) in enumerate(archived_ids(pieces(path, compression), path), 1):
+            yield Named(_ids(place, number, as_string(original)), url, None)
+    elif stem.endswith((".jsonl", ".ndjson")):
+        for record in read_records(path, name, Keys(id=id_key), limit):
+            fields = record.fields or {}
+            ids = _ids(place, record.number, as_string(fields.get(id_key)))
+            yield Named(ids, as_string(fields.get("url")), as_string(fields.get("holder")))
+    else:  # the one document of a file of text or of a page has no id and no address
+        yield Named(_ids(place, 1, None), None, None)
+
+
+def entries_of(
+    source: str, files: Iterable[tuple[str, Path]], id_key: str, limit: int, *, is_part: bool = False
+) -> Index:
+    """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
+
+    Texts are not extracted, and of Parquet they are not read.
+
+    Args:
+        limit: the largest record, in bytes, that is read.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    found = np.empty(0, dtype=np.uint64)
+    waiting: set[int] = set()
+    for name, path in files:
+        read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", id_key, limit)
+        for ids, url, holder in read:
+            waiting.update(_hashes("id", ids))
+            if url is not None:
+                waiting.update(_hashes("domain", suffixes_of(host_of(url))))
+            if holder is not None:
+                waiting.update(_hashes("holder", [holder]))
+            if len(waiting) >= WAITING:
+                found, waiting = _merged(found, waiting), set()
+    return _merged(found, waiting)
+
+
+def _merged(found: Index, new: set[int]) -> Index:
+    return np.union1d(found, np.fromiter(new, dtype=np.uint64, count=len(new)))
+
+
+def write_entries(path: Path, entries: Index) -> None:
+    """Write the hashes of a unit."""
+    with path.open("wb") as stream:
+        np.save(stream, entries, allow_pickle=False)
+
+
+def read_entries(path: Path) -> Index:
+    """Return the hashes of a unit.
+
+    Raises:
+        InputError: the file holds none.
+    """
+    try:
+        entries: Index = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise InputError(f"{path} is damaged: delete it, so that its unit is read again") from None
+    return entries
+
+
+class ListedEntries:
+    """The entries of a list, hashed once for all units.
+
+    Args:
+        holder: the holder of the rights in the source, who is the holder of each of its documents.
+    """
+
+    def __init__(self, opt_out: OptOut, holder: str) -> None:
+        self.opt_out = opt_out
+        self.holder = holder
+        self._listed = {
+            "domains": [_hashes("domain", opt_out.domains)],
+            "ids": [_hashes("id", opt_out.ids), _hashes("id", (_AGAIN.sub("", value) for value in opt_out.ids))],
+            "holders": [_hashes("holder", opt_out.holders)],
+        }
+
+    def relevant(self, entries: Index) -> OptOut:
+        """Return the list with those of its entries alone that name something in a unit."""
+        chosen = {}
+        for kind, listed in self._listed.items():
+            stands = np.logical_or.reduce([contains(entries, np.array(some, dtype=np.uint64)) for some in listed])
+            values = getattr(self.opt_out, kind)
+            chosen[kind] = [value for value, there in zip(values, stands.tolist(), strict=True) if there]
+        if self.holder in self.opt_out.holders:
+            chosen["holders"] = sorted({*chosen["holders"], self.holder})
+        return self.opt_out.model_copy(update=chosen)
+
+
+def contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:
+    """Return for each wanted hash whether it is among the sorted ones."""
+    if not len(entries):
+        return np.zeros(len(wanted), dtype=bool)
+    places = np.searchsorted(entries, wanted)
+    return np.asarray(entries[np.minimum(places, len(entries) - 1)] == wanted)
+
+
+def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries: Path) -> dict[str, Any]:
+    """Write the hashes of all that an opt-out list can name in the files of a unit.
+
+    Args:
+        listing: the unit's file of the listing, which names the files in their order.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    listed = json.loads(listing.read_text(encoding="utf-8"))["files"]
+    is_part = any(entry["part"] is not None for entry in listed)
+    named = zip((entry["name"] for entry in listed), files, strict=True)
+    found = entries_of(settings.source, named, settings.id_key, settings.document_bytes, is_part=is_part)
+    write_entries(entries, found)
+    return {"files": len(files), "entries": len(found)}

@@ -1,0 +1,146 @@
+"""Proves that what is on the opt-out lists, and its copies, is not in the corpus: counted before, searched after."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.corpus.copies.signed import CONTENT, bucket_columns
+from pipeline.corpus.documents import read_metadata
+from pipeline.ground.errors import InputError
+from pipeline.opt_out.entries import contains
+from pipeline.opt_out.lists import KINDS
+from pipeline.opt_out.reserved_settings import ForgottenSettings
+from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
+
+
+def _described(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
+    """Return date, hash and numbers of entries of a list, and which of them name nothing."""
+    return {
+        "date": opt_out["date"],
+        "sha256": opt_out["sha256"],
+        "entries": {kind: len(opt_out[kind]) for kind in KINDS},
+        "entries_without_documents": {
+            kind: [value for value in opt_out[kind] if not hits[f"{kind[:-1]} {value}"]] for kind in KINDS
+        },
+    }
+
+
+def _left_out(removed: list[Path]) -> Counter[str]:
+    """Return by source of the corpus how many documents the filter removed for the lists."""
+    found: Counter[str] = Counter()
+    for path in removed:
+        known = read_metadata(path)
+        if known["stage"] == "filter":
+            rows = pq.read_table(path, columns=["reason"], filters=[("reason", "==", "opt_out")])
+            found[known["source"]] += len(rows)
+    return found
+
+
+class _Search:
+    """Looks through the final files, each beside the signatures of its unit."""
+
+    def __init__(
+        self, settings: ForgottenSettings, reserved: Reserved, copies: pa.Table, lists: dict[str, dict[str, Any]]
+    ) -> None:
+        self.reserved = reserved
+        self.columns = [CONTENT[0], *bucket_columns(settings.signatures)]
+        self.ids = joined([reserved.ids, hashed(copies["id"])])
+        self.lists = lists
+        self.searched: Counter[str] = Counter(documents=0, bytes=0, units=0)
+
+    def unit(self, final: Path, signatures: Path) -> None:
+        """Search one unit.
+
+        Raises:
+            InputError: a document that is to be forgotten is there.
+        """
+        known = read_metadata(final)
+        table = pq.read_table(final, columns=["id", "url"])
+        signed = pq.read_table(signatures, columns=["id", *self.columns])
+        ids = hashed(table["id"])
+        signed = signed.filter(pa.array(contains(np.sort(ids), hashed(signed["id"]))))
+        if len(signed) != len(table):
+            raise InputError(
+                f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures"
+            )
+        opt_out = self.lists.get(known["source"], listed({}))
+        by_holder = opt_out.get("holder") in opt_out["holders"]
+        for how, names, found in (
+            ("stands on the list, or was removed as a copy", table["id"], contains(self.ids, ids)),
+            ("is of a domain on the list", table["id"], on_domains(table["url"], set(opt_out["domains"]))),
+            ("is of a holder on the list", table["id"], [by_holder] * len(table)),
+            ("is a copy of a reserved document", signed["id"], self.reserved.signed_alike(signed, self.columns)),
+        ):
+            if any(found):
+                first = min(names.filter(pa.array(found, pa.bool_())).to_pylist())
+                raise InputError(f"{first} {how} and is in {final}: delete that unit's records and start again")
+        self.searched.update({"documents": len(table), "bytes": known["bytes"], "units": 1})
+
+
+def run(
+    settings: ForgottenSettings,
+    *,
+    manifests: list[Path],
+    reserved: list[Path],
+    removed: list[Path],
+    signatures: list[Path],
+    final: list[Path],
+    forgotten: Path,
+) -> dict[str, Any]:
+    """Write what each list names, how much was there before, and that nothing was found after.
+
+    Documents are looked for by their id, by the domain of their address, by the holder of their source, and by their
+    signatures: a text with the hash, or a bucket key, of a reserved one.
+
+    Args:
+        manifests: of the sources that have a list.
+        removed: of the filter and of the deduplication.
+
+    Raises:
+        InputError: something that is to be forgotten is in the corpus, or the counts do not fit.
+    """
+    known = Reserved(reserved, settings.signatures)
+    copies = removed_copies(path for path in removed if read_metadata(path)["stage"] == "deduplicate")
+    left_out, lists, sources = _left_out(removed), {}, {}
+    copied = Counter(
+        (value.partition("/")[0], source)
+        for value, source in zip(copies["value"].to_pylist(), copies["source"].to_pylist(), strict=True)
+    )
+    for path in manifests:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        name, opt_out = manifest["source"]["name"], listed(manifest)
+        lists[name] = {**opt_out, "holder": manifest["source"]["rights"]["holder"]}
+        if name in left_out and left_out[name] != known.documents[name]:
+            raise InputError(
+                f"source {name}: {known.documents[name]} documents are reserved, the filter removed {left_out[name]}: "
+                "delete its records of opt_out.reserved and start again"
+            )
+        sources[name] = {
+            **_described(opt_out, known.entries.get(name, Counter())),
+            "documents": known.documents[name],
+            "bytes": known.bytes[name],
+            "copies": {source: number for (owner, source), number in sorted(copied.items()) if owner == name},
+        }
+    search = _Search(settings, known, copies, lists)
+    signed = {(unit["source"], unit["unit"]): path for path in signatures for unit in [read_metadata(path)]}
+    for path in sorted(final):
+        unit = read_metadata(path)
+        search.unit(path, signed[unit["source"], unit["unit"]])
+    before = {"documents": known.documents.total(), "copies": len(copies)}
+    content = {
+        "corpus": settings.corpus,
+        "sources": dict(sorted(sources.items())),
+        "before": before,
+        "after": {"documents": 0, "copies": 0},
+        "searched": dict(search.searched),
+    }
+    forgotten.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{settings.corpus}: {before}, none in {search.searched['documents']} documents", flush=True)
+    return {**before, "searched_documents": search.searched["documents"], "found": 0}

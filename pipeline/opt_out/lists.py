@@ -1,0 +1,124 @@
+"""Opt-out lists: the domains, ids and holders whose texts a source may not give, with the date of the list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from pipeline.ground.errors import InputError
+from pipeline.ground.settings import Settings
+from pipeline.sources.reading import iso_date
+
+KINDS = ("domains", "ids", "holders")
+
+
+class OptOut(Settings):
+    """Who reserved their rights: `domains` with all their subdomains, `ids` of documents, `holders` of rights."""
+
+    date: str | None = Field(default=None, description="when the list was made, ISO 8601")
+    domains: list[str] = []
+    ids: list[str] = []
+    holders: list[str] = []
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _iso(cls, value: Any) -> str | None:
+        if value is not None and iso_date(value) is None:
+            raise ValueError("write the date as YYYY-MM-DD")
+        return iso_date(value)
+
+    @field_validator("domains")
+    @classmethod
+    def _bare(cls, domains: list[str]) -> list[str]:
+        return sorted({bare_domain(domain) for domain in domains})
+
+    @field_validator("ids", "holders")
+    @classmethod
+    def _ordered(cls, values: list[str]) -> list[str]:
+        if not all(value.strip() for value in values):
+            raise ValueError("an entry is empty: write what is meant, or take the line out")
+        return sorted({value.strip() for value in values})
+
+
+def bare_domain(domain: str) -> str:
+    """Return a domain as it is compared: lower case, in ASCII, without a leading `*.` and a final dot.
+
+    Raises:
+        ValueError: it is no domain but a URL, or holds a space.
+    """
+    bare = domain.strip().lower().removeprefix("*.").strip(".")
+    if not bare or any(sign in bare for sign in "/: *,"):
+        raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl")
+    try:
+        return bare.encode("idna").decode()
+    except UnicodeError:
+        return bare
+
+
+_WITH_SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+
+
+def host_of(url: str | None) -> str:
+    """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
+    if not url:
+        return ""
+    try:
+        host = urlsplit(url if _WITH_SCHEME.match(url) else f"//{url}").hostname or ""
+    except ValueError:
+        return ""
+    host = host.rstrip(".")
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+def suffixes_of(host: str) -> Iterator[str]:
+    """Yield a host name and the domains that it is in, the longest first."""
+    while host:
+        yield host
+        host = host.partition(".")[2]
+
+
+def read_opt_out(path: Path) -> OptOut:
+    """Return the entries of a list.
+
+    YAML (.yaml, .yml) has the keys date, domains, ids and holders. In any other file a line is a domain, or begins with
+    `id:`, `holder:`, `domain:` or `date:`; `#` begins a comment line.
+
+    Raises:
+        InputError: the file cannot be read, or does not hold what it should.
+    """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+        given = yaml.safe_load(content) if path.suffix in (".yaml", ".yml") else _lines(content)
+        if given is not None and not isinstance(given, dict):
+            raise ValueError("the keys are date, domains, ids and holders")
+        return OptOut.model_validate({key: value for key, value in (given or {}).items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct the file") from None
+
+
+def _lines(content: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for line in map(str.strip, content.splitlines()):
+        if not line or line.startswith("#"):
+            continue
+        kind, colon, value = line.partition(":")
+        if colon and kind.strip() == "date":
+            found["date"] = value.strip()
+        elif colon and f"{kind.strip()}s" in KINDS:
+            found.setdefault(f"{kind.strip()}s", []).append(value.strip())
+        else:
+            found.setdefault("domains", []).append(line)
+    return found

@@ -1,0 +1,260 @@
+"""Where else the documents of opt-out lists, or copies of them, still stand: in the folder of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from pipeline.corpus.copies.signed import CONTENT, Keys, bucket_columns
+from pipeline.corpus.settings import SignaturesSettings
+from pipeline.ground.hashing import sha256_of
+from pipeline.opt_out.entries import contains
+from pipeline.opt_out.others import RECORDS, private
+from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
+from pipeline.pretrain.checkpoints.recovery import identity
+from pipeline.pretrain.settings import SegmentSettings
+
+CORPUS_FOLDERS = {"filtered": "texts between stages", "deduplicated": "texts between stages", "final": "corpus"}
+MINHASH = ("ngram", "buckets", "hashes_per_bucket", "seed")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something below the results folder, to which `path` is relative, that has or may have what is to be forgotten.
+
+    Where it is not `certain`, `why` says why it is suspected; `documents` is None where they could not be counted.
+    """
+
+    run: str
+    kind: str
+    path: str
+    certain: bool
+    documents: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for: the hashes of ids, the domains by source, and for each corpus its reserved signatures."""
+
+    ids: Keys
+    domains: dict[str, set[str]]
+    reserved: list[tuple[SignaturesSettings, Reserved]]
+
+    def rows(self, table: pa.Table, source: str, ids: Keys) -> Keys:
+        """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
+        found = hashed(table["id"])
+        urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
+        chosen: Keys = found[contains(ids, found) | on_domains(urls, self.domains.get(source, set()))]
+        return chosen
+
+
+def ids_in_shard(path: Path) -> Iterator[Keys]:
+    """Yield the hashed ids of a shard of tokens, a batch at a time."""
+    with pa.memory_map(os.fspath(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
+        for batch in stream:
+            yield hashed(batch.column("id"))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a JSON object; None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+class RunSearch:
+    """Searches the folder of one run.
+
+    Args:
+        own: whether it is the run that the report is about.
+        proven: token sets that were searched before, with nothing found.
+        proven_corpora: corpora whose final documents were searched before, with nothing found.
+    """
+
+    def __init__(
+        self,
+        results: Path,
+        run: str,
+        wanted: Wanted,
+        *,
+        own: bool = False,
+        proven: Iterable[str] = (),
+        proven_corpora: Iterable[str] = (),
+    ) -> None:
+        self.results, self.run, self.folder = results, run, results / run
+        self.wanted, self.own, self.proven = wanted, own, set(proven)
+        self.proven_corpora = set(proven_corpora)
+        self.ids = wanted.ids
+        self.in_tokens: dict[str, int] = dict.fromkeys(self.proven, 0)
+        self.in_corpora = self.documents = 0
+        self.unread: list[Place] = []
+
+    def places(self) -> list[Place]:
+        """Return every place, in the order of the chapters."""
+        found = [*self._corpora(), *self._parts(), *self._tokens(), *self._models(), *self._recoveries()]
+        return [*found, *self._private(), *self.unread]
+
+    def _place(self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True) -> Place:
+        return Place(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
+
+    def _each(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
+        """Return what is found in each finished file; one that cannot be read is a place of its own."""
+        found = []
+        for path in sorted(path for path in paths if not path.name.startswith(".")):
+            try:
+                found.append(read(path))
+            except (pa.ArrowException, OSError, KeyError, ValueError):
+                self.unread.append(self._place(kind, path, None, "it cannot be read", certain=False))
+        return found
+
+    def _alike(self, corpus: Path) -> Iterator[Keys]:
+        """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
+        records = self.folder.glob(f"{RECORDS}/corpus.signatures.{corpus.name}.*.json")
+        stored = (read_json(next(records, Path())) or {}).get("settings", {})
+
+        def read(path: Path) -> Keys:
+            present = pq.read_schema(path).names
+            parts = []
+            for settings, reserved in self.wanted.reserved:
+                same = all(stored.get(key) == getattr(settings, key) for key in MINHASH)
+                columns = [name for name in [CONTENT[0], *bucket_columns(settings) * same] if name in present]
+                table = pq.read_table(path, columns=["id", *columns])
+                parts.append(hashed(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
+            return joined(parts)
+
+        yield from self._each("signatures", corpus.glob("signatures/*.parquet"), read)
+
+    def _corpora(self) -> Iterator[Place]:
+        corpora = sorted(path for path in self.folder.glob("corpus/*") if path.is_dir())
+        for corpus in corpora:
+            self.ids = joined([self.ids, *self._alike(corpus)])
+
+        def read(path: Path) -> Keys:
+            wanted = [name for name in ("id", "url") if name in pq.read_schema(path).names]
+            table = pq.read_table(path, columns=wanted)
+            self.documents += len(table)
+            return self.wanted.rows(table, path.name.split(".")[0], self.ids)
+
+        for corpus in corpora:
+            for name, kind in CORPUS_FOLDERS.items():
+                if name == "final" and corpus.name in self.proven_corpora:
+                    continue
+                found = joined(self._each(kind, (corpus / name).glob("*.*.parquet"), read))
+                self.ids = joined([self.ids, found])
+                self.in_corpora += len(found)
+                if len(found):
+                    yield self._place(kind, corpus / name, len(found), "searched")
+
+    def _parts(self) -> Iterator[Place]:
+        def read(path: Path) -> Keys:
+            return self.wanted.rows(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
+
+        for folder in sorted(self.folder.glob("sources/*/parts/*")):
+            found = joined(self._each("raw texts in parts", folder.glob("*.parquet"), read))
+            if len(found):
+                yield self._place("raw texts in parts", folder, len(found), "searched")
+
+    def _tokens(self) -> Iterator[Place]:
+        def read(path: Path) -> Keys:
+            return joined([found[contains(self.ids, found)] for found in ids_in_shard(path)])
+
+        for folder in sorted(self.folder.glob("tokens/*")):
+            if folder.name in self.proven:
+                continue
+            found = joined(self._each("tokens", folder.glob("*/*.arrow"), read))
+            self.in_tokens[folder.name] = len(found)
+            if len(found):
+                yield self._place("tokens", folder, len(found), "searched")
+
+    @cached_property
+    def _segments(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """The records of the training, by model and step."""
+        found = [read_json(path) for path in self.folder.glob(f"{RECORDS}/pretrain.segment.*.json")]
+        return {(str(r["instance"]["model"]), int(r["instance"]["step"])): r for r in found if r is not None}
+
+    def _verdict(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
+        """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
+        verdicts = [
+            self._segment(record)
+            for (name, at), record in sorted(self._segments.items())
+            if name == model and at <= step
+        ]
+        if (model, step) not in self._segments:
+            verdicts.append(self._suspicion("no record says what it was trained on"))
+        return max((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict[2], default=None)
+
+    def _suspicion(self, why: str) -> tuple[int | None, str, bool] | None:
+        """Return a suspicion; none where another run's corpora are there and hold nothing of it."""
+        free = not self.own and self.documents and not self.in_corpora
+        return None if free else (None, why, False)
+
+    def _segment(self, record: dict[str, Any]) -> tuple[int | None, str, bool] | None:
+        index = next((entry for entry in record["inputs"] if entry["name"] == "index"), None)
+        file = self.folder / index["path"] if index else None
+        if index is None or file is None or not _is(file, index["sha256"]) or file.parent.name not in self.in_tokens:
+            return self._suspicion("the tokens that it was trained on are no longer there")
+        found = self.in_tokens[file.parent.name]
+        return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
+
+    def _models(self) -> Iterator[Place]:
+        for path in sorted(self.folder.glob("models/*/milestones/*")):
+            if path.name.isdigit() and (verdict := self._verdict(path.parts[-3], int(path.name))):
+                yield self._place("milestone", path, *verdict[:2], certain=verdict[2])
+        for path in sorted(self.folder.glob("models/*/final")):
+            step = max((at for name, at in self._segments if name == path.parent.name), default=-1)
+            if verdict := self._verdict(path.parent.name, step):
+                yield self._place("model", path, *verdict[:2], certain=verdict[2])
+
+    def _recoveries(self) -> Iterator[Place]:
+        for path in sorted(self.folder.glob("scratch/*/*/*/recovery/*/state.json")):
+            model, step = path.parts[-6], path.parts[-5]
+            state = read_json(path) or {}
+            if state.get("identity") == self._identity(self._segments.get((model, int(step)))):
+                verdict = self._verdict(model, int(step))
+            else:
+                verdict = self._suspicion("it is of other tokens, settings or milestones than the finished training")
+            if verdict:
+                yield self._place("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
+
+    def _identity(self, record: dict[str, Any] | None) -> str:
+        """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
+        try:
+            entries = {entry["name"]: entry for entry in (record or {})["inputs"]}
+            index, previous = entries["index"], entries.get("previous")
+            if not _is(self.folder / index["path"], index["sha256"]):
+                return ""
+            start = previous and self.folder.joinpath(*Path(previous["path"]).parts[:4])  # models/MODEL/milestones/STEP
+            settings = SegmentSettings.model_validate((record or {})["settings"])
+            return identity(settings, self.folder / index["path"], start)
+        except (OSError, KeyError, ValueError):
+            return ""
+
+    def _private(self) -> Iterator[Place]:
+        def read(path: Path) -> Keys:
+            table = pq.read_table(path, columns=["id", "text"])
+            return self.wanted.rows(table.filter(table["text"].is_valid()), "", self.ids)
+
+        for folder in sorted(private(self.results, self.run).glob("corpus/*/removed")):
+            found = joined(self._each("private texts", folder.glob("*.parquet"), read))
+            if len(found):
+                yield self._place("private texts", folder, len(found), "searched")
+            elif any(folder.glob("*.parquet")):
+                why = "texts of documents that a filter removed were not compared with what is forgotten"
+                yield self._place("private texts", folder, None, why, certain=False)
+
+
+def _is(file: Path, sha256: str) -> bool:
+    """Return whether a file is there with that hash."""
+    return file.is_file() and sha256_of(file) == sha256

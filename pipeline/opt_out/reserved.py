@@ -1,0 +1,124 @@
+"""Signs the documents of one unit that its holders reserved, so that their copies are found wherever else they stand.
+
+No text is kept: the file holds the ids, and the hashes that the deduplication compares.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datatrove.data import Document
+
+from pipeline.corpus.copies.signed import signature_schema
+from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.rules.c4 import C4Quality
+from pipeline.corpus.rules.settings import C4
+from pipeline.corpus.signatures import SignDocuments
+from pipeline.corpus.text.normalise import Normalise
+from pipeline.opt_out.block import OptOutFilter
+from pipeline.opt_out.lists import KINDS, OptOut
+from pipeline.opt_out.reserved_settings import LineRules, ReservedSettings
+from pipeline.sources.unit import refuse_other_files
+
+
+def _line_block(rules: LineRules) -> C4Quality:
+    """Return the block that drops lines as the filter does, and no document."""
+    every = {**dict(rules.c4), "lorem_ipsum": False, "curly_bracket": False, "minimum_sentences": None}
+    return C4Quality({rules.language: C4(**every)}, None, {rules.language: rules.words})
+
+
+class _Reserved:
+    """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
+
+    def __init__(self, settings: ReservedSettings, files: list[Path], described: dict[str, Any]) -> None:
+        removed = RemovedDocuments(settings.source, "reserved")
+        self.reader = Reader(
+            settings.source,
+            "",
+            [entry["name"] for entry in described["files"]],
+            files,
+            removed,
+            settings.text_key,
+            settings.id_key,
+            1.0,  # what is broken is judged by the filter
+            settings.date_key,
+            settings.document_bytes,
+            described["is_part"],
+        )
+        opt_out = OptOut(**{kind: described["opt_out"][kind] for kind in KINDS})
+        self.filter = OptOutFilter(opt_out, described["opt_out"]["holder"])
+        self.normalise = Normalise(settings.normalisation)
+        self.lines = [(rules.language, _line_block(rules)) for rules in settings.line_rules]
+        self.mask = MaskPersonalData(settings.personal_data)
+        self.documents = self.bytes = 0
+        self.entries: Counter[str] = Counter()
+
+    def forms(self) -> Iterator[Document]:
+        """Yield each reserved document whole, and as the rules on lines leave it, masked as the corpus is."""
+        for document in self.reader.run():
+            found = list(self.filter.entries(document))
+            if not found:
+                continue
+            self.documents += 1
+            self.bytes += document.metadata["bytes"]
+            self.entries.update(found)
+            whole = self.normalise.format(document.text)
+            forms = dict.fromkeys([whole, *(self._without_lines(whole, *entry) for entry in self.lines)])
+            for text in forms:
+                if text:
+                    yield from self.mask.run(iter([Document(text=text, id=document.id)]))
+
+    @staticmethod
+    def _without_lines(text: str, language: str, block: C4Quality) -> str:
+        document = Document(text=text, id="", metadata={"language": language})
+        block.filter(document)
+        return str(document.text)
+
+
+def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: Path) -> dict[str, Any]:
+    """Write the signatures of the documents that the opt-out entries of the unit name; without entries, read nothing.
+
+    A document whose lines the corpus may drop has a row for each form. Paragraphs are not signed: they would be cut
+    out of documents that only quote them. The file's metadata counts the documents, their bytes, and, for each entry,
+    the documents that it names.
+
+    Args:
+        unit: the unit's file of the manifest: names of the files, and what of them is reserved.
+
+    Raises:
+        InputError: a file is damaged, or not that of the manifest.
+    """
+    content = json.loads(unit.read_text(encoding="utf-8"))
+    schema = signature_schema(settings.signatures)
+    table = schema.empty_table()
+    counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
+    if content["opt_out"]:
+        refuse_other_files(content, files)
+        found = _Reserved(settings, files, content)
+        known = {"source": settings.source, "unit": content["unit"]}
+        with tempfile.TemporaryDirectory() as folder:
+            signed = Path(folder) / "signed.parquet"
+            SignDocuments(signed, settings.signatures, known).run(found.forms())
+            table = pq.read_table(signed)
+        if settings.signatures.paragraphs:
+            nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
+            table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)
+        counts = {
+            "documents": found.documents,
+            "bytes": found.bytes,
+            "entries": dict(sorted(found.entries.items())),
+        }
+    stored = {"source": settings.source, "unit": content["unit"], "paragraphs": 0, **counts}
+    table = table.sort_by([("id", "ascending"), ("content_0", "ascending")]).cast(schema)
+    table = table.replace_schema_metadata({"polder": json.dumps(stored, sort_keys=True, ensure_ascii=False)})
+    pq.write_table(table, reserved, compression="zstd")
+    print(f"{settings.source}.{content['unit']}: {counts['documents']} documents are reserved", flush=True)
+    return {"documents": counts["documents"], "bytes": counts["bytes"], "entries": len(counts["entries"])}

@@ -1,0 +1,52 @@
+"""How the reserved documents of a unit are read and signed: as the corpus reads and signs the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field
+
+from pipeline.corpus.rules.settings import C4, LanguageRules
+from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
+from pipeline.corpus.text.splitters import Splitter
+from pipeline.ground.settings import Settings
+
+
+class LineRules(Settings):
+    """Which lines the filter drops from a document of a language."""
+
+    language: str
+    words: Splitter
+    c4: C4
+
+
+class ReservedSettings(Settings):
+    """How a source is read, and what the filter changes in a text besides judging it."""
+
+    source: str
+    text_key: str = "text"
+    id_key: str = "id"
+    date_key: str = "date"
+    document_bytes: int = 20_000_000
+    normalisation: Normalisation
+    line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
+    personal_data: PersonalData
+    signatures: SignaturesSettings
+
+
+class ForgottenSettings(Settings):
+    """The corpus that is searched, and how its documents are signed."""
+
+    corpus: str
+    signatures: SignaturesSettings
+
+
+def line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
+    """Return the different rules on lines that sources, language to rules, apply, in an order of their own."""
+    found = {}
+    for languages in sources:
+        for language, rules in languages.items():
+            if rules.c4 is not None and rules.c4.drop_lines:
+                entry = LineRules(language=language, words=rules.words, c4=rules.c4)
+                found[entry.model_dump_json()] = entry
+    return [entry for _, entry in sorted(found.items())]

@@ -1,0 +1,95 @@
+"""What is to be forgotten, and whether it stands in a file: by id, by domain, and by what its text hashes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from pipeline.corpus.copies.signed import CONTENT, Keys, bucket_columns
+from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
+from pipeline.corpus.settings import Signatures
+from pipeline.opt_out.entries import contains
+from pipeline.opt_out.lists import host_of, suffixes_of
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Reserved:
+    """The documents that opt-out lists name, from the files of their signatures.
+
+    `documents` and `bytes` are per source, `entries` counts per source the documents that each entry names. Sorted are
+    `ids`, the hashes of their ids, and, by column, `hashes`: those of the texts and the keys of the MinHash buckets.
+    """
+
+    def __init__(self, paths: Iterable[Path], settings: Signatures) -> None:
+        self.documents: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.entries: dict[str, Counter[str]] = {}
+        ids: list[Keys] = []
+        keys: dict[str, list[Keys]] = {name: [] for name in [CONTENT[0], *bucket_columns(settings)]}
+        for path in paths:
+            known = read_metadata(path)
+            self.documents[known["source"]] += known["documents"]
+            self.bytes[known["source"]] += known["bytes"]
+            self.entries.setdefault(known["source"], Counter()).update(known["entries"])
+            if known["rows"]:
+                table = pq.read_table(path, columns=["id", *keys])
+                ids.append(hashed(table["id"]))
+                for name, found in keys.items():
+                    found.append(table[name].to_numpy())
+        self.ids = joined(ids)
+        self.hashes = {name: joined(found) for name, found in keys.items()}
+
+    def signed_alike(self, table: pa.Table, columns: Iterable[str]) -> Mask:
+        """Return for each row of signatures whether one of the columns has what it has in a reserved document.
+
+        Args:
+            columns: those that were computed as here; a bucket key of 0 stands for none.
+        """
+        alike = np.zeros(len(table), dtype=bool)
+        for name in columns:
+            found = table[name].to_numpy()
+            alike |= (found != 0) & contains(self.hashes[name], found)
+        return alike
+
+
+def removed_copies(paths: Iterable[Path]) -> pa.Table:
+    """Return `id`, `source` and `value`, the id of the reserved document, of what the deduplication removed as such."""
+    columns = ["id", "source", "value"]
+    nothing = pa.schema([REMOVED_SCHEMA.field(name) for name in columns]).empty_table()
+    return pa.concat_tables(
+        [nothing, *(pq.read_table(path, columns=columns, filters=[("reason", "==", "opt_out")]) for path in paths)]
+    )
+
+
+def on_domains(urls: pa.ChunkedArray, domains: set[str]) -> Mask:
+    """Return for each address whether it is of one of the domains, or of a subdomain."""
+    if not domains:
+        return np.zeros(len(urls), dtype=bool)
+    return np.array(
+        [url is not None and any(s in domains for s in suffixes_of(host_of(url))) for url in urls.to_pylist()]
+    )
+
+
+def hashed(ids: pa.ChunkedArray) -> Keys:
+    """Return the hashes that ids are compared by."""
+    return np.array([xxhash.xxh3_64_intdigest(name) for name in ids.to_pylist()], dtype=np.uint64)
+
+
+def joined(parts: list[Keys]) -> Keys:
+    """Return all hashes of the parts, sorted, each once."""
+    return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
+
+
+def listed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the opt-out list in the manifest of a source; without entries where it has none."""
+    nothing: dict[str, Any] = {"date": None, "sha256": None, "domains": [], "ids": [], "holders": []}
+    return nothing | (manifest.get("opt_out") or {})

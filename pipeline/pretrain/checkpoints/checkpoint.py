@@ -1,0 +1,234 @@
+"""The one checkpoint of every backend, strategy and world size: pieces of full tensors in safetensors, and state.json.
+
+Each process writes one file, `rank-00000.safetensors` and so on, whose tensors are boxes of the full tensors:
+`model.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`, float32, a box that is not the whole with its offset as in
+`model.NAME@128,0`. state.json, written last, names the files with bytes, sha256 and the shapes of their boxes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from pipeline.ground.errors import InputError
+from pipeline.model.llama import initial_weight, parameter_shapes
+from pipeline.model.settings import Architecture
+from pipeline.pretrain.checkpoints.pieces import Box, Piece, whole
+from pipeline.pretrain.settings import SegmentSettings
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+SAMPLER = ("sequence_length", "batch_size", "sampling")
+SCHEDULE = ("steps", "schedule", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_fraction")
+_CHUNK_BYTES = 16 * 2**20
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written or read; the message is one sentence with the way out."""
+
+
+class NoRoom(CheckpointError):
+    """A checkpoint cannot be written because a disk is full or a quota is used up."""
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a small file that survives a loss of power, whole or not at all."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    flush(partial)
+    partial.rename(path)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write float32 tensors of the CPU as safetensors, hashing on the way; return bytes and sha256 for state.json."""
+    header: dict[str, Any] = {}
+    position = 0
+    for key, tensor in tensors.items():
+        end = position + tensor.numel() * 4
+        header[key] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    digest = hashlib.sha256()
+    with path.open("wb") as stream:
+        contents = (memoryview(tensor.view(-1).view(torch.uint8).numpy().data) for tensor in tensors.values())
+        for content in (memoryview(len(text).to_bytes(8, "little") + text), *contents):
+            for first in range(0, len(content), _CHUNK_BYTES):
+                chunk = content[first : first + _CHUNK_BYTES]
+                digest.update(chunk)
+                stream.write(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
+
+
+def state(
+    settings: SegmentSettings,
+    step: int,
+    optimizer_step: int,
+    judged: Mapping[str, Any],
+    identity: str,
+    world_size: int,
+    files: Mapping[str, Any],
+    tensors: Mapping[str, Sequence[int]],
+) -> dict[str, Any]:
+    """Return the content of state.json: all that is not a tensor.
+
+    Args:
+        step: the steps of the training that are done.
+        optimizer_step: how many of them the optimizer took.
+        judged: what the loop knows of bad batches: `skips`, data steps left out, and the `recent` values of good ones.
+        files: by name, the bytes, the sha256 and the pieces with their shapes.
+        tensors: by name, the full shapes.
+    """
+    training = settings.training.model_dump(mode="json")
+    return {
+        "step": step,
+        "optimizer_step": optimizer_step,
+        "tokens_seen": step * settings.training.batch_size * settings.training.sequence_length,
+        **judged,
+        "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER if name in training}},
+        "schedule": {name: training[name] for name in SCHEDULE},
+        "layout": {"backend": training["backend"], "strategy": training["strategy"], "world_size": world_size},
+        "identity": identity,
+        "torch": str(torch.__version__),
+        "files": dict(files),
+        "tensors": {name: list(shape) for name, shape in tensors.items()},
+    }
+
+
+class Reader:
+    """Reads boxes of a checkpoint's tensors, whatever boxes they were written in, from memory-mapped files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        self.shapes = {name: tuple(shape) for name, shape in self.state["tensors"].items()}
+        self._open: dict[str, Any] = {}
+
+    @cached_property
+    def _stored(self) -> dict[str, list[tuple[Box, str, str]]]:
+        """By tensor: its boxes with the file and the key in it."""
+        stored: dict[str, list[tuple[Box, str, str]]] = {}
+        for file, described in self.state["files"].items():
+            for key, shape in described["pieces"].items():
+                name, _, offset = key.partition("@")
+                box = Box(tuple(map(int, offset.split(","))), tuple(shape)) if offset else whole(shape)
+                stored.setdefault(name, []).append((box, file, key))
+        return stored
+
+    def read(self, name: str, box: Box | None = None) -> Tensor:
+        """Return a box of a tensor, or the whole of it, float32.
+
+        Raises:
+            CheckpointError: the checkpoint does not hold all of it.
+        """
+        if name not in self.shapes:
+            raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
+        box = box or whole(self.shapes[name])
+        found, elements = torch.empty(box.shape), 0
+        for stored, file, key in self._stored.get(name, ()):
+            if common := box.meet(stored):
+                if file not in self._open:
+                    self._open[file] = safe_open(str(self.folder / file), framework="pt")
+                part = self._open[file].get_slice(key)[common.within(stored)]
+                found[common.within(box)] = part
+                elements += common.elements
+        if elements != box.elements:
+            raise CheckpointError(f"{self.folder} has {elements} of {box.elements} elements of {name}: remove it")
+        return found
+
+    def close(self) -> None:
+        """Let go of the files, so that the folder can be removed on every file system; they are opened anew if read."""
+        self._open.clear()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the model's parameters by name, each read when it is asked for."""
+        return _Weights(self)
+
+
+class _Weights(Mapping[str, Tensor]):
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._names = sorted(name.removeprefix("model.") for name in reader.shapes if name.startswith("model."))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._reader.read(f"model.{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Start:
+    """Where a segment starts: a checkpoint, or weights drawn from the seed; tensors are read when asked for."""
+
+    def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
+        self.settings, self.vocabulary_size = settings, vocabulary_size
+        self.reader = None if folder is None else Reader(folder)
+        found: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0}
+        self.step, self.optimizer_step = int(found["step"]), int(found["optimizer_step"])
+        self.skips: list[int] = found.get("skips", [])
+        self.recent: dict[str, list[float]] = found.get("recent", {})
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters in full by name, float32, one at a time."""
+        if self.reader:
+            yield from self.reader.weights().items()
+        else:
+            for name in parameter_shapes(self.settings.architecture, self.vocabulary_size):
+                yield name, self._initial(name)
+
+    def _initial(self, name: str) -> Tensor:
+        shape = parameter_shapes(self.settings.architecture, self.vocabulary_size)[name]
+        return initial_weight(name, shape, self.settings.architecture, self.settings.seed)
+
+    @torch.no_grad()
+    def load(self, pieces: Iterable[Piece]) -> None:
+        """Fill the pieces of a process; only the boxes are read. The optimizer's stay as they are at the first step."""
+        if self.reader:
+            for piece in pieces:
+                piece.tensor.copy_(self.reader.read(piece.name, piece.box))
+            self.reader.close()
+            return
+        for piece in pieces:
+            name = piece.name.removeprefix("model.")
+            if name != piece.name:
+                piece.tensor.copy_(self._initial(name)[piece.box.within(whole(piece.shape))])
+
+
+def check_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:
+    """Check that a checkpoint is of this model.
+
+    Raises:
+        InputError: it has another parameter, or one of another shape; the first is named.
+    """
+    parameters = parameter_shapes(architecture, vocabulary_size)
+    expected = {f"model.{name}": tuple(shape) for name, shape in parameters.items()}
+    shapes = {name: shape for name, shape in Reader(folder).shapes.items() if name.startswith("model.")}
+    for name in sorted(expected.keys() | shapes.keys()):
+        if shapes.get(name) != expected.get(name):
+            there, here = (f"{found[name]}" if name in found else "none" for found in (shapes, expected))
+            raise InputError(
+                f"{folder} is of a model of another shape: {name} is {there} in it and {here} in the configuration: "
+                "change architecture back, or train from the first step"
+            )

@@ -1,0 +1,151 @@
+"""Recovery checkpoints of an unfinished segment: which there are, and which of them is whole and of this training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.ground.space import is_full, no_room_in
+from pipeline.pretrain.settings import SegmentSettings
+
+# How the numbers are computed, not which: who must change them, for another machine, continues.
+_HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
+_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "cuda_graphs", "peak_flops_per_second"}
+_HOW |= {"checkpoint_every", "keep_checkpoints", "keep_every"}
+_FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
+
+
+def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> str:
+    """Return a hash of what a segment's numbers depend on: settings, tokens and the milestone that it starts from.
+
+    Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
+    """
+    training: dict[str, Any] = {**dict.fromkeys(_HOW, True), "stability": _FAULTS}
+    content = settings.model_dump(mode="json", exclude={"training": training})
+    parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
+    if previous is not None:
+        parts.append((previous / "state.json").read_bytes())
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def recoveries(folder: Path) -> list[tuple[int, Path]]:
+    """Return the finished recovery checkpoints with their steps, the newest first."""
+    return sorted(((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
+
+
+def damage(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint, naming the file; None where every byte is as it was written."""
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        files = {folder / name: (int(known["bytes"]), str(known["sha256"])) for name, known in state["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{folder / 'state.json'} is missing or torn"
+    for path, (size, _) in files.items():
+        if not path.is_file() or path.stat().st_size != size:
+            there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
+            return f"{path} {there}"
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for (path, (_, expected)), found in zip(files.items(), threads.map(sha256_of, files), strict=True):
+            if found != expected:
+                return f"{path} was altered after it was written"
+    return None
+
+
+def _tell(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def place(scratch: Path, wanted: Path | None) -> Path:
+    """Return the folder of a segment's recovery checkpoints: where it began, else `wanted`, else below its scratch.
+
+    What lies elsewhere has a link in the scratch. Where its target is gone, as after a purge, there is a new beginning.
+
+    Raises:
+        InputError: `wanted` cannot be written.
+    """
+    link = scratch / "recovery"
+    if link.is_symlink():
+        target = link.readlink()
+        if target.is_dir():
+            return target
+        _tell(f"{target} is gone, as after a purge: the training goes on from what is left")
+        link.unlink()
+    if link.is_dir():
+        if wanted:
+            print(f"recovery checkpoints stay in {link}, where this segment began", flush=True)
+        return link
+    if wanted is None:
+        return link
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_full(error):
+            raise no_room_in(wanted) from error
+        raise InputError(
+            f"{wanted} cannot be written ({error.strerror}): correct scratch in the platform's file, or leave it out"
+        ) from None
+    link.symlink_to(wanted.absolute())
+    return wanted.absolute()
+
+
+def tidy(scratch: Path, keep_every: int | None) -> None:
+    """Remove the recovery checkpoints of a segment that has its milestone, but those of every `keep_every`-th step."""
+    link = scratch / "recovery"
+    folder = link.readlink() if link.is_symlink() else link
+    prune(folder, 0, keep_every)
+    for pattern in ("damaged-*", ".partial-*"):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
+    if not any(folder.glob("*")):
+        with suppress(OSError):
+            for empty in (folder, *folder.parents[:3]) if link.is_symlink() else (folder,):
+                empty.rmdir()  # CODE, STEP, MODEL and the run; one that holds more stays
+        if link.is_symlink():
+            link.unlink()
+
+
+def newest(folder: Path, expected: str, reached: int) -> Path | None:
+    """Return the newest whole checkpoint with that identity, or None; a warning says what becomes of the others.
+
+    One of another training (identity), or of a step after `reached`, up to which there are metrics, is removed; one
+    that is torn or altered is set aside, and the one before used. Only the one that is used, and those newer, are read
+    in full.
+    """
+    for step, path in recoveries(folder):
+        try:
+            foreign = json.loads((path / "state.json").read_text(encoding="utf-8"))["identity"] != expected
+        except (OSError, ValueError, KeyError, TypeError):
+            foreign = False
+        if foreign:
+            _tell(f"{path} is of other settings, tokens or another milestone than this training: it is removed")
+            shutil.rmtree(path)
+        elif step > reached:
+            _tell(f"{path} is removed: the metrics of the steps up to {step} are not all there, only up to {reached}")
+            shutil.rmtree(path)
+        elif problem := damage(path):
+            aside = folder / f"damaged-{step}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            _tell(f"{problem}: the checkpoint is set aside as {aside.name}, and the one before is used")
+        else:
+            return path
+    return None
+
+
+def prune(folder: Path, keep: int, keep_every: int | None) -> None:
+    """Remove all recovery checkpoints but the newest `keep` and those of every `keep_every`-th step."""
+    for step, path in recoveries(folder)[keep:]:
+        if not keep_every or step % keep_every:
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                _tell(f"{path} is no longer needed and cannot be removed ({error}): remove it")

@@ -1,0 +1,237 @@
+"""Writes checkpoints while the training goes on.
+
+A thread of each process copies the state to the host's memory while the next step goes forward and backward, which
+only read it: the optimizer waits for the end of the copy. Then the thread writes its file. Threads never talk to each
+other over the network: each leaves a small file beside its own, and that of process 0 waits for all of them, writes
+state.json and gives the folder its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from pipeline.ground.owner import Owner
+from pipeline.ground.space import is_full
+from pipeline.pretrain.checkpoints import checkpoint, recovery
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
+from pipeline.pretrain.checkpoints.pieces import Box, shares
+from pipeline.pretrain.parallel.backend import Backend
+from pipeline.pretrain.settings import SegmentSettings
+
+PATIENCE_SECONDS = 3600.0  # of process 0, for the slowest file
+SPARE_BYTES = 2**24  # for headers, state.json and what a file system rounds up
+
+
+class Saver:
+    """Saves the state of a backend. Every process has one and calls the same methods in the same order.
+
+    Args:
+        folder: where recovery checkpoints lie, one folder a step.
+        identity: what the training calls itself, see `recovery.identity`.
+        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
+    """
+
+    def __init__(
+        self, backend: Backend, settings: SegmentSettings, identity: str, folder: Path, owner: Owner | None = None
+    ) -> None:
+        self.backend, self.settings, self.identity, self.folder = backend, settings, identity, folder
+        self._owner = owner or Owner(folder)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self._thread: threading.Thread | None = None
+        self._error: CheckpointError | None = None
+        if self.rank == 0:
+            self._owner.check()
+            for left in folder.glob(".partial-*"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+        pieces = backend.pieces()
+        holdings: list[Any] = [None] * self.world_size
+        dist.all_gather_object(holdings, [(piece.name, piece.shape, piece.box) for piece in pieces])
+        self._shapes = {name: shape for held in holdings for name, shape, _ in held}
+        divided = shares(holdings)
+        self._mine = divided[self.rank]
+        self._bytes = sum(box.elements for part in divided for _, box in part) * 4 + SPARE_BYTES
+        self._keys = {(piece.name, piece.box): piece.key for piece in pieces if (piece.name, piece.box) in self._mine}
+        devices = [piece.tensor.device for piece in pieces if piece.tensor.device.type == "cuda"]
+        self._stream = torch.cuda.Stream(devices[0]) if devices else None  # type: ignore[no-untyped-call]
+        self._copied = threading.Event()
+        self._hook: Any = None
+        elements = sum(box.elements for _, box in self._mine)
+        # Filled, so that the first save does not wait for the memory either.
+        self._buffer = torch.empty(elements, pin_memory=bool(devices)).fill_(0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether this process knows that the last checkpoint was not written; `wait` then says why."""
+        return self._error is not None
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written on all processes.
+
+        Raises:
+            CheckpointError: it was not; raised on all processes, once.
+        """
+        self._settle(None)
+
+    def save(self, step: int, judged: Mapping[str, Any]) -> None:
+        """Begin to write a recovery checkpoint; wait for the one before.
+
+        Until `hold` returns the state must not be changed; optimizers wait for it by themselves.
+
+        Raises:
+            CheckpointError: the one before failed, or there is no room; what is there is untouched.
+        """
+        self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
+
+    def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
+        """Write a checkpoint to a new folder and wait for it.
+
+        Raises:
+            CheckpointError: as `save`.
+        """
+        self._begin(folder, folder, step, judged)
+        self.wait()
+
+    def hold(self) -> None:
+        """Wait until the state is copied and may be changed."""
+        if self._thread:
+            self._copied.wait()
+
+    def _settle(self, partial: Path | None) -> None:
+        """Wait for the threads and agree on what went wrong; make the folder of the next checkpoint."""
+        if self._thread:
+            self._thread.join()
+            self._hook.remove()
+            self._thread = None
+        error, self._error = self._error, None
+        if partial and self.rank == 0 and not error:
+            error = self._make(partial)
+        errors: list[CheckpointError | None] = [None] * self.world_size
+        dist.all_gather_object(errors, error)
+        found = next((each for each in errors if each), None)
+        if found:
+            raise found
+
+    def _make(self, partial: Path) -> CheckpointError | None:
+        try:
+            partial.parent.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(partial.parent).free
+            if free < self._bytes:
+                return NoRoom(
+                    f"{partial.parent} has {free / 1e9:.2f} GB free and a checkpoint takes {self._bytes / 1e9:.2f} GB: "
+                    "make room; the checkpoints before are untouched"
+                )
+            if partial.parent == self.folder:
+                shutil.rmtree(partial, ignore_errors=True)  # of a failed try
+            partial.mkdir()
+        except OSError as error:
+            kind = NoRoom if is_full(error) else CheckpointError
+            return kind(f"a checkpoint cannot be written ({error}); the checkpoints before are untouched")
+        return None
+
+    def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
+        self._settle(partial)
+        live = {(piece.name, piece.box): piece.tensor for piece in self.backend.pieces()}
+        ready = self._stream and torch.cuda.current_stream(self._stream.device).record_event()
+        given = (partial, final, live, ready, step, self.backend.optimizer_step(), dict(judged))
+        self._copied.clear()
+        self._hook = register_optimizer_step_pre_hook(lambda *_: self.hold())
+        self._thread = threading.Thread(target=self._write, args=given, daemon=True)
+        self._thread.start()
+
+    @torch.no_grad()
+    def _copy(self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
+        """Copy what this process writes to the host, into the memory of the save before."""
+        tensors, used = {}, 0
+        with torch.cuda.stream(self._stream):
+            if self._stream and ready:
+                self._stream.wait_event(ready)
+            for name, box in sorted(self._mine):
+                host = self._buffer.narrow(0, used, box.elements).view(box.shape)
+                host.copy_(live[name, box], non_blocking=True)
+                tensors[self._keys[name, box]] = host
+                used += box.elements
+            if self._stream:
+                self._stream.synchronize()
+        return tensors
+
+    def _write(
+        self,
+        partial: Path,
+        final: Path,
+        live: Mapping[tuple[str, Box], Tensor],
+        ready: torch.cuda.Event | None,
+        step: int,
+        optimizer_step: int,
+        judged: dict[str, Any],
+    ) -> None:
+        """Write this process's file and what it is; on process 0 also commit the checkpoint. Runs in the thread."""
+        file = partial / f"rank-{self.rank:05}.safetensors"
+        try:
+            try:
+                tensors = self._copy(live, ready)
+            finally:
+                self._copied.set()
+            self._owner.check()
+            written = checkpoint.write_tensors(file, tensors)
+            pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
+            self._leave(partial, {"file": file.name, "described": {**written, "pieces": pieces}})
+            if self.rank == 0:
+                files = self._collect(partial)
+                content = checkpoint.state(
+                    self.settings, step, optimizer_step, judged, self.identity, self.world_size, files, self._shapes
+                )
+                self._commit(partial, final, content)
+        except Exception as error:  # whatever it is: the others wait for this process's note
+            kind = NoRoom if isinstance(error, NoRoom) or is_full(error) else CheckpointError
+            self._error = kind(f"the checkpoint of step {step} was not written ({error}); those before are untouched")
+            if self.rank == 0:
+                shutil.rmtree(partial, ignore_errors=True)
+                return
+            with suppress(OSError):  # the folder is gone where process 0 failed as well
+                file.unlink(missing_ok=True)  # it makes room for the message
+                self._leave(partial, {"error": str(error), "full": kind is NoRoom})
+
+    def _leave(self, partial: Path, content: dict[str, Any]) -> None:
+        checkpoint.write_json(partial / f"rank-{self.rank:05}.json", content)
+
+    def _collect(self, partial: Path) -> dict[str, Any]:
+        """Wait for the notes of all processes and return the files' descriptions by name."""
+        deadline, files = time.monotonic() + PATIENCE_SECONDS, {}
+        waiting = {f"rank-{rank:05}.json" for rank in range(self.world_size)}
+        while waiting:
+            # A listing shows what others wrote sooner than a look-up by name does on network file systems.
+            for name in waiting.intersection(os.listdir(partial)):
+                note = json.loads((partial / name).read_text(encoding="utf-8"))
+                if "error" in note:
+                    raise (NoRoom if note["full"] else CheckpointError)(note["error"])
+                files[note["file"]] = note["described"]
+                waiting.discard(name)
+            if waiting and time.monotonic() > deadline:
+                raise CheckpointError(f"{min(waiting)} did not come in {PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.01 if waiting else 0)
+        return files
+
+    def _commit(self, partial: Path, final: Path, content: dict[str, Any]) -> None:
+        for rank in range(self.world_size):
+            (partial / f"rank-{rank:05}.json").unlink()
+        checkpoint.write_json(partial / "state.json", content)
+        checkpoint.flush(partial)
+        if final != partial:
+            self._owner.check()
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
+            checkpoint.flush(final.parent)
+            recovery.prune(final.parent, self.settings.training.keep_checkpoints, self.settings.training.keep_every)

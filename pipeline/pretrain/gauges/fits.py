@@ -1,0 +1,78 @@
+"""What a process needs of memory, by the plan's formulas, and what would fit: known without torch."""
+
+from __future__ import annotations
+
+import itertools
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan import formulas
+from pipeline.plan.settings import Strategy
+from pipeline.pretrain.parallel.layout import Layout, layout
+from pipeline.pretrain.settings import STRATEGIES, Training
+
+USABLE = 0.9
+"""Share of the memory that the estimate may take: buffers, gathered blocks and fragmentation come on top."""
+GIBIBYTE = 2**30
+
+
+def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout) -> float:
+    """Return the bytes of weights, gradients and optimizer state of one process."""
+    return formulas.model_state_bytes(
+        parameter_count(architecture, vocabulary_size) / (sizes.tensor * sizes.pipeline),
+        strategy=training.strategy,
+        precision=training.precision,
+        devices=sizes.replicate * sizes.shard,
+        node=sizes.shard,
+    )
+
+
+def estimate_bytes(
+    training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout, micro_batch_size: int
+) -> float:
+    """Return the bytes of state and activations of one process; selective recomputation counts as none.
+
+    A pipeline's stage keeps fewer layers of as many micro-batches, which comes to the same.
+    """
+    tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
+    activations = formulas.activation_bytes(
+        architecture,
+        vocabulary_size,
+        tokens=tokens,
+        precision=training.precision,
+        recomputation=training.recomputation == "full",
+        tensor=sizes.tensor,
+    )
+    return state_bytes(training, architecture, vocabulary_size, sizes) + activations
+
+
+def what_would_fit(
+    training: Training,
+    architecture: Architecture,
+    vocabulary_size: int,
+    processes: int,
+    per_node: int,
+    capacity_bytes: int,
+) -> str:
+    """Return what is estimated to fit, the least change first, and less than what is asked for now."""
+    now, kept = training.micro_batch_size, training.recomputation
+
+    def needed(strategy: Strategy, recomputation: str, micro_batch_size: int) -> float:
+        changes = {"strategy": strategy, "recomputation": recomputation}
+        other = training.model_copy(update={**changes, "mesh": training.mesh.model_copy(update={"shard": None})})
+        sizes = layout(other, processes, per_node)
+        return estimate_bytes(other, architecture, vocabulary_size, sizes, micro_batch_size)
+
+    share = training.batch_size // layout(training, processes, per_node).data
+    sizes = [size for size in range(now, 0, -1) if share % size == 0]
+    others = [name for name in STRATEGIES[training.backend] if name != training.strategy]
+    possible = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
+    limit = min(capacity_bytes * USABLE, needed(training.strategy, kept, now) * (1 - 1e-9))
+    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
+        if needed(strategy, again, size) <= limit:
+            also = "" if again == kept else f", recomputation {again}"
+            return (
+                f"strategy {strategy}{also} with micro_batch_size {size} should fit (an estimate of "
+                f"{needed(strategy, again, size) / GIBIBYTE:.3g} GiB); set these"
+            )
+    return f"no strategy of {training.backend} fits at these numbers, so use more or larger devices"

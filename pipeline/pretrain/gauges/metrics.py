@@ -1,0 +1,153 @@
+"""What a training run says of itself while it runs: metrics.jsonl, TensorBoard, a line now and then for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from pipeline.ground.owner import Owner, partial
+from pipeline.ground.space import is_full
+
+Metrics = Mapping[str, Any]
+"""Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
+EVENTS = "events.out.tfevents.0"
+SECONDS_BETWEEN_LINES = 2.0
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a metrics file; a last line that a kill cut off is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def reached(path: Path, first_step: int) -> int:
+    """Return the last step up to which every step after `first_step` has its line."""
+    steps = {int(line["step"] or 0) for line in read(path) if "loss" in line}
+    step = first_step
+    while step + 1 in steps:
+        step += 1
+    return step
+
+
+def truncate(path: Path, step: int) -> None:
+    """Remove the lines of steps after `step`, which are going to be done again.
+
+    The file is another one then: a process that still writes to the old one does not reach it.
+    """
+    kept = [line for line in read(path) if int(line["step"] or 0) <= step]
+    written = partial(path)
+    written.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    written.replace(path)
+
+
+class TensorBoardWriter:
+    """One events file whose content follows from the metrics alone: its clock is the sum of the steps' seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / EVENTS).unlink(missing_ok=True)  # not emptied: another process may have it open
+        self._stream = (folder / EVENTS).open("wb")
+        self._records = RecordWriter(self._stream)
+        self._seconds = 0.0
+        self._records.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+
+    def add(self, metrics: Iterable[Metrics]) -> None:
+        """Append lines of metrics, one chart for each name."""
+        for line in metrics:
+            self._seconds += line.get("seconds") or 0.0
+            values = [
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in line.items()
+                if name not in ("step", "seconds") and isinstance(value, int | float) and not isinstance(value, bool)
+            ]
+            event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
+            self._records.write(event.SerializeToString())
+        self._records.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records.close()
+
+
+class Log:
+    """Writes the metrics of a segment into its scratch and tells a person how far it is; process 0 has one."""
+
+    def __init__(self, owner: Owner, first_step: int, last_step: int) -> None:
+        owner.check()
+        scratch = owner.folder
+        path = scratch / "metrics.jsonl"
+        self._owner = owner
+        self._tensorboard = TensorBoardWriter(scratch / "tensorboard")
+        self._tensorboard.add(read(path))
+        self._path = path
+        self._stream = path.open("ab", buffering=0)
+        self._waiting = b""
+        self._first, self._last = first_step, last_step
+        self._started = time.monotonic()
+        self._told = 0.0
+
+    def add(self, line: Metrics) -> None:
+        """Write one line of metrics; where the disk is full it waits in memory.
+
+        Raises:
+            Superseded: a later start owns the scratch; nothing is written.
+        """
+        self._owner.check()
+        self._waiting += (json.dumps(line) + "\n").encode()
+        try:
+            self._write()
+            self._tensorboard.add([line])
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def add_once(self, line: Metrics) -> None:
+        """Write a line of metrics that is not there yet."""
+        if line not in read(self._path):
+            self.add(line)
+
+    def _write(self) -> None:
+        while self._waiting:
+            self._waiting = self._waiting[self._stream.write(self._waiting) :]
+
+    def tell(self, line: Metrics) -> None:
+        """Print how far the training is, at most every two seconds and at the last step."""
+        now, step = time.monotonic(), int(line["step"] or 0)
+        if now - self._told < SECONDS_BETWEEN_LINES and step < self._last:
+            return
+        self._told = now
+        remaining = (now - self._started) / (step - self._first) * (self._last - step)
+        utilization = line.get("model_flops_utilization")
+        print(
+            f"step {step}/{self._last}  loss {line['loss']:.4f}  {line['tokens_per_second']:,.0f} tokens/s  "
+            f"{'' if utilization is None else f'MFU {utilization:.1%}  '}{remaining / 60:.1f} min left",
+            flush=True,
+        )
+
+    def sync(self) -> None:
+        """Wait until the lines are on the disk; where it is full they wait in memory."""
+        try:
+            self._write()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def close(self) -> None:
+        """Close the files; all lines are in them."""
+        self._write()
+        self._stream.close()
+        self._tensorboard.close()

@@ -1,0 +1,90 @@
+"""What the training loop needs of a backend, and what both backends share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.pretrain.checkpoints.pieces import Piece
+from pipeline.pretrain.settings import Training
+
+Accept = Callable[[float], bool]
+"""Says of the gradient's norm whether the step is taken; the same on every process."""
+
+
+class Batch(NamedTuple):
+    """Input and target tokens, each (B, T); a target of -100 does not count. Documents: see `Llama.forward`."""
+
+    input_BT: Tensor
+    target_BT: Tensor
+    document_BT: Tensor | None = None
+
+
+class Backend(Protocol):
+    """A model and its optimizer, spread over the processes. Every process calls the same methods in the same order."""
+
+    data_rank: int
+    """Which part of the global batch this process computes; processes that share a model's work have the same."""
+    data_size: int
+    """The number of these parts."""
+
+    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """Add up the gradients of a step and return the sum of this process's token losses.
+
+        Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
+        """
+
+    def update(self, learning_rate: float, accept: Accept) -> float:
+        """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
+
+        Where the norm is not accepted the gradients are dropped; weights and optimizer stay as they are, bit for bit.
+        """
+
+    def token_losses(self, batch: Batch) -> Tensor:
+        """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
+
+    def pieces(self) -> list[Piece]:
+        """Return what this process holds of parameters (float32) and optimizer state: the memory itself, no copies."""
+
+    def optimizer_step(self) -> int:
+        """Return how many steps the optimizer has taken."""
+
+
+def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
+    """Return the cross-entropy of every token in nats, (B, T) in float32, 0 where the target does not count.
+
+    Few tokens at a time have float32 logits, so that memory is bounded.
+    """
+    parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
+    losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
+    return torch.cat(losses).view(target_BT.shape)
+
+
+def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
+    """Return the same of a batch; one sequence goes through the model at a time."""
+    rows = []
+    for number in range(len(batch.input_BT)):
+        row = slice(number, number + 1)
+        document_BT = None if batch.document_BT is None else batch.document_BT[row]
+        rows.append(cross_entropies(model(batch.input_BT[row], None, document_BT), batch.target_BT[row]))
+    return torch.cat(rows)
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], training: Training, *, fused: bool) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone."""
+    every = list(parameters)
+    groups = [
+        {"params": [p for p in every if p.dim() >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in every if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=training.learning_rate,
+        betas=(training.beta1, training.beta2),
+        eps=training.epsilon,
+        fused=fused,
+    )

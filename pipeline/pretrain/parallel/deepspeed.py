@@ -1,0 +1,170 @@
+"""DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
+
+Strategies: zero0 keeps everything in every process, zero1 shards the optimizer, zero2 gradients as well, zero3 the
+parameters as well; _offload_optimizer keeps the optimizer's state in main memory and steps there, _offload_all the
+parameters too. Every process holds the whole model in its memory while it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pipeline.model.llama import Llama
+from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
+from pipeline.pretrain.checkpoints.pieces import Piece, fragment
+from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
+from pipeline.pretrain.settings import SegmentSettings
+
+# The processes have met already, on GPUs or on CPUs.
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
+
+import deepspeed
+
+
+class DeepSpeedBackend:
+    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
+        self.training, self.device = settings.training, device
+        training = settings.training
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        # Processes on a CPU talk through gloo: DeepSpeed's own shared memory needs a compiler and outlives a kill.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
+        self.stage = int(training.strategy[len("zero")])
+        self.plain = self.stage == 0 and training.precision == "fp32"
+        model: nn.Module = Llama(settings.architecture, vocabulary_size)
+        with torch.no_grad():
+            named = dict(model.named_parameters())
+            for name, weight in start.weights():
+                named[name].copy_(weight)
+        deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
+        accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
+        config: dict[str, Any] = {
+            "train_batch_size": training.batch_size,
+            "train_micro_batch_size_per_gpu": training.micro_batch_size,
+            "gradient_accumulation_steps": accumulation,
+            "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
+            "zero_optimization": self._zero(sum(p.numel() for p in model.parameters())),
+            "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
+            "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
+            "bf16": {"enabled": training.precision == "bf16"},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "steps_per_print": 2**62,
+        }
+        optimizer = adamw(model.parameters(), training, fused=training.fused_optimizer)
+        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
+        self.parameters = dict(self.engine.module.named_parameters())
+        self._load(start)
+
+    def _zero(self, parameters: int) -> dict[str, Any]:
+        """Return what is sharded and what lies in main memory; no bucket is larger than the model."""
+        place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
+        zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": min(parameters, 500_000_000)}
+        if "offload" in self.training.strategy:
+            zero["offload_optimizer"] = place
+        if self.training.strategy.endswith("offload_all"):
+            zero["offload_param"] = place
+        return zero
+
+    def _flat(self) -> list[Tensor]:
+        """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
+        for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
+            if hasattr(self.engine.optimizer, name):
+                return list(getattr(self.engine.optimizer, name))
+        return list(self.parameters.values())
+
+    @torch.no_grad()
+    def _load(self, start: Start) -> None:
+        """Put float32 weights, which the engine may have rounded, and the optimizer's state into their parts.
+
+        It is made here even for the first step: the engine would link it to the first group of parameters only.
+        """
+        for flat in self._flat():
+            moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
+            self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
+        if not self.plain and self.stage < 3:
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+        start.load(self.pieces())
+
+    def _held(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
+        """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
+
+        Stages 1 and 2, and 0 in bf16, cut the parameters of a group as one row; a parameter may lie in several
+        processes' parts or outside of one's. Stage 3 cuts each parameter into as many equal parts, the last padded.
+        """
+        if self.plain:
+            state = self.base.state[parameter][moment] if moment else parameter
+            return parameter.shape, 0, state.flatten()
+        if self.stage == 3:
+            part, _ = self.engine.optimizer._get_fp32_opt_state_partition(parameter, False, moment)
+            return parameter.ds_shape, parameter.ds_tensor.ds_numel * dist.get_rank(), part
+        if parameter._hp_mapping is None:
+            return None
+        part = parameter._hp_mapping.get_hp_fragment(moment)
+        return parameter.shape, parameter._hp_mapping.lp_fragment_address.start, part
+
+    def pieces(self) -> list[Piece]:
+        """See Backend."""
+        found: list[Piece] = []
+        for name, parameter in self.parameters.items():
+            for kind, moment in (("model", None), *((moment, moment) for moment in MOMENTS)):
+                if held := self._held(parameter, moment):
+                    found += fragment(f"{kind}.{name}", *held)
+        return found
+
+    def optimizer_step(self) -> int:
+        """See Backend."""
+        return int(self.base.state[self._flat()[0]]["step"])
+
+    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """See Backend. The engine divides by the number of micro-batches and averages over processes."""
+        total = torch.zeros((), device=self.device)
+        for number, batch in enumerate(micro_batches, start=1):
+            loss = self.engine(*batch)
+            self.engine.backward(loss / batch.target_BT.numel())
+            if number < len(micro_batches):
+                self.engine.step()
+            total += loss.detach()
+        return total
+
+    def update(self, learning_rate: float, accept: Accept) -> float:
+        """See Backend.
+
+        The engine always takes its step, which clips and drops the gradients; the optimizer in it may stand still. It
+        is asked to step once for each part of the state, after the engine has found the norm; where the norm is not
+        finite the engine may not ask at all.
+        """
+        for group in self.base.param_groups:
+            group["lr"] = learning_rate
+        limit = self.training.gradient_clip or float("inf")
+        norm = float(nn.utils.clip_grad_norm_(self.parameters.values(), limit)) if self.plain else None
+        step = self.base.step
+
+        def step_if_accepted(*given: Any) -> Any:
+            return step(*given) if accept(self._norm() if norm is None else norm) else None
+
+        vars(self.base)["step"] = step_if_accepted
+        try:
+            self.engine.step()
+        finally:
+            vars(self.base)["step"] = step
+        return self._norm() if norm is None else norm
+
+    def _norm(self) -> float:
+        """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""
+        norm = float(self.engine.optimizer._global_grad_norm)
+        return norm if norm >= 0 else float("inf")
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor:
+        """See Backend."""
+        return token_losses(self.engine, batch)

@@ -1,0 +1,172 @@
+"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with tensor, pipeline and context parallelism.
+
+Strategies: full_shard gathers a block's parameters for its forward and again for its backward pass, shard_grad_op
+keeps them in between; hybrid_shard and hybrid_shard_zero2 do so within groups of processes that hold a copy each;
+no_shard holds everything in every process and sums gradients (groups of one).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from pipeline.model.llama import Block, Llama
+from pipeline.model.prepare import prepare
+from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
+from pipeline.pretrain.checkpoints.pieces import Piece, placed
+from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
+from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage
+from pipeline.pretrain.settings import SegmentSettings
+
+
+class FsdpBackend:
+    """The `Backend` with FSDP2. Parameters are float32; bf16 concerns the computation only."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
+        self.training, self.device = settings.training, device
+        processes = dist.get_world_size()
+        self.layout = mesh.layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
+        self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
+        self.mesh = mesh.make(self.layout, device.type)
+        self.stages = self.mesh["pipeline"]
+        # Moving a model off the meta device would part tied weights.
+        with torch.device(device if settings.architecture.tie_embeddings else "meta"):
+            self.model = self._model(settings, vocabulary_size)
+        prepare(
+            self.model,
+            device,
+            recomputation=self.training.recomputation,
+            compile=self.training.compile,
+            cuda_graphs=self.training.cuda_graphs,
+            float8=self.training.float8,
+            tiled_feed_forward=self.training.tiled_feed_forward,
+        )
+        self._split()
+        self.model.to_empty(device=device)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = adamw(self.parameters.values(), self.training, fused=self.training.fused_optimizer)
+        self.pipeline = self._pipeline()
+        self._load(start)
+
+    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Llama:
+        if self.layout.pipeline == 1:
+            return Llama(settings.architecture, vocabulary_size)
+        return Stage(settings.architecture, vocabulary_size, self.stages.get_local_rank(), self.layout.pipeline)
+
+    def _split(self) -> None:
+        """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
+        training, sizes = self.training, self.layout
+        if sizes.tensor > 1:
+            tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
+        self.context = None
+        if sizes.context > 1:
+            self.context = mesh.context_group(sizes, self.device.type)
+            context_parallel.apply(self.model, self.context)
+        policy = MixedPrecisionPolicy()
+        if training.precision == "bf16":
+            reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
+        two = sizes.replicate > 1 or training.strategy == "no_shard"
+        data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
+        reshard = training.strategy in ("full_shard", "hybrid_shard")
+        for block in self.model.blocks:
+            if isinstance(block, Block):
+                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
+
+    def _pipeline(self) -> Pipeline | None:
+        """Return what runs micro-batches through the stages; None where every process has all layers."""
+        if not isinstance(self.model, Stage):
+            return None
+        micro_batches = self.training.batch_size // self.data_size // self.training.micro_batch_size
+        tokens = micro_batches * self._counted_tokens()
+        return Pipeline(self.model, micro_batches, tokens, self.device, self.stages.get_group())
+
+    def _counted_tokens(self) -> int:
+        """Return the tokens of a micro-batch whose loss this process computes."""
+        return self.training.micro_batch_size * self.training.sequence_length // self.layout.context
+
+    @torch.no_grad()
+    def _load(self, start: Start) -> None:
+        for parameter in self.parameters.values():
+            counter = torch.tensor(float(start.optimizer_step), device=parameter.device)
+            moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
+            self.optimizer.state[parameter] = {"step": counter, **moments}
+        start.load(self.pieces())
+
+    def _own(self, batch: Batch) -> Batch:
+        """Return the targets of this process's positions; the input stays whole, the model cuts it."""
+        if self.context is None:
+            return batch
+        return batch._replace(target_BT=context_parallel.share(batch.target_BT, self.context))
+
+    def _once(self, loss: Tensor) -> Tensor:
+        """Return a loss that all processes of a tensor group have at the first of them, zero at the others."""
+        return loss if self.mesh.get_local_rank("tensor") == 0 else torch.zeros_like(loss)
+
+    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
+        assert isinstance(self.model, FSDPModule)
+        if self.pipeline:
+            return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches]))
+        tokens = len(micro_batches) * self._counted_tokens()
+        total = torch.zeros((), device=self.device)
+        for number, batch in enumerate(micro_batches, start=1):
+            self.model.set_requires_all_reduce(number == len(micro_batches))
+            loss = self.model(*self._own(batch))
+            torch.autograd.backward(loss / tokens)
+            total += loss.detach()
+        return self._once(total)
+
+    def update(self, learning_rate: float, accept: Accept) -> float:
+        """See Backend."""
+        norm = self._clip()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        if accept(norm):
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def _clip(self) -> float:
+        """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if self.pipeline:
+            norm = norm.square()
+            dist.all_reduce(norm, group=self.stages.get_group())
+            norm = norm.sqrt()
+        nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
+        return float(norm)
+
+    @torch.no_grad()
+    def token_losses(self, batch: Batch) -> Tensor:
+        """See Backend."""
+        own = self._own(batch)
+        loss_BT = self._once(self.pipeline.evaluate(own) if self.pipeline else token_losses(self.model, own))
+        if self.context is None:
+            return loss_BT
+        whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
+        context_parallel.share(whole_BT, self.context).copy_(loss_BT)
+        return whole_BT
+
+    def pieces(self) -> list[Piece]:
+        """See Backend."""
+        found: list[Piece] = []
+        for name, parameter in self.parameters.items():
+            found += placed(f"model.{name}", parameter)
+            for moment in MOMENTS:
+                found += placed(f"{moment}.{name}", self.optimizer.state[parameter][moment])
+        return found
+
+    def optimizer_step(self) -> int:
+        """See Backend."""
+        return int(next(iter(self.optimizer.state.values()))["step"])

@@ -1,0 +1,226 @@
+"""Keeps a training alive: starts its processes, and starts them again from the newest checkpoint where they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.ground import space
+from pipeline.ground.errors import DiskFull, InputError, Stopped, Superseded
+from pipeline.ground.owner import Owner
+from pipeline.ground.parent import die_with_parent
+from pipeline.pretrain.checkpoints import recovery
+from pipeline.pretrain.checkpoints.rewinds import Rewinds
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.gauges.consumption import ReadMeters, published
+from pipeline.pretrain.gauges.watchdog import stacks
+from pipeline.pretrain.processes.launch import command, launcher
+from pipeline.pretrain.settings import SegmentSettings
+
+WORKER = "pipeline.pretrain.processes.worker"
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
+POLL_SECONDS = 0.2
+# torchrun passes these on to the processes, and waits so long for their checkpoint.
+TORCHRUN = {
+    "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGURG",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600",
+}
+
+
+@dataclass
+class Course:
+    """How a training came to its end.
+
+    The checkpoint found at the start and the layout that wrote it, why it was started again, how many checkpoints a
+    full disk has cost since then, and what the device is.
+    """
+
+    resumed_from: int | None = None
+    resumed_layout: dict[str, Any] | None = None
+    restarts: list[str] = field(default_factory=list)
+    failed_checkpoints: int = 0
+    machine: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def _stop_on_signal(stop_file: Path) -> Iterator[Callable[[], bool]]:
+    """Turn a signal into a file that the training looks for after every step; a second interrupt interrupts.
+
+    What is yielded tells whether there was one.
+    """
+
+    asked: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        asked.append(number)
+        with suppress(OSError):  # without it the processes go on until they are killed
+            stop_file.touch()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, stop) for number in SIGNALS} if main else {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train(
+    settings: SegmentSettings,
+    paths: dict[str, Path],
+    identity: str,
+    processes: int,
+    launch: str | None,
+    owner: Owner,
+    energy: ReadMeters | None = None,
+    platform: str | None = None,
+) -> Course:
+    """Train until the milestone is there.
+
+    `paths` are index, tokenizer, configuration, milestone, scratch, recovery and, except at first, `previous`; `owner`
+    has claimed the scratch; `energy` reads the job's meters.
+
+    Raises:
+        InputError: a process refused its input; nothing is tried again.
+        Superseded: a later start owns the scratch.
+        DiskFull: there is no room for what must be written.
+        RuntimeError: the training failed, or its processes died too often without progress.
+        Stopped: this process was asked to stop.
+    """
+    scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
+    rewinds = Rewinds(scratch / "rewinds.json", identity)
+    course, reached, tries = Course(), -1, 0
+    stop_file = owner.place / "stop"
+    with _stop_on_signal(stop_file) as asked:
+        while True:
+            owner.claim()
+            rewinds.discard(checkpoints)
+            known = metrics.reached(scratch / "metrics.jsonl", settings.first_step)
+            found = recovery.newest(checkpoints, identity, known)
+            step = int(found.name) if found else settings.first_step
+            if "previous" in paths and not found and (problem := recovery.damage(paths["previous"])):
+                raise InputError(f"{problem}: remove {paths['previous']}, so that it is trained again")
+            if not course.restarts:
+                course.resumed_from = step if found else None
+                course.resumed_layout = json.loads((found / "state.json").read_text())["layout"] if found else None
+            if found:
+                print(f"continuing from the recovery checkpoint of step {step}", flush=True)
+            if known > step:
+                told = f"steps {step + 1} to {known} are trained again: {checkpoints} holds no later whole checkpoint"
+                print(told, file=sys.stderr, flush=True)
+            tries, reached = (1 if step > reached else tries + 1), step
+            metrics.truncate(scratch / "metrics.jsonl", step)
+            if paths["milestone"].exists():
+                shutil.rmtree(paths["milestone"])
+            start = found or paths.get("previous")
+            places = {name: path for name, path in paths.items() if name != "previous"}
+            outcome = _once(
+                {
+                    "settings": settings.model_dump(mode="json"),
+                    "paths": {k: str(v.absolute()) for k, v in (places | ({"start": start} if start else {})).items()},
+                    "identity": identity,
+                    "launcher": launcher(launch),
+                    "platform": platform,
+                    "world_size": processes,
+                    "stop_file": str(stop_file.absolute()),
+                    "rewinds": rewinds.entries,
+                },
+                owner,
+                launch,
+                energy,
+            )
+            status = outcome["status"]
+            course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
+            if status != "finished":
+                owner.check()  # a later start explains whatever went wrong
+            else:
+                with suppress(OSError, ValueError):
+                    course.machine = json.loads((owner.place / "device.json").read_text(encoding="utf-8"))
+                return course
+            if status == "superseded":
+                raise Superseded(outcome["error"])
+            if status == "refused":
+                raise InputError(outcome["error"])
+            if status == "full":
+                raise DiskFull(outcome["error"])
+            if status == "failed":
+                raise RuntimeError(outcome["error"])
+            # Under srun a signal comes from Slurm, which also starts the job again.
+            if asked() or (status == "stopped" and launcher(launch) == "srun"):
+                raise Stopped(_stopped(outcome, checkpoints))
+            if status == "rewind":
+                rewinds.add(outcome["rewind"], stability.skips_in_a_row)
+                tries = 0
+            elif tries > stability.restarts:
+                raise RuntimeError(f"{outcome['reason']} {tries} times without progress: see the messages above")
+            course.restarts.append(outcome["reason"])
+            print(f"{outcome['reason']}: starting again", flush=True)
+
+
+def _stopped(outcome: dict[str, Any], checkpoints: Path) -> str:
+    done = f"as asked after step {outcome['step']}" if "step" in outcome else f"as asked ({outcome['reason']})"
+    kept = recovery.recoveries(checkpoints)
+    where = f"with a recovery checkpoint of step {kept[0][0]}" if kept else "without a recovery checkpoint"
+    return f"{done} {where}: start again to continue"
+
+
+def _once(
+    arguments: dict[str, Any], owner: Owner, launch: str | None, energy: ReadMeters | None = None
+) -> dict[str, Any]:
+    """Start the processes, wait for their end and return the outcome that they wrote; without one, they died.
+
+    Raises:
+        DiskFull: they died where nothing more can be written.
+    """
+    scratch, token = owner.folder, str(owner.number)
+    outcome, file = owner.place / "outcome.json", owner.place / "arguments.json"
+    given = {**arguments, "outcome": str(outcome.absolute()), "number": owner.number}
+    file.write_text(json.dumps(given), encoding="utf-8")
+    words = command(launch, WORKER, [str(file.absolute())])
+    # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
+    with published(energy, owner.place / "energy.json"):
+        try:
+            process = subprocess.Popen(
+                words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN, **os.environ}
+            )
+        except OSError as error:
+            told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
+            raise InputError(told) from None
+        try:
+            # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
+            while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
+                time.sleep(POLL_SECONDS)
+            if process.poll() is None:
+                time.sleep(1)  # for the stacks of the others
+        finally:
+            if process.poll() is None:
+                process.kill()
+            code = process.wait()
+    hung = stacks(scratch, token)
+    for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
+        if path not in hung:
+            path.unlink()  # of a process that was killed
+    if hung:
+        return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
+    if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
+        return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
+    if not outcome.exists():
+        if full := space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
+            raise space.no_room_in(full)
+        return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
+    result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
+    if result["status"] == "stopped":
+        result["reason"] = f"a process was asked to stop after step {result['step']}"
+    return result

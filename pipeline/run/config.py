@@ -1,0 +1,237 @@
+"""The one typed description of a run; every step receives a part of it.
+
+`load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.run.step_settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from pipeline.corpus.rules.presets import for_source
+from pipeline.corpus.settings import Corpus
+from pipeline.energy.settings import Energy
+from pipeline.evaluate.settings import Evaluation, Suite
+from pipeline.evaluate.suite_files import suite_items
+from pipeline.ground.errors import InputError
+from pipeline.ground.settings import Settings
+from pipeline.pretrain.settings import Model
+from pipeline.run.mistakes import sentence
+from pipeline.run.platforms import Platform, described
+from pipeline.slurm.settings import Slurm
+from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.settings import Source
+from pipeline.sources.units import SourceUnits
+from pipeline.tokenizer.settings import Tokenizer
+from pipeline.tokens.settings import Tokens
+
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Run(Settings):
+    """The run itself."""
+
+    name: str = Field(pattern=NAME)
+    seed: int = Field(default=42, ge=0)
+    results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
+    environment: Literal["cpu", "cuda", "rocm"] = "cpu"
+    provider: str | None = None
+    contact: str | None = None
+
+    @field_validator("results")
+    @classmethod
+    def _plain(cls, results: str) -> str:
+        """The folder stands in command lines and in rules, where other characters have a meaning."""
+        if not re.fullmatch(r"[\w./+-]+", results):
+            raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
+        return results
+
+
+class Config(Settings):
+    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, Slurm."""
+
+    run: Run
+    data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
+    platform: Platform = Platform()
+    sources: list[Source] = Field(min_length=1)
+    allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
+    corpus: dict[Name, Corpus] = {"main": Corpus()}
+    tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
+    tokens: dict[Name, Tokens] = {"main": Tokens()}
+    models: dict[Name, Model] = {}
+    evaluation: Evaluation = Evaluation()
+    energy: Energy = Energy()
+    slurm: Slurm = Slurm()
+
+    _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
+
+    @field_validator("allowed_licenses")
+    @classmethod
+    def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
+        return licenses and sorted({canonical(license) for license in licenses})
+
+    @model_validator(mode="after")
+    def _licenses(self) -> Config:
+        """Check that every source has a licence that this run allows."""
+        for source in self.sources:
+            if self.allowed_licenses is not None and not is_allowed(source.license, self.allowed_licenses):
+                raise ValueError(
+                    f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
+                    f"({', '.join(self.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _references(self) -> Config:
+        """Check that every name that a section refers to exists."""
+        names = [source.name for source in self.sources]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own"
+            )
+        references: list[tuple[str, str, Collection[str]]] = [
+            *((f"tokenizer.{n}.corpus", t.corpus, self.corpus) for n, t in self.tokenizer.items()),
+            *((f"tokens.{n}.corpus", t.corpus, self.corpus) for n, t in self.tokens.items()),
+            *((f"tokens.{n}.tokenizer", t.tokenizer, self.tokenizer) for n, t in self.tokens.items()),
+            *((f"models.{n}.tokens", m.tokens, self.tokens) for n, m in self.models.items()),
+        ]
+        for field, value, section in references:
+            if value not in section:
+                raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
+        for name, corpus in self.corpus.items():
+            for source in corpus.exclude_sources:
+                if source not in names:
+                    raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+            if not self.corpus_sources(name):
+                raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
+            for source in corpus.deduplication.prefer:
+                if source not in names:
+                    raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
+            for source_name in self.corpus_sources(name):
+                try:
+                    for_source(corpus.languages, self.source(source_name).filters)
+                except ValidationError as error:
+                    problem = error.errors()[0]
+                    key = ".".join(map(str, problem["loc"]))
+                    raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
+                except ValueError as error:
+                    raise ValueError(f"sources.{source_name}.filters, corpus {name}: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _sampling(self) -> Config:
+        """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
+        for name, model in self.models.items():
+            corpus = self.tokens[model.tokens].corpus
+            known = {"source": self.corpus_sources(corpus), "language": sorted(self.corpus[corpus].languages)}
+            for mixture in (model.training.sampling, *model.training.sampling.phases):
+                for wanted, amount in (mixture.weights or mixture.epochs).items():
+                    if amount and wanted not in known[mixture.by]:
+                        raise ValueError(
+                            f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
+                            f"one of {', '.join(known[mixture.by])}"
+                        )
+        return self
+
+    @property
+    def directory(self) -> Path:
+        """Return the folder of this run's results."""
+        return Path(self.run.results) / self.run.name
+
+    @property
+    def emissions(self) -> Energy:
+        """Return PUE and carbon intensity: those of the section energy, else the platform's."""
+        return self.platform.emissions(self.energy)
+
+    def source(self, name: str) -> Source:
+        """Return the source of that name."""
+        return next(source for source in self.sources if source.name == name)
+
+    def corpus_sources(self, name: str) -> list[str]:
+        """Return the names of the sources that a corpus is made from, sorted."""
+        return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
+
+    def source_units(self, source: str) -> SourceUnits:
+        """Return the files and units of a source, listed once."""
+        if source not in self._units:
+            parts = self.directory / "sources" / source / "parts"
+            self._units[source] = SourceUnits(self.source(source), self.data, parts)
+        return self._units[source]
+
+    def files(self, source: str) -> dict[str, Path]:
+        """Return the raw files of a source, name to path."""
+        return self.source_units(source).files
+
+    def resolved(self, what: str, path: str) -> str:
+        """Return the path of something with the folder of the data in it."""
+        if "{data}" in path:
+            if self.data is None:
+                raise InputError(f"{what}: its path {path} needs the folder: add --config data=FOLDER")
+            path = path.replace("{data}", self.data)
+        return path
+
+    def units(self, source: str) -> dict[str, dict[str, Path]]:
+        """Return the units of a source that have files, each with its files, name to path."""
+        return self.source_units(source).units
+
+    def batches(self, source: str) -> dict[str, list[str]]:
+        """Return the units of a source that one job works on, by the number of the batch."""
+        return self.source_units(source).batches
+
+    def reserving(self) -> list[str]:
+        """Return the sources that have an opt-out list, sorted."""
+        return sorted(source.name for source in self.sources if source.opt_out)
+
+    def evaluated(self) -> list[tuple[str, int]]:
+        """Return (model, step) of every milestone that is evaluated."""
+        first = -1 if self.evaluation.checkpoints == "final" else 0
+        return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
+
+    def suites(self) -> list[Suite]:
+        """Return the evaluation's suites with their folders resolved."""
+        return self.evaluation.resolved(self.data)
+
+    def harmful_files(self, corpus: str) -> list[Path]:
+        """Return the files of a corpus's word lists and classifiers, in their order.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        paths = []
+        for entry in self.corpus[corpus].harmful.entries():
+            path = Path(entry.path.replace("{data}", self.data or "{data}"))
+            if not path.is_file():
+                raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
+            paths.append(path)
+        return paths
+
+    def items(self, corpus: str) -> list[tuple[str, Path]]:
+        """Return (task, file) of the evaluation items that a corpus must not contain; none where that is off."""
+        if not self.corpus[corpus].decontamination.enabled:
+            return []
+        return sorted({item for suite in self.suites() for item in suite_items(suite)})
+
+    def written(self) -> dict[str, Any]:
+        """Return what was written to describe this run: `load` makes the same run of it, defaults included.
+
+        What is Slurm's alone changes no result and is left out.
+        """
+        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform", "slurm"})
+        return {**keys, "platform": self.platform.name}
+
+
+def load(raw: Mapping[str, Any]) -> Config:
+    """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
+
+    Raises:
+        InputError: with one sentence that names the key and suggests the nearest known one.
+    """
+    try:
+        return Config.model_validate({**raw, "platform": described(str(raw.get("platform", "local")))})
+    except ValidationError as error:
+        raise InputError(sentence(error, Config, "configuration")) from None

@@ -1,0 +1,295 @@
+"""What of a run's configuration each job receives: exactly the keys that its step reads.
+
+They are parameters of the job's rule, so that a job runs again when one of them changed, and for no other key. Each
+function is of the step of its name, for a job with these values of its wildcards (`pipeline.run.steps`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
+from pipeline.corpus.data_set.settings import PublishedSource, PublishSettings
+from pipeline.corpus.rules.presets import for_source
+from pipeline.corpus.settings import (
+    Corpus,
+    DeduplicateSettings,
+    FilterSettings,
+    FindDuplicatesSettings,
+    PersonalData,
+    SignaturesSettings,
+    StatisticsSettings,
+)
+from pipeline.corpus.text.model_files import fingerprint
+from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.ground.hashing import sha256_of
+from pipeline.ground.settings import Settings
+from pipeline.opt_out.others import others
+from pipeline.opt_out.remains_settings import RemainsSettings
+from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
+from pipeline.plan.settings import EstimateSettings
+from pipeline.pretrain.settings import ExportSettings, SegmentSettings
+from pipeline.provenance.settings import CrateSettings
+from pipeline.report.settings import PageSettings
+from pipeline.run.config import Config
+from pipeline.sources.licenses import is_allowed
+from pipeline.sources.settings import (
+    DatasetSettings,
+    EntriesSettings,
+    FingerprintSettings,
+    ListingSettings,
+    ManifestSettings,
+    Source,
+    SplitSettings,
+)
+from pipeline.sources.units import listing_sha256
+from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
+from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
+
+
+def sources_listing(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    return ListingSettings(
+        source=source.name,
+        pattern=config.source_units(source.name).divided_path()[1],
+        split=source.dataset and source.dataset.split,
+        units=source.units,
+        unit_bytes=source.unit_bytes,
+        listing_sha256=listing_sha256(config.units(source.name)),
+    )
+
+
+def sources_split(config: Config, i: Mapping[str, str]) -> BaseModel:
+    name, parts = config.source_units(i["source"]).large_files[i["file"]]
+    source = config.source(i["source"])
+    return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
+
+
+def sources_dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    return DatasetSettings(source=source.name, **_shared(DatasetSettings, source))
+
+
+def sources_fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return FingerprintSettings(source=i["source"])
+
+
+def opt_out_entries(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return EntriesSettings(source=i["source"], **_shared(EntriesSettings, config.source(i["source"])))
+
+
+def sources_manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source = config.source(i["source"])
+    keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
+    return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
+
+
+def corpus_filter(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    shared = _shared(FilterSettings, source, section)
+    shared |= {
+        "languages": for_source(section.languages, source.filters),
+        "personal_data": _with_hash(section.personal_data),
+    }
+    return FilterSettings(
+        source=source.name,
+        language_model_sha256=section.language_model and section.language_model.sha256,
+        harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
+        samples=_may_sample(source, section),
+        **shared | {"harmful": section.harmful.named()},
+    )
+
+
+def _signatures(config: Config, corpus: str) -> SignaturesSettings:
+    return SignaturesSettings(**_shared(SignaturesSettings, config.corpus[corpus].deduplication))
+
+
+def corpus_signatures(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _signatures(config, i["corpus"])
+
+
+def opt_out_reserved(config: Config, i: Mapping[str, str]) -> BaseModel:
+    source, section = config.source(i["source"]), config.corpus[i["corpus"]]
+    copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
+    shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
+    return ReservedSettings(
+        source=source.name,
+        line_rules=line_rules(for_source(section.languages, filters) for filters in copied),
+        signatures=_signatures(config, i["corpus"]),
+        **shared,
+    )
+
+
+def _with_hash(kinds: PersonalData) -> PersonalData:
+    """Return the settings with the hash of the model of names, so that another model is another setting."""
+    if kinds.names is None or kinds.names_sha256 is not None:
+        return kinds
+    return kinds.model_copy(update={"names_sha256": fingerprint(kinds.names)})
+
+
+@cache
+def _sha256(path: Path, changed_nanoseconds: int) -> str:
+    """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
+    return sha256_of(path)
+
+
+def _may_sample(source: Source, section: Corpus) -> bool:
+    """Return whether samples of the removed documents of a source are kept and shown."""
+    free = source.rights.basis == "public-domain" or is_allowed(source.license, section.sample_licenses)
+    return section.keep_removed and free
+
+
+def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return FindDuplicatesSettings(deduplication=config.corpus[i["corpus"]].deduplication)
+
+
+def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    samples = _may_sample(config.source(i["source"]), section)
+    return DeduplicateSettings(keep_removed=section.keep_removed, samples=samples)
+
+
+def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+    """Return those values of the sections that the step's settings have a key for."""
+    return {
+        key: getattr(section, key)
+        for section in sections
+        for key in sorted(type(section).model_fields.keys() & settings.model_fields.keys())
+        if key not in ("source", "corpus", "tokenizer", "tokens")
+    }
+
+
+def corpus_ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]].decontamination
+    items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
+    return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
+
+
+def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return DecontaminateSettings(minimum_overlap=config.corpus[i["corpus"]].decontamination.minimum_overlap)
+
+
+def corpus_statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
+    described = [
+        {"name": source.name, "license": source.license, "language": source.language}
+        for name in config.corpus_sources(i["corpus"])
+        if (source := config.source(name))
+    ]
+    return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+
+
+def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return ForgottenSettings(corpus=i["corpus"], signatures=_signatures(config, i["corpus"]))
+
+
+def corpus_publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.corpus[i["corpus"]]
+    return PublishSettings(
+        run=config.run.name,
+        corpus=i["corpus"],
+        provider=config.run.provider,
+        contact=config.run.contact,
+        keep_removed=section.keep_removed,
+        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
+        sources=[
+            PublishedSource(**_shared(PublishedSource, config.source(name)))
+            for name in config.corpus_sources(i["corpus"])
+        ],
+    )
+
+
+def _tokenizer(
+    settings: type[TrainSettings] | type[FertilitySettings], config: Config, i: Mapping[str, str]
+) -> BaseModel:
+    """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
+    users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
+    fraction = max(users, default=Tokens().validation_fraction)
+    return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
+
+
+def tokenizer_train(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _tokenizer(TrainSettings, config, i)
+
+
+def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return _tokenizer(FertilitySettings, config, i)
+
+
+def tokens_shard(config: Config, i: Mapping[str, str]) -> BaseModel:
+    section = config.tokens[i["tokens"]]
+    return ShardSettings(shard=int(i["shard"]), **_shared(ShardSettings, section))
+
+
+def tokens_index(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return IndexSettings(shards=config.tokens[i["tokens"]].shards)
+
+
+def plan_estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    models = {
+        name: {
+            "architecture": model.architecture,
+            "training": model.training,
+            "vocabulary_size": config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size,
+        }
+        for name, model in config.models.items()
+    }
+    return EstimateSettings.model_validate(
+        {"models": models, "platform": config.platform.model_dump(), "energy": config.emissions.model_dump()}
+    )
+
+
+def pretrain_segment(config: Config, i: Mapping[str, str]) -> BaseModel:
+    model, last = config.models[i["model"]], int(i["step"])
+    first = max((step for step in model.training.milestones() if step < last), default=0)
+    return SegmentSettings(
+        model=i["model"],
+        seed=config.run.seed,
+        first_step=first,
+        last_step=last,
+        **_shared(SegmentSettings, model),
+    )
+
+
+def pretrain_export(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return ExportSettings(model=i["model"])
+
+
+def evaluate_suites(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return SuitesSettings(
+        model=i["model"],
+        step=int(i["step"]),
+        suites=[SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
+        seed=config.run.seed,
+        batch_size=config.evaluation.batch_size,
+    )
+
+
+def opt_out_remains(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return RemainsSettings(
+        run=config.run.name,
+        corpora={name: _signatures(config, name) for name in config.corpus},
+        tokens={name: section.corpus for name, section in config.tokens.items()},
+        others=others(Path(config.run.results), config.run.name),
+    )
+
+
+def report_page(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return PageSettings(
+        run=config.run.name,
+        seed=config.run.seed,
+        configuration=json.dumps(config.written(), sort_keys=True, indent=1),
+        platform=config.platform.name,
+        provider=config.run.provider,
+        contact=config.run.contact,
+        **_shared(PageSettings, config.emissions),
+    )
+
+
+def provenance_crate(config: Config, i: Mapping[str, str]) -> BaseModel:
+    return CrateSettings(run=config.run.name)

@@ -1,0 +1,271 @@
+"""Personal data is masked and counted; what only looks like it stays."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import time
+from pathlib import Path
+
+import phonenumbers
+import pytest
+import spacy
+from datatrove.data import Document
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stdnum import iban, luhn
+from stdnum.nl import bsn
+
+from benchmarks.personal_data import PRECISION, RECALL, measure, shares
+from benchmarks.personal_texts import Writer
+from pipeline.corpus.personal_data import MaskPersonalData, find, mask
+from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.text.model_files import fingerprint
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
+
+ALL = PersonalData()
+SYNTHETIC = PersonalData(replacement="synthetic")
+KINDS = ["email", "ip", "bsn", "iban", "telephone", "address", "kvk", "number_plate", "credit_card", "passport"]
+EVERY_KIND = (
+    "Mail jan@voorbeeld.nl vanaf 145.100.12.9, BSN 111222333, IBAN NL91ABNA0417164300, "
+    "tel. 020-6241111, Dam 1, 1012 JS, KvK 12345678, kenteken 12-BDF-3, Visa 4111111111111111, paspoort XR1001R58."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked", "kind"),
+    [
+        ("Mail naar jan.de-vries+post@voorbeeld.co.uk.", "Mail naar <EMAIL>.", "email"),
+        ("<a@b.nl>", "<<EMAIL>>", "email"),
+        ("van josé@café.nl", "van <EMAIL>", "email"),
+        ("vanaf 145.100.12.9 ingelogd", "vanaf <IP> ingelogd", "ip"),
+        ("has address 52.0.72.176.", "has address <IP>.", "ip"),
+        ("de server 8.8.4.4 antwoordt", "de server <IP> antwoordt", "ip"),
+        ("op (2001:4860:4001:801::1011)", "op (<IP>)", "ip"),
+        ("Uw BSN is 111222333.", "Uw BSN is <BSN>.", "bsn"),
+        ("burgerservicenummer: 1112.22.333", "burgerservicenummer: <BSN>", "bsn"),
+        ("123 456 782 is haar sofinummer", "<BSN> is haar sofinummer", "bsn"),
+        ("rekening NL91ABNA0417164300", "rekening <IBAN>", "iban"),
+        ("NL91 ABNA 0417 1643 00 EUR 25 overgemaakt", "<IBAN> EUR 25 overgemaakt", "iban"),
+        ("(GB82 WEST 1234 5698 7654 32)", "(<IBAN>)", "iban"),
+        ("jan [at] voorbeeld [dot] nl", "<EMAIL>", "email"),
+        ("j.jansen@minbzk.nl", "<EMAIL>", "email"),
+        ("koster@hervormdegemeente.nl", "<EMAIL>", "email"),
+        ("oplegger OK-12-BB", "oplegger <NUMBER_PLATE>", "number_plate"),
+        ("Diners 39000000000005 en", "Diners <CREDIT_CARD> en", "credit_card"),
+        ("bel 06-12345678 12 keer", "bel <TELEPHONE> 12 keer", "telephone"),
+        ("tel.(020) 624 11 11", "tel.<TELEPHONE>", "telephone"),
+        ("(tel: +31 (0)6 12345678)", "(tel: <TELEPHONE>)", "telephone"),
+        ("gsm 0475 12 34 56", "gsm <TELEPHONE>", "telephone"),
+        ("call (415) 555-2671", "call <TELEPHONE>", "telephone"),
+        ("Els, Oude Gracht 12-a, 3511 AB Utrecht", "Els, <ADDRESS> Utrecht", "address"),
+        ("3511 AB Utrecht, Oude Gracht 12", "<ADDRESS>", "address"),
+        ("Prinses Beatrixlaan 116\r\n2595 AL Den Haag", "<ADDRESS> Den Haag", "address"),
+        ("postcode 1234 ab 12", "postcode <ADDRESS>", "address"),
+        ("(+31(0)6-12345678)", "(<TELEPHONE>)", "telephone"),
+        ("onder dossiernummer 12345678 bij de KvK", "onder dossiernummer <KVK> bij de KvK", "kvk"),
+        ("postcode 1234AB, huisnummer 7 bis.", "postcode <ADDRESS>.", "address"),
+        ("KvK-nummer: 12345678", "KvK-nummer: <KVK>", "kvk"),
+        ("12345678 (Kamer van Koophandel)", "<KVK> (Kamer van Koophandel)", "kvk"),
+        ("Gezien: 12-BDF-3.", "Gezien: <NUMBER_PLATE>.", "number_plate"),
+        ("kenteken 25-00-HH", "kenteken <NUMBER_PLATE>", "number_plate"),
+        ("kenteken 12ab34", "kenteken <NUMBER_PLATE>", "number_plate"),
+        ("de auto met AB-12-34", "de auto met <NUMBER_PLATE>", "number_plate"),
+        ("Visa 4111 1111 1111 1111, tot 04/27", "Visa <CREDIT_CARD>, tot 04/27", "credit_card"),
+        ("American Express 378282246310005", "American Express <CREDIT_CARD>", "credit_card"),
+        ("paspoort XR1001R58", "paspoort <PASSPORT>", "passport"),
+    ],
+)
+def test_personal_data_is_masked(text: str, masked: str, kind: str) -> None:
+    assert mask(text, ALL) == (masked, {kind: 1})
+    off = ALL.model_copy(update={kind: False})
+    assert mask(text, off) == (text, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "twee @ drie en @naam en a@b zonder punt",
+        "import foo@2.1.0",
+        "192.168.1.20 en 10.200.0.1 en 127.0.0.1 zijn van niemand",
+        "artikel 9.2.2.1 en voorschrift 30.6.5.2",
+        "de server volgt art. 9.2.2.1",
+        "versie 1612 (8.2.1.207)",
+        "999.300.200.100 bestaat niet en 1.2.3.4.5 ook niet",
+        "om 12:34:56 in std::de::fa tot 2262:: en fe80::1 en 2001:db8::1 en 3fff:abc::1",
+        "server 192.0.2.7, host 198.51.100.20, adres 203.0.113.250",
+        "nummer 12-PVV-3 en 12-AEB-3",
+        "bestelnummer 111222333",
+        "Uw BSN is 111222334.",
+        "BSN onbekend, bedrag 111.222.333,50",
+        "NL91ABNA0417164301 klopt niet",
+        "type AB12CDEF3456GHIJ",
+        "IP-adres onbekend\nart. 9.2.2.1, lid 2",
+        "Op Koningsdag 27, 2019 en 2020 regende het",
+        "tel. 06-02-2010 10:30",
+        "Bel 14 020, 0800-1351, 0900 8844, 116 123 of 112",
+        "Rijksoverheid: +31 77 465 67 67, info@rijksoverheid.nl, Turfmarkt 147, 2511 DP Den Haag",
+        "loket@gemeente-tiel.nl, griffie@denhaag.nl, postmaster@bedrijf.nl, gemeente@aalten.nl, bezwaar@ilent.nl",
+        "Postbus 12, 1234 AB Tiel en postbus 20011, 2500 EA Den Haag",
+        "van 02-03-2010 10:30, 0612, 06-1234 en 010 jaar",
+        "| common:VATNumber      | 0466158640",
+        "artikelnummer 0612345678",
+        "verordening (EG) 1234/2007, 1995 AB 12 en de 1234 AB-kaarten",
+        "wij zijn op 12 mei, 1234 AB is de postcode",
+        "KvK, factuurnummer 12345678",
+        "type 12-BDF-3, 64-17-5, LM-79-08, 12-34-56, A-1-B",
+        "betalingskenmerk 4111111111111111 en 4111111111111112",
+        "paspoort AO1234567, product XR1001R58",
+    ],
+)
+def test_decoys_stay(text: str) -> None:
+    assert mask(text, ALL) == (text, {})
+
+
+def test_a_bsn_far_from_its_word_stays() -> None:
+    text = "Het BSN staat op de pas. " + "Lees verder. " * 10 + "111222333"
+    assert mask(text, ALL) == (text, {})
+
+
+@given(st.integers(0, 10**9 - 1))
+def test_exactly_the_numbers_that_pass_the_eleven_test_are_masked(number: int) -> None:
+    digits = f"{number:09d}"
+    masked, counts = mask(f"bsn {digits}", ALL)
+    assert (counts == {"bsn": 1}) == bsn.is_valid(digits) == (masked == "bsn <BSN>")
+
+
+@given(st.text(st.sampled_from("a1.@ :-NL91ABNA0417164300\n"), max_size=200))
+def test_masking_twice_finds_nothing_more(text: str) -> None:
+    masked, _ = mask(text, ALL)
+    assert mask(masked, ALL) == (masked, {})
+
+
+def test_the_block_counts_and_long_runs_take_linear_time() -> None:
+    documents = [Document(text="a@b.nl en c@d.nl", id="1"), Document(text="A1b2" * 250_000 + ":" * 9, id="2")]
+    began = time.perf_counter()
+    masked = list(MaskPersonalData(ALL).run(iter(documents)))
+    assert time.perf_counter() - began < 5
+    assert [document.metadata["personal_data"] for document in masked] == [{"email": 2}, {}]
+
+
+def test_what_is_found_in_seeded_texts() -> None:
+    """The full table is that of benchmarks/personal_data.py, of 10,000 texts."""
+    writer = Writer(7)
+    for kind, counts in measure([writer.write() for _ in range(1000)]).items():
+        recall, precision = shares(counts)
+        assert counts[0] > 200, kind
+        assert recall >= RECALL, kind
+        assert precision >= PRECISION, kind
+
+
+def test_the_seed_makes_the_texts() -> None:
+    assert Writer(3).write() == Writer(3).write() != Writer(4).write()
+
+
+def test_more_may_be_public_and_less() -> None:
+    text = "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; info@bedrijf.nl."
+    assert mask(text, ALL)[0] == "Bel <TELEPHONE> of mail <EMAIL>, <ADDRESS>; info@bedrijf.nl."
+    ours = PersonalData(public_bodies=["+3120624*", "waterschap.nl", "1012 JS"], known_public_bodies=False)
+    assert mask(text, ours)[0] == "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; <EMAIL>."
+
+
+def test_an_unknown_region_is_refused() -> None:
+    with pytest.raises(InputError, match=r"telephone_regions: 'XX'"):
+        MaskPersonalData(PersonalData(telephone_regions=["XX"]))
+
+
+def test_synthetic_values_have_the_form_and_belong_to_nobody() -> None:
+    values = {}
+    for found in find(EVERY_KIND, ALL):
+        only = {kind: kind == found.kind for kind in KINDS}
+        text, counts = mask(EVERY_KIND, SYNTHETIC.model_copy(update=only))
+        assert counts == {found.kind: 1}
+        values[found.kind] = text[found.start : len(text) - len(EVERY_KIND) + found.end]
+    assert set(values) == set(KINDS)
+    assert values["email"].endswith("@persoon.example")
+    assert not ipaddress.ip_address(values["ip"]).is_global
+    assert bsn.is_valid(values["bsn"]) and values["bsn"].startswith("9999")
+    assert iban.is_valid(values["iban"]) and values["iban"][4:8] == "TEST"
+    assert luhn.is_valid(values["credit_card"]) and values["credit_card"].startswith("400000")
+    assert not phonenumbers.is_valid_number(phonenumbers.parse(values["telephone"], "NL"))
+    assert values["address"].endswith(" SS")
+
+
+def test_equal_values_of_a_document_stay_equal_and_those_of_two_documents_do_not() -> None:
+    text = "Bel 06-12345678 of +31 6 12345678, niet 06-87654321."
+    one, _ = mask(text, SYNTHETIC)
+    first, second, other = (found for found in one.replace(".", "").replace(",", "").split() if found[:2] == "06")
+    assert first == second != other
+    assert mask(text, SYNTHETIC)[0] == one
+    assert not mask(f"Eerst dit. {text}", SYNTHETIC)[0].endswith(one)  # another document
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([ALL, SYNTHETIC]))
+def test_what_was_replaced_is_not_replaced_again(seed: int, kinds: PersonalData) -> None:
+    once, _ = mask(Writer(seed).write().text, kinds)
+    assert mask(once, kinds) == (once, {})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a real pipeline of spaCy that knows two persons and a place."""
+    folder = tmp_path_factory.mktemp("names") / "model"
+    pipeline = spacy.blank("nl")
+    known = [("PER", "Jan Jansen"), ("PERSON", "Fatima Öz"), ("LOC", "Tiel")]
+    pipeline.add_pipe("entity_ruler").add_patterns([{"label": label, "pattern": name} for label, name in known])
+    pipeline.to_disk(folder)
+    return folder
+
+
+def test_names_are_found_by_a_local_model(model: Path) -> None:
+    kinds = PersonalData(names=str(model))
+    text = "Jan Jansen (jan@voorbeeld.nl) uit Tiel.\n" * 200 + "Ook Fatima Öz."
+    masked, counts = mask(text, kinds)
+    assert masked == "<NAME> (<EMAIL>) uit Tiel.\n" * 200 + "Ook <NAME>."
+    assert counts == {"email": 200, "name": 201}
+    synthetic, _ = mask(text, kinds.model_copy(update={"replacement": "synthetic"}))
+    assert "Jan Jansen" not in synthetic and "Fatima Öz" not in synthetic
+    assert len(set(synthetic.splitlines())) == 2
+
+
+def test_the_files_of_the_model_count_among_the_settings(model: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "model"))
+    (tmp_path / "x.txt").write_text("Tekst.")
+    source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0"}
+    source["rights"] = {"basis": "public-domain", "holder": "iedereen"}
+
+    def of_step() -> PersonalData:
+        raw = {"run": {"name": "r"}, "sources": [source]}
+        config = load({**raw, "corpus": {"main": {"personal_data": {"names": str(folder)}}}})
+        step = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+        return step.personal_data
+
+    before = of_step()
+    assert before.names_sha256 == fingerprint(str(folder))
+    assert mask("Jan Jansen", before) == ("<NAME>", {"name": 1})
+    (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
+    fingerprint.cache_clear()
+    assert of_step().names_sha256 != before.names_sha256
+    with pytest.raises(InputError, match="names_sha256"):
+        mask("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no files"):
+        fingerprint(str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="no pipeline of spaCy"):
+        mask("Jan", PersonalData(names=str(tmp_path)))
+    spacy.blank("nl").to_disk(tmp_path / "blank")
+    with pytest.raises(InputError, match="finds names"):
+        mask("Jan", PersonalData(names=str(tmp_path / "blank")))
+
+
+def test_values_are_nowhere_but_in_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    block = MaskPersonalData(ALL)
+    (document,) = block.run(iter([Document(text=EVERY_KIND, id="1")]))
+    assert document.metadata == {"personal_data": dict.fromkeys(KINDS, 1)}
+    written = document.text + str(document.metadata) + str(block.stats) + "".join(capsys.readouterr())
+    assert not any(EVERY_KIND[found.start : found.end] in written for found in find(EVERY_KIND, ALL))

@@ -1,0 +1,264 @@
+"""The rules on lines, numbers and words decide as datatrove's blocks do, and split a text once; presets choose."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import pytest
+import spacy
+import yaml
+from datatrove.data import Document
+from datatrove.pipeline.filters import C4QualityFilter
+from datatrove.utils.word_tokenizers import load_word_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nltk.tokenize import NLTKWordTokenizer
+
+from benchmarks.filters import agreement, our_decisions, their_decisions
+from pipeline.corpus.filter import rule_blocks
+from pipeline.corpus.rules.c4 import C4Quality
+from pipeline.corpus.rules.nordic_pile import NordicPileQuality
+from pipeline.corpus.rules.presets import DUTCH, PRESETS
+from pipeline.corpus.rules.quality import GopherQuality
+from pipeline.corpus.rules.settings import C4, NordicPile, Quality
+from pipeline.corpus.settings import Corpus
+from pipeline.corpus.text.splitters import nltk_words, spacy_words
+from pipeline.corpus.text.words import forget, split, word_tokenize
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
+from tests.corpus.rules.test_gopher import demonstration_texts
+
+PLACE = Path(__file__).parents[3]
+NLTK = NLTKWordTokenizer()
+SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
+
+
+def spoilt(real: list[str]) -> list[str]:
+    """Return the texts, and them as lists, as menus, with code, with marks and with citations."""
+    changed: list[Callable[[str], str]] = [
+        lambda text: text,
+        lambda text: text.replace(". ", ".\n"),
+        lambda text: text.replace(". ", "\n").replace(", ", "\n"),
+        lambda text: text.replace(" de ", " [1] ").replace(" the ", " [edit]\n"),
+        lambda text: f"Lees de privacy policy.\n{text}\nDit is javascript.\n{text[:90]}...",
+        lambda text: text.replace("e", "{", 1) if len(text) % 2 else text.replace(". ", '." \n'),
+    ]
+    return [change(text) for text in real for change in changed]
+
+
+def test_agreement_with_datatrove() -> None:
+    real = demonstration_texts()[:30]
+    documents = [(text, language) for text in spoilt(real) for language in ("nl", "en")]
+    found = agreement(our_decisions(documents, "plain"), their_decisions(documents, "plain"))
+    for key, (same, total) in found.items():
+        assert same >= 0.999 * total, key
+    found = agreement(our_decisions(documents[::3], "spacy"), their_decisions(documents[::3], "spacy"))
+    for key, (same, total) in found.items():
+        assert same >= 0.999 * total, key
+
+
+@pytest.mark.parametrize("language", ["nl", "en"])
+def test_the_words_of_spacy(language: str) -> None:
+    theirs = load_word_tokenizer({"nl": "nld", "en": "eng"}[language])
+    for text in [
+        *spoilt(demonstration_texts()[:20]),
+        "XD a.b. 's-Hertogenbosch (bijv. 12.000 km/u) e-mail@x.nl don't…",
+    ]:
+        words = split(text, "spacy", language)
+        names = {number: word for word, number in words.vocabulary.words.items()}
+        assert [names[number] for number in words.numbers_W.tolist()] == theirs.word_tokenize(text)
+
+
+CHUNKS = st.lists(
+    st.sampled_from(
+        [*"(['\"“‘„,.;:!?)]”’…-/", "de", "Huis", "bijv", "CoA", "can", "not", "é", "A", "xD", "3", "'s", "www"]
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(CHUNKS, st.sampled_from(["nl", "en"]))
+def test_what_is_split_without_spacy_is_split_as_by_spacy(chunk: str, language: str) -> None:
+    theirs = [token.text for token in SPACY[language](chunk)]
+    assert spacy_words(language)([chunk]) == [theirs]
+
+
+LETTERS_AND_MARKS = st.text(st.sampled_from("aAéÉdtnoCTNgN19.,;:?!'’\"-(/€"), min_size=1, max_size=9)
+CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km", "U.S", "XD", "'s"])
+
+
+@settings(deadline=None)
+@given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
+def test_what_is_split_without_the_tokenizer_is_split_as_it_does(chunk: str) -> None:
+    assert nltk_words()([chunk]) == [NLTK.tokenize(chunk)]
+    for language, tokenizer in SPACY.items():
+        assert spacy_words(language)([chunk]) == [[token.text for token in tokenizer(chunk)]]
+
+
+def test_stop_words_count_once_or_each_time() -> None:
+    text = "de man de vrouw de hond"
+    for repeated, expected in ((False, (False, "few_stop_words")), (True, True)):
+        rules = Quality(minimum_words=None, stop_words=["de", "het"], repeated_stop_words=repeated)
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        assert GopherQuality({"nl": rules}).filter(document) == expected
+
+
+def test_words_that_spacy_does_not_have() -> None:
+    with pytest.raises(InputError, match=r"spaCy has no words for 'qq': write words: plain"):
+        split("tekst", "spacy", "qq")
+
+
+SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
+WORDS = st.lists(st.sampled_from(["de", "Zo.", "en,", "\n", "\n\n", "3", '"', "...", "zin!", " "]), max_size=60)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORDS.map(" ".join))
+def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
+    words = split(text)
+    names = {number: word for word, number in words.vocabulary.words.items()}
+    assert [names[number] for number in words.numbers_W.tolist()] == word_tokenize(text)
+    assert words.words_L.tolist() == [len(word_tokenize(line)) for line in text.splitlines()]
+    assert words.lengths_W.tolist() == [len(word) for word in word_tokenize(text)]
+    assert words.different(["de", "zin!", "niets"]) == len({"de", "zin!"} & set(word_tokenize(text)))
+
+
+def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["Menu", texts["nl_water"], "Home > Contact", "Lees onze privacy[2] policy.", "zet javascript aan."]
+    text = "\n".join([*lines, texts["nl_bakker"]])
+    rules = {"nl": C4(minimum_sentences=3)}
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    assert C4Quality(rules).filter(document) is True
+    assert document.text == f"{texts['nl_water']}\n{texts['nl_bakker']}"
+    assert document.metadata["dropped_lines"] == {"no_terminal_punctuation": 2, "policy": 1, "javascript": 1}
+    kept = split(document.text)
+    forget()
+    fresh = split(document.text)
+    assert kept.words_L.tolist() == fresh.words_L.tolist() and kept.lengths_W.tolist() == fresh.lengths_W.tolist()
+
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    assert C4Quality({"nl": C4(drop_lines=False)}).filter(document) is True
+    assert document.text == text and "dropped_lines" not in document.metadata
+
+    few = Document(text="Een zin. Nog een zin.", id="", metadata={"language": "nl"})
+    assert C4Quality(rules).filter(few) == (False, "too_few_sentences")
+    assert few.metadata["filter_value"] == "2"
+
+
+def test_c4_edits_as_datatrove_does(texts: dict[str, str]) -> None:
+    text = f" {texts['en_garden']}\n{texts['en_lighthouse']}\nHome".replace(". ", ".[12] ")
+    mine, other = (Document(text=text, id="", metadata={"language": "en"}) for _ in range(2))
+    assert C4Quality({"en": C4()}).filter(mine) is C4QualityFilter().filter(other) is True
+    assert mine.text == other.text and "[" not in mine.text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("In 1648 kwam er vrede, en daarna werd het rustiger in het hele land.", None),
+        ("1234 5678 90 12 34 56 78 90 12 34 prijs 12,50 euro 13,50 euro 99", "digits"),
+        ("Veel te kort.", "too_few_characters"),
+        ("\n".join(["kort"] * 30), "short_line_characters"),
+        ("\n".join(["langewoorden"] * 9), "short_line_words"),
+    ],
+)
+def test_nordic_pile(text: str, reason: str | None) -> None:
+    document = Document(text=text, id="", metadata={"language": "nl"})
+    found = NordicPileQuality({"nl": NordicPile()}).filter(document)
+    assert found == (True if reason is None else (False, reason))
+
+
+def by_definition(text: str, rules: NordicPile) -> str | None:
+    """Return the first rule of the Nordic Pile that a text fails, computed as it is described, line by line."""
+    stripped, lines = text.strip(), [line for line in text.splitlines() if line.strip()]
+    characters = [len("".join(line.split())) for line in lines]
+    words = [sum(len(NLTK.tokenize(chunk)) for chunk in line.split()) for line in lines]
+    typical = [(mean(values) + median(values)) / 2 for values in (characters, words)]
+    fails = {
+        "digits": sum(map(str.isdigit, stripped)) / len(stripped) > (rules.digits or 1),
+        "too_few_characters": sum(characters) < (rules.minimum_characters or 0),
+        "short_line_characters": typical[0] < (rules.minimum_line_characters or 0),
+        "short_line_words": typical[1] < (rules.minimum_line_words or 0),
+    }
+    return next((reason for reason, failed in fails.items() if failed), None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"digits": 0.004}, "digits"),
+        ({"minimum_characters": 700}, "too_few_characters"),
+        ({"minimum_line_characters": 60.0}, "short_line_characters"),
+        ({"minimum_line_words": 12.5}, "short_line_words"),
+    ],
+)
+def test_nordic_pile_decides_as_it_is_described(changed: dict[str, Any], reason: str) -> None:
+    rules, found = NordicPile(**changed), set()
+    for text in spoilt(demonstration_texts()[:30]):
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        expected = by_definition(text, rules)
+        decision = NordicPileQuality({"nl": rules}, None, {"nl": "nltk"}).filter(document)
+        assert decision == (True if expected is None else (False, expected)), text
+        found.add(expected)
+    assert found == {None, reason}
+
+
+def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
+    monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
+    forget()
+    rules = DUTCH.model_copy(
+        update={
+            "c4": C4(minimum_sentences=1),
+            "fineweb": PRESETS["fineweb2"]["nl"].fineweb,
+            "nordic_pile": NordicPile(),
+        }
+    )
+    document = Document(text=f"Menu\n{texts['nl_water']}", id="", metadata={"language": "nl"})
+    found: list[Any] = rule_blocks({"nl": rules})
+    assert len(found) == 5 and all(block.filter(document) is True for block in found)
+    assert sorted(" ".join(calls).split()) == sorted({"Menu", *texts["nl_water"].split()})
+    forget()
+
+
+def test_presets() -> None:
+    assert Corpus.model_validate({"preset": "fineweb2"}).languages == PRESETS["fineweb2"]
+    written = {"preset": "gptnl", "languages": {"nl": {"quality": {"minimum_words": 9}, "c4": {}}}}
+    corpus = Corpus.model_validate(written)
+    default = PRESETS["gptnl"]["nl"]
+    assert default.quality is not None and default.nordic_pile == NordicPile()
+    expected = {"quality": default.quality.model_copy(update={"minimum_words": 9}), "c4": C4()}
+    assert corpus.languages == {"nl": default.model_copy(update=expected)}
+    off = Corpus.model_validate({"languages": {"nl": {"repetition": None}}})
+    assert off.languages["nl"].repetition is None and rule_blocks(off.languages)[0].name == "Gopher quality"
+    for name in ("standard", "gptnl", "fineweb2"):
+        assert Corpus.model_validate_json(Corpus.model_validate({"preset": name}).model_dump_json()).preset == name
+
+
+def test_a_source_and_a_model_of_its_own() -> None:
+    raw = yaml.safe_load((PLACE / "config" / "micro.yaml").read_text())
+    name = raw["sources"][0]["name"]
+    changed = [{**raw["sources"][0], "filters": {"nl": {"quality": {"minimum_words": 5}}}}, *raw["sources"][1:]]
+    model = {"path": "{data}/lid.bin", "sha256": hashlib.sha256(b"model").hexdigest()}
+    config = load({**raw, "sources": changed, "corpus": {"main": {"language_model": model}}, "data": "there"})
+    unit = {"corpus": "main", "source": name, "unit": next(iter(config.units(name)))}
+    of_source: Any = step_settings(config, "corpus.filter", unit)
+    assert of_source.languages["nl"].quality.minimum_words == 5
+    assert of_source.language_model_sha256 == model["sha256"]
+    assert config.resolved("the model", model["path"]) == "there/lid.bin"
+    other: Any = step_settings(config, "corpus.filter", {**unit, "source": raw["sources"][1]["name"], "unit": "0"})
+    assert other.languages["nl"].quality.minimum_words == 50
+    for filters, message in (
+        ({"nl": {"qualty": {}}}, rf"sources\.{name}\.filters: qualty: Extra inputs"),
+        ({"fr": {}}, "the corpus has no language 'fr'; choose one of en, nl"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load({**raw, "sources": [{**raw["sources"][0], "filters": filters}, *raw["sources"][1:]]})

@@ -1,0 +1,102 @@
+"""What a job opens before its step begins, in a run with the records of thousands of units."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground.errors import InputError
+from pipeline.job import batch as job
+from pipeline.job import versions
+from tests.job.test_batch import UNITS, Batch
+
+UNITS_OF_THE_RUN = 2000
+STEPS = ("sources.fingerprint", "corpus.filter.main", "corpus.signatures.main", "corpus.deduplicate.main")
+MODULE = "pipeline.sources.manifest"
+# Runs one job and prints the files that Python opens and the folders that it lists until the job ends.
+COUNTED = """
+import json, sys
+seen = []
+sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event in ("open", "os.listdir") else None)
+from pipeline.job import batch as job
+assert job.main(json.loads(sys.argv[1])) == 0
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Return a source of three units that are hashed, in a run in which other sources have two thousand."""
+    made = Batch(tmp_path_factory.mktemp("start"))
+    made.start()
+    content = made.record("0").read_bytes()
+    for step in STEPS:
+        for unit in range(UNITS_OF_THE_RUN):
+            (made.run / f"provenance/records/{step}.news.{unit}.json").write_bytes(content)
+    # Records of the same units by other steps, and one that no step has finished.
+    for unit in UNITS:
+        (made.run / f"provenance/records/corpus.filter.main.laws.{unit}.json").write_bytes(content)
+    (made.run / "provenance/records/.partial-sources.manifest.laws.json").write_text("{")
+    return made
+
+
+def joining(batch: Batch) -> list[str]:
+    """Return the command of the manifest of the source."""
+    settings = {"source": "laws", "language": "nl", "license": "CC0-1.0", "units": 3}
+    settings |= {"rights": {"basis": "public-domain", "holder": "nobody"}}  # type: ignore[dict-item]
+    options = ["sources", "manifest", "--settings", json.dumps(settings), "--instance", "source=laws"]
+    options += ["--code", versions.code_version(MODULE)]
+    options += ["--environment", versions.environment_version(MODULE, "cpu")]
+    options += ["--input", "fingerprints", f"{batch.source}/fingerprints/{{0..2}}.json"]
+    options += ["--output", "manifest", f"{batch.source}/manifest.json", "--output", "units", f"{batch.source}/units"]
+    return [*options, "--record", str(batch.run / "provenance/records/sources.manifest.laws.json")]
+
+
+def opened(batch: Batch) -> list[Path]:
+    done = subprocess.run([sys.executable, "-c", COUNTED, json.dumps(joining(batch))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [Path(path) for path in json.loads(done.stdout)]
+
+
+def test_a_job_opens_the_records_of_its_inputs_alone(batch: Batch) -> None:
+    records = [path.name for path in opened(batch) if path.parent.name == "records" and path.suffix == ".json"]
+    own = [name for name in records if "sources.manifest.laws" not in name]
+    assert sorted(own) == [f"sources.fingerprint.laws.{unit}.json" for unit in UNITS]
+
+
+def test_a_job_lists_the_records_once_and_reads_the_metadata_of_what_it_imports_alone(batch: Batch) -> None:
+    paths = opened(batch)
+    packages = versions.environment_packages(MODULE, "cpu")
+    metadata = [path for path in paths if path.parent.suffix == ".dist-info"]
+    assert {path.name for path in metadata} == {"METADATA"} and len(metadata) <= len(packages)
+    assert paths.count(batch.run / "provenance/records") == 1
+
+
+@pytest.fixture
+def altered(batch: Batch) -> Iterator[Path]:
+    path = batch.source / "fingerprints/1.json"
+    content = path.read_bytes()
+    yield path
+    path.write_bytes(content)
+
+
+def test_an_altered_input_is_known_by_its_record(batch: Batch, altered: Path) -> None:
+    altered.write_bytes(altered.read_bytes().replace(b"unit", b"UNIT"))
+    with pytest.raises(InputError, match=r"fingerprints/1\.json has other bytes than its record says"):
+        job.main(joining(batch))
+
+
+def test_without_its_record_an_input_is_taken_as_it_is(batch: Batch, altered: Path) -> None:
+    content = batch.record("1").read_bytes()
+    batch.record("1").unlink()
+    try:
+        assert job.main(joining(batch)) == 0
+    finally:
+        batch.record("1").write_bytes(content)
+    record = json.loads((batch.run / "provenance/records/sources.manifest.laws.json").read_text())
+    assert [entry["path"] for entry in record["inputs"]] == [f"sources/laws/fingerprints/{unit}.json" for unit in UNITS]

@@ -1,0 +1,138 @@
+"""Pieces of work side by side: largest first, a failure begins no other, and nothing outlives who began it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground.errors import InputError, Stopped
+from pipeline.job import workers
+from pipeline.job.workers import Work, side_by_side
+
+# Four pieces of a minute; each writes its process's number first.
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+from pipeline.ground.errors import Stopped
+from pipeline.job.workers import Work, side_by_side
+
+def stop(number, frame):
+    raise Stopped("as asked")
+
+def slow(name):
+    Path(sys.argv[1], name).write_text(str(os.getpid()))
+    try:
+        time.sleep(60)
+    except Stopped:
+        Path(sys.argv[1], name + ".stopped").touch()
+        raise
+
+signal.signal(signal.SIGTERM, stop)
+try:
+    side_by_side([Work(name, 1, lambda name=name: slow(name)) for name in "abcd"], 2)
+except Stopped:
+    sys.exit(75)
+"""
+
+
+def wait_for(folder: Path, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while len([path for path in folder.iterdir() if path.read_text()]) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    """Return whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path: Path) -> None:
+    def note(name: str) -> None:
+        with (tmp_path / "log").open("a") as log:
+            log.write(f"{name}\n")
+
+    sizes = {"a": 1, "b": 3, "c": 3, "d": 2}
+    side_by_side([Work(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
+    assert (tmp_path / "log").read_text().split() == ["b", "c", "d", "a"]
+
+
+def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise InputError("laws.jsonl does not exist: give it back")
+
+    def slow() -> None:
+        time.sleep(1)
+        (tmp_path / "slow").touch()
+
+    works = [Work("late", 0, (tmp_path / "late").touch), Work("fails", 2, fail), Work("slow", 1, slow)]
+    with pytest.raises(InputError, match=r"^laws\.jsonl does not exist: give it back$"):
+        side_by_side(works, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["slow"]
+
+
+def test_of_several_refusals_the_first_in_order_is_told() -> None:
+    def fail(name: str, seconds: float) -> None:
+        time.sleep(seconds)
+        raise InputError(name)
+
+    works = [Work("a", 1, lambda: fail("a", 0.5)), Work("b", 1, lambda: fail("b", 0))]
+    with pytest.raises(InputError, match=r"^a$"):
+        side_by_side(works, 2)
+
+
+@pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0], ids=["killed", "error"])
+def test_a_process_that_dies_fails_the_whole(end) -> None:
+    with pytest.raises(RuntimeError, match=r"unit 3 ended with (-9|1)$"):
+        side_by_side([Work("unit 3", 1, end), Work("unit 4", 1, lambda: None)], 2)
+
+
+def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "24")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+    write = Work("a", 1, lambda: (tmp_path / "seen").write_text(" ".join(repr(os.environ[name]) for name in names)))
+    side_by_side([write], 1)
+    assert (tmp_path / "seen").read_text() == "'1' ''"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["asked", "killed"])
+def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], cwd=Path.cwd())
+    wait_for(tmp_path, 2)
+    begun = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert all(map(alive, begun))
+    process.send_signal(number)
+    if number == signal.SIGTERM:
+        time.sleep(0.1)
+        process.send_signal(number)  # Slurm asks again
+    assert process.wait(20) == (75 if number == signal.SIGTERM else -9)
+    deadline = time.monotonic() + 10
+    while any(map(alive, begun)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    stopped = [path.name for path in tmp_path.iterdir() if path.suffix == ".stopped"]
+    assert len(stopped) == (2 if number == signal.SIGTERM else 0) and not (tmp_path / "c").exists()
+
+
+def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
+    def stop() -> None:
+        raise Stopped("as asked by Slurm: start again to continue")
+
+    with pytest.raises(Stopped, match="as asked by Slurm"):
+        side_by_side([Work("a", 1, stop)], 1)
+
+
+def test_cores_are_slurm_s_or_snakemake_s() -> None:
+    assert workers.cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
+    assert workers.cores({"OMP_NUM_THREADS": "2"}) == 2
+    assert workers.cores({}) == workers.cores({"OMP_NUM_THREADS": "2,1"}) == 1

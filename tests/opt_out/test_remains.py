@@ -1,0 +1,277 @@
+"""The shards are searched, and what still holds what is forgotten is named: certain where searched, else suspected."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.documents import write_removed
+from pipeline.corpus.settings import SignaturesSettings
+from pipeline.ground.errors import InputError
+from pipeline.model.settings import Architecture
+from pipeline.opt_out import others, remains
+from pipeline.opt_out.remains_settings import RemainsSettings
+from pipeline.pretrain.checkpoints.recovery import identity
+from pipeline.pretrain.settings import SegmentSettings, Training
+
+SIGNED = SignaturesSettings(buckets=2, hashes_per_bucket=1)
+KEYS = {"characters": 9, "content_1": 1, "bucket_001": 0}
+SEGMENT = SegmentSettings(
+    model="base",
+    architecture=Architecture(layers=1, width=8, heads=1),
+    training=Training(sequence_length=8, batch_size=1, micro_batch_size=1, steps=8, learning_rate=0.1),
+    seed=1,
+    first_step=4,
+    last_step=8,
+)
+GONE, COPY, OTHER = "s/x.jsonl/1", "t/y.jsonl/1", "t/y.jsonl/2"
+
+
+def documents(path: Path, ids: list[str], **columns: list[str]) -> None:
+    """Write documents with an address and a text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nothing = pa.nulls(len(ids), pa.string())
+    pq.write_table(pa.table({"id": ids, "url": nothing, "text": ["tekst"] * len(ids), **columns}), path)
+
+
+def signatures(path: Path, rows: dict[str, tuple[int, int]], **metadata: Any) -> None:
+    """Write the hash and the first bucket of documents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = SignatureWriter(path, SIGNED, {"source": path.name.split(".")[0], "unit": 0})
+    writer.metadata |= metadata
+    for name, (content, bucket) in rows.items():
+        writer.add({"id": name, "content_0": content, "bucket_000": bucket, **KEYS})
+    writer.close()
+
+
+def shard(path: Path, ids: list[str]) -> None:
+    """Write a shard of tokens."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"id": pa.array(ids, pa.string())})
+    with pa.ipc.new_stream(str(path), table.schema) as stream:
+        stream.write_table(table)
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+class Runs:
+    """A run `new` that forgot a document and its copy, and what lies beside it."""
+
+    def __init__(self, results: Path) -> None:
+        self.results, self.new = results, results / "new"
+        write_json(self.new / "provenance/records/x.json", {})
+        write_json(
+            self.new / "sources/s/manifest.json",
+            {"source": {"name": "s"}, "opt_out": {"domains": ["weg.nl"], "ids": ["1"], "holders": []}},
+        )
+        signatures(self.new / "corpus/main/reserved/s.0.parquet", {GONE: (5, 7)}, documents=1, bytes=5, entries={})
+        (self.new / "corpus/main/removed").mkdir()
+        row = {"id": COPY, "source": "t", "stage": "deduplicate", "reason": "opt_out", "value": GONE, "bytes": 5}
+        removed = {"source": "t", "unit": 0, "stage": "deduplicate"}
+        write_removed(self.new / "corpus/main/removed/deduplicate.t.0.parquet", [row], removed)
+        documents(self.new / "corpus/main/filtered/t.0.parquet", [COPY, OTHER])
+        documents(self.new / "corpus/main/final/t.0.parquet", [OTHER])
+        shard(self.new / "tokens/main/train/0.arrow", [OTHER])
+
+    def run(self, name: str, ids: list[str]) -> Path:
+        """Write another run with a corpus, tokens and a trained model."""
+        folder = self.results / name
+        documents(folder / "corpus/main/final/s.0.parquet", ids)
+        shard(folder / "tokens/main/train/0.arrow", ids)
+        self.trained(folder, "base", 8)
+        return folder
+
+    def trained(self, folder: Path, model: str, step: int, previous: Path | None = None) -> Path:
+        """Write a milestone that was trained on the tokens of its run, from the milestone before."""
+        index = folder / "tokens/main/index.json"
+        write_json(index, {"documents": folder.name})
+        (folder / f"models/{model}/milestones/{step}").mkdir(parents=True)
+        (folder / f"models/{model}/final").mkdir(exist_ok=True)
+        sha256 = hashlib.sha256(index.read_bytes()).hexdigest()
+        inputs = [{"name": "index", "path": "tokens/main/index.json", "sha256": sha256}]
+        for name in ("huggingface/config.json", "state.json") if previous else ():
+            write_json(previous / name, {})
+            inputs.append({"name": "previous", "path": str((previous / name).relative_to(folder)), "sha256": ""})
+        settings = SEGMENT.model_dump(mode="json")
+        content = {"instance": {"model": model, "step": str(step)}, "inputs": inputs, "settings": settings}
+        write_json(folder / f"provenance/records/pretrain.segment.{model}.{step}.json", content)
+        return folder / f"models/{model}/milestones/{step}"
+
+    def found(self) -> dict[str, tuple[str, bool, int | None]]:
+        """Run the step; return kind, certainty and documents by path."""
+        section = RemainsSettings(run="new", corpora={"main": SIGNED}, tokens={"main": "main"}, others={})
+        (self.new / "report").mkdir(exist_ok=True)
+        remains.run(
+            section,
+            manifests=sorted(self.new.glob("sources/*/manifest.json")),
+            reserved=sorted(self.new.glob("corpus/*/reserved/*")),
+            removed=sorted(self.new.glob("corpus/*/removed/*")),
+            shards=sorted(self.new.glob("tokens/*/*/*.arrow")),
+            remains=self.new / "report/remains.json",
+        )
+        self.content = json.loads((self.new / "report/remains.json").read_text())
+        return {
+            place["path"]: (place["kind"], place["certain"], place["documents"]) for place in self.content["places"]
+        }
+
+
+OWN = {"new/corpus/main/filtered": ("texts between stages", True, 1)}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Runs:
+    return Runs(tmp_path / "results")
+
+
+def test_the_own_run_is_clean_but_for_the_copies_between_the_stages(made: Runs) -> None:
+    made.trained(made.new, "base", 4)
+    assert made.found() == OWN
+    assert made.content["tokens"] == {"main": {"documents": 1, "found": 0}}
+    assert made.content["runs"] == ["new"] and made.content["archives"] == 0
+
+
+def test_a_shard_that_holds_it_stops_the_step(made: Runs) -> None:
+    shard(made.new / "tokens/main/validation/0.arrow", [OTHER, COPY])
+    with pytest.raises(InputError, match=r"validation/0\.arrow holds a document that is to be forgotten"):
+        made.found()
+
+
+def test_an_earlier_run_is_named_from_its_corpus_to_its_model(made: Runs) -> None:
+    made.run("old", [GONE, COPY, "s/x.jsonl/2"])
+    made.run("older", ["s/x.jsonl/2"])
+    assert made.found() == OWN | {
+        "old/corpus/main/final": ("corpus", True, 2),
+        "old/tokens/main": ("tokens", True, 2),
+        "old/models/base/milestones/8": ("milestone", True, 2),
+        "old/models/base/final": ("model", True, 2),
+    }
+
+
+def test_a_copy_under_another_name_is_found_by_its_signature_and_followed(made: Runs) -> None:
+    old = made.run("old", ["z/a/1", "z/a/2", "z/a/3"])
+    (old / "corpus/main/final/s.0.parquet").rename(old / "corpus/main/final/z.0.parquet")
+    alike = {"z/a/1": (5, 0), "z/a/2": (1, 7), "z/a/3": (1, 8)}
+    signatures(old / "corpus/main/signatures/z.0.parquet", alike)
+    assert made.found()["old/tokens/main"] == ("tokens", True, 1)
+    settings = {"settings": SIGNED.model_dump()}
+    write_json(old / "provenance/records/corpus.signatures.main.z.0.json", settings)
+    assert made.found()["old/tokens/main"] == ("tokens", True, 2)
+
+
+def test_a_domain_is_looked_for_in_the_source_of_its_list(made: Runs) -> None:
+    urls = {"url": ["https://www.weg.nl/1", "https://blijft.nl"]}
+    for source in "st":
+        documents(made.results / f"old/corpus/main/final/{source}.0.parquet", [f"{source}/8", f"{source}/9"], **urls)
+    write_json(made.results / "old/provenance/records/x.json", {})
+    assert made.found() == OWN | {"old/corpus/main/final": ("corpus", True, 1)}
+
+
+def test_what_cannot_be_searched_is_suspected(made: Runs) -> None:
+    old = made.run("old", [GONE])
+    shutil.rmtree(old / "tokens")
+    assert made.found()["old/models/base/milestones/8"] == ("milestone", False, None)
+    shutil.rmtree(old / "corpus")
+    assert made.found()["old/models/base/final"] == ("model", False, None)
+    (old / "corpus/main/final").mkdir(parents=True)
+    (old / "corpus/main/final/s.0.parquet").write_bytes(b"PAR1")
+    assert made.found()["old/corpus/main/final/s.0.parquet"] == ("corpus", False, None)
+
+
+def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
+    milestone = made.trained(made.new, "base", 4)
+    (milestone.parent / "2").mkdir()  # of a configuration before
+    write_json(made.new / "scratch/base/4/code/recovery/3/state.json", {"identity": "other"})
+    private = made.results.parent / "private/new/corpus/main/removed"
+    documents(private / "filter.t.0.parquet", [COPY, OTHER])
+    documents(made.new / "sources/s/parts/7/00000.parquet", [GONE])
+    assert made.found() == OWN | {
+        "new/sources/s/parts/7": ("raw texts in parts", True, 1),
+        "new/models/base/milestones/2": ("milestone", False, None),
+        "new/scratch/base/4/code/recovery/3": ("recovery checkpoint", False, None),
+        "../private/new/corpus/main/removed": ("private texts", True, 1),
+    }
+
+
+def test_a_milestone_of_other_tokens_is_suspected(made: Runs) -> None:
+    made.trained(made.new, "base", 4)
+    write_json(made.new / "tokens/main/index.json", {"documents": "others"})
+    assert made.found() == OWN | {
+        "new/models/base/milestones/4": ("milestone", False, None),
+        "new/models/base/final": ("model", False, None),
+    }
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_recovery_checkpoint_is_what_its_training_is(made: Runs, is_old: bool) -> None:
+    folder = made.run("old", [GONE]) if is_old else made.new
+    first = made.trained(folder, "base", 4)
+    made.trained(folder, "base", 8, first) if not is_old else None
+    expected = identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
+    write_json(folder / "scratch/base/8/code/recovery/6/state.json", {"identity": expected})
+    found = made.found()
+    assert found.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)
+    assert is_old or found == OWN
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.zst", "zip"])
+def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
+    kept = made.run("kept", [GONE])
+    for name, drop in {"whole": "", "models": "corpus", "clean": "models"}.items():
+        folder = shutil.copytree(kept, tmp_path / name)
+        if drop:
+            shutil.rmtree(folder / drop)
+        if name == "clean":
+            shutil.rmtree(folder / "tokens")
+            documents(folder / "corpus/main/final/s.0.parquet", [OTHER])
+        path = made.results / f"{name}.{kind}"
+        if kind == "zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+                    archive.write(file, file.relative_to(tmp_path))
+        elif kind == "tar.zst":
+            with tarfile.open(tmp_path / "x.tar", "w") as tar:
+                tar.add(folder, name)
+            with pa.output_stream(str(path), compression="zstd") as stream:
+                stream.write((tmp_path / "x.tar").read_bytes())
+        else:
+            with tarfile.open(path, "w:gz" if kind == "tar.gz" else "w") as tar:
+                tar.add(folder, name)
+    (made.results / f"broken.{kind}").write_bytes(b"x" * 600)
+    shutil.rmtree(kept)
+    assert made.found() == OWN | {
+        f"whole.{kind}": ("archive", True, 1),
+        f"models.{kind}": ("archive", False, None),
+        f"broken.{kind}": ("archive", False, None),
+    }
+    assert made.content["archives"] == 4
+
+
+def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> None:
+    def state() -> dict[str, str]:
+        others.others.cache_clear()
+        return others.others(made.results, "new")
+
+    assert state() == {}
+    old = made.run("old", [GONE])
+    first = state()
+    assert list(first) == ["old"] and state() == first
+    documents(made.new / "corpus/main/final/t.0.parquet", [OTHER])
+    assert state() == first
+    shutil.rmtree(old / "models/base/final")
+    second = state()
+    (made.results / "old.tar").write_bytes(b"")
+    assert first != second and list(state()) == ["old", "old.tar"]

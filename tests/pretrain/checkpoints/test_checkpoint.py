@@ -1,0 +1,68 @@
+"""The one checkpoint: every strategy and process count writes and reads the same state, and damage is found."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.checkpoints.checkpoint_worker import STRATEGIES
+
+WORKER = Path(__file__).with_name("checkpoint_worker.py")
+
+
+def start(processes: int, *arguments: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", WORKER]
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def given(settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of the settings beside the canonical checkpoint, of three steps in one process."""
+    folder = tmp_path_factory.mktemp("canonical")
+    path = folder / "settings.json"
+    chosen = settings(strategy="no_shard", sequence_length=16, keep_checkpoints=5)
+    path.write_text(chosen.model_dump_json())
+    start(1, path, folder)
+    return path
+
+
+def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
+    reader = Reader(given.parent / "canonical")
+    tensors = load_file(given.parent / "canonical/rank-00000.safetensors")
+    assert tensors.keys() == reader.shapes.keys()
+    assert all(torch.equal(tensor, reader.read(name)) for name, tensor in tensors.items())
+    assert {name.split(".")[0] for name in tensors} == {"model", "exp_avg", "exp_avg_sq"}
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
+    processes: int, given: Path, tmp_path: Path
+) -> None:
+    canonical = Reader(given.parent / "canonical")
+    start(processes, given, tmp_path, canonical.folder)
+    found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
+    if not (reference := given.parent / "losses.json").exists():
+        reference.write_text(json.dumps(found["no_shard"]["losses"]))
+    expected = json.loads(reference.read_text())
+    for strategy in STRATEGIES:
+        saved = Reader(tmp_path / strategy / "3")
+        assert saved.shapes == canonical.shapes and len(saved.state["files"]) == processes
+        for name in canonical.shapes:
+            assert torch.equal(saved.read(name), canonical.read(name)), (strategy, name)
+        same = ("step", "optimizer_step", "tokens_seen", "sampler", "schedule")
+        assert [saved.state[name] for name in same] == [canonical.state[name] for name in same]
+        assert saved.state["skips"] == [7] and saved.state["layout"]["world_size"] == processes
+        assert found[strategy]["losses"] == pytest.approx(expected, abs=1e-6), strategy
+        assert found[strategy]["resumed"] == found[strategy]["losses"][1] and not found[strategy]["differences"]

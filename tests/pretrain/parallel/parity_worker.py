@@ -1,0 +1,106 @@
+"""One process that trains with many strategies and meshes, one after the other: torchrun parity_worker.py CASES.json.
+
+Process 0 writes for every case the losses and the gradients' norms of all steps, the validation loss and the norms of
+the final weights.
+"""
+
+import json
+import math
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.processes import launch, rendezvous
+from pipeline.pretrain.schedule import learning_rate
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler, validation_batches
+
+
+def backend(settings: SegmentSettings, vocabulary_size: int) -> Backend:
+    start = Start(None, settings, vocabulary_size)
+    arguments = (settings, vocabulary_size, start, torch.device("cpu"))
+    if settings.training.backend == "deepspeed":
+        from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
+
+        return DeepSpeedBackend(*arguments)
+    from pipeline.pretrain.parallel.fsdp import FsdpBackend
+
+    return FsdpBackend(*arguments)
+
+
+def total(value: torch.Tensor) -> float:
+    everywhere = value.detach().double().clone()
+    dist.all_reduce(everywhere)
+    return float(everywhere)
+
+
+def check_boxes(made: Backend) -> None:
+    """Check that what a process holds of a distributed parameter is the one box that its placements say."""
+    for name, parameter in made.parameters.items():  # type: ignore[attr-defined]
+        if isinstance(parameter, DTensor):
+            mesh, placements = parameter.device_mesh, parameter.placements
+            extents, offsets = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
+            box = tuple(slice(start, start + extent) for start, extent in zip(offsets, extents, strict=True))
+            assert torch.equal(parameter.full_tensor()[box], parameter.to_local()), name
+
+
+def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
+    training, reader = settings.training, TokenReader(index, "train")
+    sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
+    made = backend(settings, reader.vocabulary_size)
+    place, size = (made.data_rank, made.data_size), training.micro_batch_size
+
+    def split(arrays: Any) -> list[Batch]:
+        return [Batch(*pair) for pair in zip(*(torch.from_numpy(x).split(size) for x in arrays), strict=True)]
+
+    losses, norms = [], []
+    for step in range(settings.last_step):
+        loss = total(made.accumulate(split(sampler.batch_tokens(step, *place))))
+        losses.append(loss / (training.batch_size * training.sequence_length))
+        norms.append(made.update(learning_rate(training, step + 1), lambda norm: True))
+    held_out = validation_batches(
+        TokenReader(index, "validation"), training.sequence_length, training.batch_size, *place, batches=1
+    )
+    weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
+    validation = sum(
+        total((made.token_losses(batch) * weight_T).sum()) for arrays in held_out for batch in split(arrays)
+    )
+    check_boxes(made)
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, [(p.name, p.box, float(p.tensor.double().square().sum())) for p in made.pieces()])
+    boxes = {(name, box): square for held in everyone for name, box, square in held if name.startswith("model.")}
+    weights = {name: math.sqrt(sum(s for (n, _), s in boxes.items() if n == name)) for name in {n for n, _ in boxes}}
+    return {"losses": losses, "norms": norms, "validation": validation, "weights": weights}
+
+
+def main() -> None:
+    launch.die_with_parent()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    arguments = json.loads(Path(sys.argv[1]).read_text())
+    rendezvous.join("torchrun")
+    found = {}
+    for name, settings in arguments["cases"].items():
+        cpu = time.process_time()
+        found[name] = train(SegmentSettings.model_validate(settings), Path(arguments["index"]))
+        found[name]["cpu_seconds"] = time.process_time() - cpu
+    if dist.get_rank() == 0:
+        Path(arguments["outcome"]).write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

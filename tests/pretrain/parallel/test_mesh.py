@@ -1,0 +1,96 @@
+"""The layout of the processes, and the sentences about what does not divide."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.processes.launch import processes_per_node
+from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
+
+Make = Callable[..., SegmentSettings]
+NUMBERS = {"sequence_length": 64, "batch_size": 64, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
+
+
+@given(
+    data=st.integers(1, 12),
+    tensor=st.sampled_from([1, 2, 4]),
+    pipeline=st.integers(1, 4),
+    context=st.sampled_from([1, 2, 3]),
+    per_node=st.integers(1, 16),
+    strategy=st.sampled_from(["no_shard", "shard_grad_op", "hybrid_shard_zero2", "hybrid_shard", "full_shard"]),
+)
+def test_every_process_has_one_place(
+    data: int, tensor: int, pipeline: int, context: int, per_node: int, strategy: str
+) -> None:
+    asked = Mesh(tensor=tensor, pipeline=pipeline, context=context)
+    training = Training.model_validate({**NUMBERS, "strategy": strategy, "mesh": asked})
+    processes = data * tensor * pipeline * context
+    sizes = mesh.layout(training, processes, per_node)
+    assert sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor == processes and sizes.data == data
+    shares = [sizes.data_rank(rank) for rank in range(processes)]
+    assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
+    # Neighbours work on the same part, so that what talks most lies on one node.
+    assert shares[: tensor * context] == [0] * (tensor * context)
+    if strategy.startswith("hybrid"):
+        assert sizes.shard * tensor <= max(per_node, tensor)
+    assert (strategy != "no_shard" or sizes.shard == 1) and (strategy != "full_shard" or sizes.replicate == 1)
+
+
+@pytest.mark.parametrize(
+    ("training", "architecture", "processes", "message"),
+    [
+        ({"mesh": {"tensor": 2, "pipeline": 2}}, {}, 6, r"6 processes .* tensor 2 x pipeline 2 x context 1 = 4"),
+        ({"mesh": {"tensor": 4}}, {}, 4, r"key_value_heads 2 is not divisible by training.mesh.tensor 4: change"),
+        ({"mesh": {"tensor": 2, "context": 2}}, {}, 4, r"key_value_heads 2 .* training.mesh.tensor x context 4"),
+        ({"mesh": {"pipeline": 2}}, {"layers": 3}, 2, r"architecture.layers 3 .* training.mesh.pipeline 2"),
+        ({"mesh": {"context": 2}, "sequence_length": 31}, {}, 2, r"training.sequence_length 31 .* context 2"),
+        ({"mesh": {"tensor": 2}}, {"feed_forward_width": 33}, 2, r"feed-forward width 33"),
+        ({"mesh": {"pipeline": 2}, "micro_batch_size": 4}, {}, 2, r"pipeline 2 needs as many micro-batches .* are 1"),
+        ({"mesh": {"pipeline": 2}}, {"tie_embeddings": True}, 2, r"set training.mesh.pipeline to 1"),
+        ({"batch_size": 6, "mesh": {"tensor": 2}}, {}, 8, r"batch_size 6 .* 4 data-parallel processes times"),
+        ({"strategy": "hybrid_shard", "mesh": {"shard": 3}}, {}, 4, r"mesh.shard 3 .* a divisor of 4"),
+    ],
+)
+def test_what_does_not_divide_is_named(
+    training: dict[str, Any], architecture: dict[str, Any], processes: int, message: str, settings: Make
+) -> None:
+    chosen = settings(architecture=architecture, **training)
+    with pytest.raises(InputError, match=message):
+        mesh.check(chosen.training, chosen.architecture, 304, processes, processes)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"backend": "deepspeed", "strategy": "zero1", "mesh": {"tensor": 2}}, "mesh.tensor 2 needs backend fsdp"),
+        ({"mesh": {"shard": 2}}, "mesh.shard 2 is for the hybrid strategies, not full_shard"),
+        ({"async_tensor_parallel": True, "mesh": {"tensor": 2}}, "async_tensor_parallel needs compile"),
+        ({"cuda_graphs": True}, "cuda_graphs records compiled blocks: set compile to true"),
+        ({"cuda_graphs": True, "compile": True, "mesh": {"context": 2}}, "cannot record blocks with mesh.context 2"),
+        ({"cuda_graphs": True, "compile": True, "sampling": {"mask_documents": True}}, "the same sizes at every step"),
+    ],
+)
+def test_settings_that_contradict_each_other(training: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Training.model_validate({**NUMBERS, **training})
+
+
+@pytest.mark.parametrize(
+    ("launch", "environment", "expected"),
+    [
+        (None, {}, 1),
+        ("torchrun --nnodes=2 --nproc-per-node=4", {}, 4),
+        ("srun --nodes=2 --ntasks=8", {}, 4),
+        ("srun --ntasks-per-node=4", {"SLURM_NNODES": "2"}, 4),
+        ("srun --ntasks=8", {"SLURM_NTASKS_PER_NODE": "2"}, 2),
+        ("srun --ntasks=8", {}, 8),
+    ],
+)
+def test_processes_of_one_node(launch: str | None, environment: dict[str, str], expected: int) -> None:
+    assert processes_per_node(launch, environment) == expected

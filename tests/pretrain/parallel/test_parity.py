@@ -1,0 +1,133 @@
+"""The same numbers everywhere: every strategy and mesh that runs on a CPU, in 1, 2 and 4 processes, against one.
+
+`pytest tests/pretrain/parallel/test_parity.py -s` prints the table of docs/pretraining.md.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.settings import STRATEGIES, SegmentSettings
+
+Make = Callable[..., SegmentSettings]
+Cases = dict[str, SegmentSettings]
+STEPS, BATCH = 50, 8
+SHAPE = {"heads": 8, "key_value_heads": 4}
+MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
+    1: [],
+    2: [
+        ("hybrid_shard", {"shard": 1}),
+        ("full_shard", {"tensor": 2}),
+        ("full_shard", {"pipeline": 2}),
+        ("full_shard", {"context": 2}),
+    ],
+    4: [
+        ("hybrid_shard", {"shard": 2}),
+        ("hybrid_shard_zero2", {"shard": 2}),
+        ("no_shard", {"pipeline": 2}),
+        ("full_shard", {"tensor": 2}),
+        ("full_shard", {"pipeline": 2}),
+        ("full_shard", {"context": 2}),
+        ("full_shard", {"tensor": 2, "pipeline": 2}),
+        ("full_shard", {"tensor": 2, "context": 2}),
+        ("full_shard", {"pipeline": 2, "context": 2}),
+    ],
+}
+
+
+def case(make: Make, micro_batch_size: int, architecture: dict[str, Any] | None = None, **training: Any) -> Any:
+    usual = {"steps": STEPS, "batch_size": BATCH, "learning_rate": 0.003, "micro_batch_size": micro_batch_size}
+    return make(last_step=STEPS, architecture={**SHAPE, **(architecture or {})}, **usual, **training)
+
+
+def equal_cases(processes: int, make: Make) -> Cases:
+    """Return the settings, by name, that must give the same numbers with that many processes."""
+    shared = BATCH // processes
+    cases: Cases = {
+        strategy: case(make, max(shared // 2, 1), backend=backend, strategy=strategy)
+        for backend, strategies in STRATEGIES.items()
+        for strategy in strategies
+        if processes < 4 or not strategy.startswith("hybrid")  # where one node holds all, they shard as the others do
+    }
+    for strategy, mesh in MESHES[processes]:
+        name = " ".join([strategy, *(f"{key} {value}" for key, value in mesh.items())])
+        size = shared * mesh.get("tensor", 1) * mesh.get("context", 1)  # with pipeline 2, half a process's share
+        cases[name] = case(make, size, strategy=strategy, mesh=mesh)
+    if processes == 2:
+        switches = {"recomputation": "full", "tiled_feed_forward": 4}
+        cases["full_shard tensor 2, in tiles"] = case(make, BATCH, mesh={"tensor": 2}, **switches)
+    if processes == 1:
+        cases["no_shard, optimizer not fused"] = case(make, BATCH, strategy="no_shard", fused_optimizer=False)
+    return cases
+
+
+def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path) -> dict[str, Any]:
+    """Run all cases in processes that are started once."""
+    arguments = {
+        "index": str(tokens["index"]),
+        "outcome": str(folder / f"outcome-{processes}.json"),
+        "cases": {name: settings.model_dump(mode="json") for name, settings in cases.items()},
+    }
+    file = folder / f"cases-{processes}.json"
+    file.write_text(json.dumps(arguments))
+    launch = f"torchrun --standalone --nproc-per-node={processes}"
+    subprocess.run(command(launch, "tests.pretrain.parallel.parity_worker", [str(file)]), check=True, timeout=900)
+    found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(settings: Make, tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what all cases of one process give."""
+    return outcome(1, equal_cases(1, settings), tokens, tmp_path_factory.mktemp("alone"))
+
+
+def check_equal(found: dict[str, Any], expected: dict[str, Any], name: str) -> None:
+    """Compare losses, gradient norms, validation loss and final weights, and print how far they are apart."""
+    pairs = list(zip(found["losses"], expected["losses"], strict=True))
+    losses = [abs(ours - theirs) for ours, theirs in pairs]
+    norms = [abs(a - b) / b for a, b in zip(found["norms"], expected["norms"], strict=True)]
+    print(f"| {name} | {max(losses[:10]):.1e} | {max(losses):.1e} | {max(norms):.1e} | {found['cpu_seconds']:.1f}")
+    assert max(losses[:10]) < 1e-5 and max(losses) < 1e-4, name
+    assert max(norms[:10]) < 1e-5 and max(norms) < 1e-3, name
+    assert found["validation"] == pytest.approx(expected["validation"], rel=1e-5), name
+    assert found["weights"] == pytest.approx(expected["weights"], rel=1e-5), name
+
+
+@pytest.mark.slow
+def test_strategies_in_one_process_agree(alone: dict[str, Any]) -> None:
+    expected = alone["no_shard"]
+    assert expected["losses"][-1] < expected["losses"][0] - 2
+    for name, found in alone.items():
+        check_equal(found, expected, f"1 | {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_agree_with_one(
+    processes: int, settings: Make, tokens: dict[str, Path], tmp_path: Path, alone: dict[str, Any]
+) -> None:
+    cases = equal_cases(processes, settings)
+    others = {}
+    if processes == 2:
+        tied = {"tie_embeddings": True}
+        others = {
+            "tied": case(settings, 4, tied),
+            "tied tensor 2": case(settings, 8, tied, mesh={"tensor": 2}),
+            "bf16": case(settings, 2, precision="bf16"),
+            "bf16 reduction": case(settings, 2, precision="bf16", gradient_reduction="bf16"),
+        }
+    found = outcome(processes, {**cases, **others}, tokens, tmp_path)
+    for name in cases:
+        check_equal(found[name], alone["no_shard"], f"{processes} | {name}")
+    if processes == 2:
+        check_equal(found["tied tensor 2"], found["tied"], "2 | tied tensor 2")
+        assert "output.weight" not in found["tied tensor 2"]["weights"]
+        assert found["bf16"]["losses"] == pytest.approx(alone["no_shard"]["losses"], abs=0.03)
+        assert found["bf16 reduction"]["losses"] == pytest.approx(found["bf16"]["losses"], abs=0.03)
+        assert found["bf16 reduction"]["losses"] != found["bf16"]["losses"]

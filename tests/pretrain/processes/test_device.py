@@ -1,0 +1,131 @@
+"""Peaks by name, the devices of a platform, and one sentence where they are not there."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.gauges.peaks import PEAKS, peak, peak_flops_per_second
+from pipeline.pretrain.processes import device
+from pipeline.pretrain.processes.launch import processes_per_node
+from pipeline.run import platforms
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "teraflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
+        ("NVIDIA H100 PCIe", "bf16", 756),
+        ("NVIDIA H100 NVL", "fp8", 1670),
+        ("NVIDIA H200", "fp32", 66.9),
+        ("NVIDIA A100-SXM4-40GB", "bf16", 312),
+        ("NVIDIA A100-SXM4-40GB", "fp8", None),
+        ("NVIDIA A100-SXM-64GB", "bf16", None),  # another chip of the same name
+        ("AMD Instinct MI250X", "bf16", 191.5),
+        ("AMD Instinct MI250", "bf16", 181.05),
+        ("AMD Instinct MI300X", "bf16", 1307.4),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
+        ("NVIDIA GeForce RTX 4090", "bf16", None),
+        ("CPU", "fp32", None),
+    ],
+)
+def test_peak_by_device(name: str, precision: str, teraflops: float | None) -> None:
+    found = peak_flops_per_second(name, precision)
+    assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))
+    assert (peak(name) is None) == ((name not in PEAKS and not any(name.startswith(k) for k in PEAKS)) or "MIG" in name)
+
+
+def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
+    assert all(entry.source for entry in PEAKS.values())
+    assert all(entry.fp8 is None or entry.fp8 > 1.9 * entry.bf16 for entry in PEAKS.values())
+    assert all(entry.fp32 is None or entry.fp32 < entry.bf16 for entry in PEAKS.values())
+
+
+@pytest.mark.parametrize("name", ["juwels-booster", "local", "lumi", "snellius"])
+def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
+    found = platforms.described(name)
+    assert found.name == name and found.launch
+    processes = processes_per_node(found.launch)
+    assert processes == found.devices
+    if found.device and found.peak_flops_per_second:
+        assert found.peak_flops_per_second in {entry.bf16 * 1e12 for entry in PEAKS.values()}
+
+
+def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
+    launch = platform_files.content("lumi")["launch"]
+    masks = [int(mask, 16) for mask in launch.split("mask_cpu:")[1].split(",")]
+    assert len(masks) == 8 and all(mask.bit_count() == 7 for mask in masks)
+    union = 0
+    for mask in masks:
+        assert not union & mask
+        union |= mask
+    domains = [(mask.bit_length() - 1) // 16 for mask in masks]
+    assert domains == [3, 3, 1, 1, 0, 0, 2, 2]
+    assert not any(union >> core & 1 for core in range(0, 64, 8))
+
+
+def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "built_for", lambda: "rocm")
+    monkeypatch.setattr(device, "seen", lambda: 8)
+    environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
+    device.set_variables("lumi", environment)
+    device.check("lumi", 8, {})
+    written = platforms.described("lumi").environment
+    caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
+    given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
+    assert environment == {**written, **caches, **given}
+    with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
+        device.check("lumi", 16, {})
+
+
+def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    device.check(None, 1, {})
+    device.check("local", 2, {})
+    monkeypatch.setattr(device, "seen", lambda: 0)
+    monkeypatch.setattr(device, "built_for", lambda: "cpu")
+    with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
+        device.check("snellius", 1, {})
+    monkeypatch.setattr(device, "built_for", lambda: "rocm")
+    with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
+        device.check("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
+    assert device.choose(3) == ("gloo", torch.device("cpu")) and device.name(torch.device("cpu")) == "CPU"
+
+
+def test_what_a_cpus_tensors_free_is_used_again() -> None:
+    program = """
+import resource, sys, torch
+from pipeline.pretrain.processes import device
+if "keep" in sys.argv:
+    device.keep_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.empty(2**24).fill_(0)
+before = faults()
+for _ in range(8):
+    torch.empty(2**24).fill_(0)
+print(faults() - before)
+"""
+    mapped, kept = (
+        int(subprocess.run([sys.executable, "-c", program, word], capture_output=True, text=True, check=True).stdout)
+        for word in ("leave", "keep")
+    )
+    assert kept < mapped / 4
+
+
+def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "seen", lambda: 4)
+    assert device.choose(5) == ("nccl", torch.device("cuda", 1))
+    monkeypatch.setenv(device.COLLECTIVES, "ucc")
+    monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
+    assert device.choose(1) == ("ucc", torch.device("cuda", 1))
+    monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
+    with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
+        device.choose(1)

@@ -1,0 +1,224 @@
+"""Nothing stops a training: bad batches, dead, stopped and hung processes, a full disk, Slurm's signals."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP, SIGTERM, SIGUSR1
+from typing import Any
+
+import pytest
+
+from benchmarks import chaos
+from pipeline.ground.errors import TRY_AGAIN, Stopped
+from pipeline.ground.owner import Owner
+from pipeline.pretrain import segment
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.processes import supervise
+from pipeline.pretrain.settings import SegmentSettings
+from tests.conftest import is_lacking
+
+Make = Callable[..., SegmentSettings]
+Tokens = dict[str, Path]
+ROOT = Path(__file__).parents[3]
+TWO = "torchrun --standalone --nproc-per-node=2"
+
+
+def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str = "", **other: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "previous": [], **other}
+    return segment.run(settings, **tokens, **places, launch=launch)
+
+
+def drawn(folder: Path) -> list[int]:
+    return [line["data_step"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+
+def test_a_warning_that_comes_before_the_processes_have_started_ends_as_asked(
+    settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "bin/srun"
+    srun.parent.mkdir()
+    srun.write_text(f"#!/bin/sh\nexit {128 + SIGUSR1}\n")  # as srun ends where its tasks die of that signal
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(srun.parent), prepend=":")
+    with pytest.raises(Stopped, match=r"as asked \(Slurm's warning came before the processes had started\)"):
+        train(settings(last_step=4), tokens, tmp_path / "run", launch="srun --ntasks=2")
+
+
+SPIKES = {"window": 8, "loss_deviations": 0.5, "gradient_norm_deviations": 0}
+
+
+@pytest.mark.slow
+def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    training = {"steps": 30, "stability": SPIKES}
+    counts = train(settings(last_step=30, **training), tokens, tmp_path / "whole")
+    skipped = counts["skipped_data_steps"]
+    assert skipped and all(reason.startswith("loss ") for reason in counts["skip_reasons"])
+    assert sorted([*drawn(tmp_path / "whole"), *skipped]) == list(range(30 + len(skipped)))
+    first = train(settings(last_step=24, **training), tokens, tmp_path / "first")
+    previous = [tmp_path / "first/milestone"]
+    second = train(settings(first_step=24, last_step=30, **training), tokens, tmp_path / "second", previous=previous)
+    assert first["skipped_data_steps"] + second["skipped_data_steps"] == skipped
+    assert chaos.result(tmp_path / "second")["files"] == chaos.result(tmp_path / "whole")["files"]
+
+
+@pytest.mark.slow
+def test_a_rewind_gives_what_a_training_without_those_batches_gives(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    rewinding = {"window": 8, "loss_deviations": 0, "gradient_norm_deviations": 10, "bad_step": "rewind"}
+    chosen = settings(last_step=30, steps=30, stability=rewinding, checkpoint_every=10)
+    counts = train(chosen, tokens, tmp_path / "rewound")
+    rewinds = json.loads((tmp_path / "rewound/scratch/rewinds.json").read_text())
+    left_out = [number for entry in rewinds["entries"] for number in entry["data_steps"]]
+    assert counts["restarts"] == len(rewinds["entries"]) > 0
+    assert sorted(counts["skipped_data_steps"]) == sorted(left_out)
+    assert not set(drawn(tmp_path / "rewound")) & set(left_out) and len(drawn(tmp_path / "rewound")) == 30
+    (tmp_path / "known/scratch").mkdir(parents=True)
+    shutil.copy(tmp_path / "rewound/scratch/rewinds.json", tmp_path / "known/scratch")
+    assert train(chosen, tokens, tmp_path / "known")["restarts"] == 0
+    assert chaos.result(tmp_path / "known") == chaos.result(tmp_path / "rewound")
+
+
+@pytest.mark.slow
+def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: Path) -> None:
+    cases = [("fsdp", "full_shard", "fp32"), ("fsdp", "no_shard", "bf16"), ("deepspeed", "zero0", "fp32")]
+    cases += [("deepspeed", *rest) for rest in (("zero1", "fp32"), ("zero2", "bf16"))]
+    cases += [("deepspeed", "zero3", precision) for precision in ("fp32", "bf16")]
+    made = {
+        f"{strategy} {precision}": settings(backend=backend, strategy=strategy, precision=precision)
+        for backend, strategy, precision in cases
+    }
+    given = {"cases": {name: chosen.model_dump(mode="json") for name, chosen in made.items()}}
+    (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
+    words = [*TWO.split()[1:], str(ROOT / "tests/pretrain/refusals.py"), str(tmp_path / "given")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", *words], check=True, env=environment)
+    found = json.loads((tmp_path / "found").read_text())
+    assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
+
+
+@pytest.mark.slow
+def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> None:
+    chosen = chaos.small(24, "full_shard", 8.0)
+    chaos.Training(chosen, tokens, tmp_path / "undisturbed", TWO).finish()
+    planned = [
+        chaos.Blow("rank", SIGKILL, 6, 0.0),
+        chaos.Blow("segment", SIGTERM, 1, 0.001),
+        chaos.Blow("launcher", SIGUSR1, 2, 0.0),
+        chaos.Blow("rank", SIGSTOP, 3, 0.001),
+        chaos.Blow("segment", SIGKILL, 2, 0.0),
+    ]
+    fallen, _, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
+    assert fallen.total() == 5 and codes == {TRY_AGAIN: 1, -SIGKILL: 1}
+    messages = (tmp_path / "storm/messages").read_text()
+    assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
+    assert "Thread 0x" in messages and list((tmp_path / "storm/scratch/logs").iterdir())
+    whole, found = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))
+    assert found == whole and found["data_steps"] == list(range(24))
+
+
+@pytest.mark.slow
+def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
+    settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "WORKER", "this")  # Python's own poem: it ends without an outcome
+    with pytest.raises(RuntimeError, match="exit code 0 before it was done 2 times without progress"):
+        train(settings(stability={"restarts": 1}), tokens, tmp_path / "died")
+    monkeypatch.undo()
+    broken = tmp_path / "broken.json"
+    broken.write_text("{}")
+    arguments = {"settings": settings().model_dump(mode="json"), "identity": "", "launcher": "none", "world_size": 1}
+    arguments |= {"platform": "local"}
+    paths = {"scratch": str(tmp_path), "index": str(broken)}
+    arguments |= {
+        "paths": paths | {"milestone": str(tmp_path / "0")},
+        "stop_file": str(tmp_path / "stop"),
+        "rewinds": [],
+    }
+    owner = Owner(tmp_path)
+    owner.claim()
+    outcome = supervise._once(arguments, owner, None)
+    assert outcome["status"] == "refused" and str(broken) in outcome["error"]
+
+
+HANGS = {
+    "time.sleep(60)": (70, "time.sleep"),
+    "re.match(r'(a+)+$', 'a' * 40 + 'b')": (1, "re"),  # holds the interpreter: no thread runs
+}
+
+
+@pytest.mark.parametrize("statement", HANGS)
+def test_a_hung_process_leaves_its_stacks_and_ends(statement: str, tmp_path: Path) -> None:
+    program = (
+        "import re, sys, time; from pathlib import Path; from pipeline.pretrain.gauges.watchdog import Watchdog\n"
+        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 0.5)\n"
+        "for _ in range(30): dog.beat(); time.sleep(0.03)\n"
+        f"{statement}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=30)
+    code, named = HANGS[statement]
+    assert done.returncode == code
+    (path,) = (tmp_path / "logs").iterdir()
+    assert "most recent call first" in path.read_text() and named in path.read_text() + statement
+
+
+def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from pipeline.pretrain.gauges.watchdog import Watchdog\n"
+        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 0.2); time.sleep(0.5); dog.stop(); time.sleep(1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=30).returncode == 0
+    assert not list((tmp_path / "logs").iterdir())
+
+
+FULL_DISK = """
+import json, shutil, sys
+from pathlib import Path
+from pipeline.ground.errors import DiskFull
+from pipeline.pretrain import segment
+from pipeline.pretrain.settings import SegmentSettings
+given = json.loads(sys.argv[1])
+disk, out = Path(given["disk"]), Path(given["out"])
+def run(scratch, milestone):
+    paths = {name: Path(path) for name, path in given["tokens"].items()}
+    chosen = SegmentSettings.model_validate(given["settings"])
+    return segment.run(chosen, previous=[], launch="", scratch=scratch, milestone=milestone, **paths)
+counts = run(disk / "a", out / "milestone")
+kept = {path.name: sorted(file.name for file in path.iterdir()) for path in (disk / "a/recovery").iterdir()}
+shutil.rmtree(disk / "a")
+try:
+    run(disk / "b", disk / "milestone")
+except DiskFull as error:
+    (out / "found").write_text(json.dumps({"counts": counts, "kept": kept, "error": str(error)}))
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    """A checkpoint takes 540 kB and asks for 16 MiB more: the file system has room for one, not for two."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    given = {"disk": str(disk), "out": str(tmp_path), "tokens": {name: str(path) for name, path in tokens.items()}}
+    given["settings"] = settings().model_dump(mode="json")
+    mount = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
+    script = f'mount -t tmpfs -o size=17300k none {disk} || exit 99; exec "$@"'
+    words = [*mount, script, "sh", sys.executable, "-c", FULL_DISK, json.dumps(given)]
+    try:
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
+        is_lacking("there is no unshare")
+    if done.returncode == 99 or "unshare:" in done.stderr:
+        is_lacking("no file system can be mounted here")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found").read_text())
+    assert found["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}
+    assert found["counts"]["failed_checkpoints"] == 2 and found["counts"]["steps"] == 10
+    assert done.stderr.count("make room; the checkpoints before are untouched; the training goes on without it") == 4
+    assert "make room" in found["error"] and found["error"].endswith("start again then")

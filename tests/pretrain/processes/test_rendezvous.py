@@ -1,0 +1,63 @@
+"""Where the processes of a training meet: the first node of Slurm's list, without Slurm, and its address."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.processes import device, rendezvous
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("gcn4", "gcn4"),
+        ("gcn[4-7]", "gcn4"),
+        ("nid[005010-005012,005001]", "nid005010"),
+        ("cn-[001-002,13],a1", "cn-001"),
+        ("b1,a[3-4,1-2]", "b1"),
+        ("n[2-3]-[5-6],n1", "n2-5"),
+    ],
+)
+def test_the_first_node_of_a_list_is_the_first_that_is_written(nodes: str, first: str) -> None:
+    assert rendezvous.first_node(nodes) == first
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the only folder on the PATH: there is no Slurm."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(path: Path) -> None:
+    assert rendezvous.address("localhost", {}) == "localhost"
+    here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
+    environment: dict[str, str] = {}
+    device.set_variables("juwels-booster", environment)
+    assert environment["PIPELINE_ADDRESS_SUFFIX"] == platform_files.content("juwels-booster")["address_suffix"] == "i"
+    assert rendezvous.address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
+
+
+def test_slurm_is_asked_for_an_address_where_a_name_has_none_and_slurm_is_there(path: Path) -> None:
+    scontrol = path / "scontrol"
+    scontrol.write_text(f'#!{sys.executable}\nprint("NodeName=node7.invalid NodeAddr=10.0.0.7 Port=1")\n')
+    scontrol.chmod(0o755)
+    assert rendezvous.address("node7.invalid", {}) == "10.0.0.7"
+    scontrol.write_text(f"#!{sys.executable}\nraise SystemExit(1)\n")
+    with pytest.raises(InputError, match=r"the first node, node7.invalid, has no address here"):
+        rendezvous.address("node7.invalid", {})
+
+
+def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr_the_way_out(path: Path) -> None:
+    task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
+    task |= {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "node[7-8].invalid"}
+    with pytest.raises(InputError, match=r"node7.invalid, has no address here \(.*\): set MASTER_ADDR, or correct"):
+        rendezvous.of_slurm(task)
+    told = rendezvous.of_slurm({**task, "MASTER_ADDR": "10.1.2.3"})
+    assert (told["MASTER_ADDR"], told["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")

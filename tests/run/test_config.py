@@ -1,0 +1,127 @@
+"""A wrong configuration gets one sentence that names the key and the way out."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(MICRO)
+    *parents, last = path.split(".")
+    node: Any = raw
+    for key in parents:
+        node = node[int(key)] if key.isdigit() else node.setdefault(key, {})
+    if value is KeyError:
+        del node[last]
+    else:
+        node[last] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("tokeniser", {}, ["tokeniser", "tokenizer"]),
+        ("models.base.training.learning_rat", 1.0, ["models.base.training.learning_rat", "learning_rate"]),
+        ("sources.0.licence", "MIT", ["sources.0.licence", "'license'"]),
+        ("sources.0.license", KeyError, ["sources.0.license", "missing"]),
+        ("run.seed", "many", ["run.seed", "many"]),
+        ("tokenizer.main.vocabulary_size", 200, ["vocabulary_size", "256", "259"]),
+        ("models.base.architecture.heads", 5, ["width 32", "heads 5"]),
+        ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),
+        ("models.base.tokens", "other", ["models.base.tokens", "other", "main"]),
+        (
+            "models.base.training.sampling",
+            {"weights": {"nl_brieven": 1}, "phases": [{"from_step": 2, "by": "language", "epochs": {"fr": 2}}]},
+            ["models.base.training.sampling", "language 'fr'", "one of en, nl"],
+        ),
+        ("models.base.training.sampling", {"weights": {"brieven": 1}}, ["no source 'brieven'", "nl_brieven"]),
+        ("corpus.main.exclude_sources", ["nothere"], ["exclude_sources", "nothere"]),
+        ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
+        ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
+        ("run.name", "../elsewhere", ["run.name", "../elsewhere"]),
+        ("run.results", "$(touch x)", ["run.results", "letters, digits"]),
+        ("run.results", "", ["run.results", "letters, digits"]),
+        ("corpus.The Corpus", {}, ["corpus.The Corpus", "lower case"]),
+        (
+            "corpus.main.exclude_sources",
+            ["nl_brieven", "nl_gids", "en_guide"],
+            ["exclude_sources", "no source is left"],
+        ),
+        ("evaluation", {"suites": ["klingon"]}, ["evaluation.suites.0", "klingon"]),
+        ("platform", "atlantis", ["atlantis", "local"]),
+    ],
+)
+def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load(changed(path, value))
+    sentence = str(caught.value)
+    assert all(word in sentence for word in words), sentence
+    assert "\n" not in sentence
+
+
+def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:
+    raw = changed("models.base.training.learning_rate", KeyError)
+    raw["models"]["base"]["training"]["learning_rte"] = 0.004
+    with pytest.raises(
+        InputError, match=r"unknown key models\.base\.training\.learning_rte: did you mean 'learning_rate'"
+    ):
+        load(raw)
+
+
+@pytest.mark.parametrize("name", ["config", "micro"])
+def test_the_configurations_are_valid(name: str) -> None:
+    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert all(config.files(source.name) for source in config.sources)
+
+
+def test_open_text_needs_its_folder() -> None:
+    config = load(yaml.safe_load(Path("config/open-text.yaml").read_text()))
+    with pytest.raises(InputError, match="--config data=FOLDER"):
+        config.files("nl_laws")
+
+
+def test_a_step_is_told_only_what_it_reads() -> None:
+    config = load(MICRO)
+    instance = {"corpus": "main", "source": "nl_gids", "unit": "0"}
+    before = step_settings(config, "corpus.filter", instance)
+    other = load(changed("models.base.training.learning_rate", 0.5))
+    assert step_settings(other, "corpus.filter", instance) == before
+    other = load(changed("sources.1.license", "MIT"))
+    assert step_settings(other, "corpus.filter", instance) != before
+
+
+def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
+    config = load(changed("sources.0.units", 4))
+    units = {name: unit for unit, files in config.units("nl_brieven").items() for name in files}
+    assert len(set(units.values())) > 1
+    raw = changed("sources.0.units", 4)
+    raw["sources"][0]["path"] = "config/corpus/nl_brieven/*e*.txt"
+    fewer = {name: unit for unit, files in load(raw).units("nl_brieven").items() for name in files}
+    assert fewer and all(units[name] == unit for name, unit in fewer.items())
+
+
+@pytest.mark.parametrize("name", ["config", "micro"])
+def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
+    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert load(json.loads(json.dumps(config.written()))) == config
+
+
+def test_the_platform_changes_no_setting_of_training() -> None:
+    found = [
+        step_settings(load(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"})
+        for name in ("local", "lumi", "snellius", "juwels-booster")
+    ]
+    assert all(settings == found[0] for settings in found)

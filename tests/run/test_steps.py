@@ -1,0 +1,47 @@
+"""The table of steps says what their modules and rules are."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.run.steps import STEPS
+
+TEXT = "\n\n\n".join(path.read_text() for path in sorted(Path("rules").glob("*.smk")))
+BLOCKS = [block.split("\n\n\n")[0] for block in re.split(r"^(?:rule|checkpoint) ", TEXT, flags=re.MULTILINE)[1:]]
+RULES = {block.split(":", 1)[0]: block for block in BLOCKS}
+
+
+def rule_of(step: str) -> str:
+    """Return the text of a step's rule."""
+    return RULES[step.replace(".", "_")]
+
+
+def test_a_rule_that_calls_a_step_is_the_rule_of_that_step() -> None:
+    called = {name: re.findall(r"python -m pipeline (\w+) (\w+) \{params", block) for name, block in RULES.items()}
+    called["pretrain_segment"] = [("pretrain", "segment")]  # by whatever the platform's image needs
+    assert {name for name, found in called.items() if found} == {step.replace(".", "_") for step in STEPS}
+    assert all(found in ([], [tuple(name.split("_", 1))]) for name, found in called.items())
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_is_what_its_rule_says(step: str) -> None:
+    rule, declared = rule_of(step), STEPS[step]
+    named = set(re.findall(r'\b(?:batch|record|log_file|resources_of|contract)\("([a-z_.]+)"\)', rule))
+    assert step in named and f'resources_of("{step}")' in rule and f'contract("{step}")' in rule
+    assert declared.has_folders == ("directory(" in rule)
+    assert (declared.private is not None) == ("--private=" in rule)
+    assert (declared.per.units is not None) == ("--batch {output.batch}" in rule)
+    used = set(re.findall(r"\bwildcards\.(\w+)", rule)) | set(re.findall(r"\bw\.(\w+)", rule))
+    assert used <= {*declared.per.wildcards}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_settings_of_a_step_are_those_that_its_function_takes(step: str) -> None:
+    run = importlib.import_module(f"pipeline.{step}").run
+    assert next(iter(inspect.signature(run).parameters)) == "settings"
+    assert STEPS[step].settings.__name__ == step.replace(".", "_")
