@@ -172,7 +172,6 @@ def small(steps: int, strategy: str, hang_seconds: float) -> SegmentSettings:
     """Return a small model that takes so many steps."""
     return SegmentSettings.model_validate(
         {
-            "model": "chaos",
             "seed": 7,
             "first_step": 0,
             "last_step": steps,

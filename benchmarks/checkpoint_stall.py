@@ -36,7 +36,7 @@ def backend_of(megabytes: float) -> tuple[FsdpBackend, SegmentSettings]:
     shape = {"width": WIDTH, "heads": 8, "key_value_heads": 4}
     sizes = [parameter_count(Architecture.model_validate({**shape, "layers": n}), VOCABULARY) * 4e-6 for n in (1, 2)]
     layers = max(1, round((megabytes - sizes[0]) / (sizes[1] - sizes[0])) + 1)
-    values = {"model": "stall", "seed": 1, "first_step": 0, "last_step": 1, "training": TRAINING}
+    values = {"seed": 1, "first_step": 0, "last_step": 1, "training": TRAINING}
     settings = SegmentSettings.model_validate({**values, "architecture": {**shape, "layers": layers}})
     return FsdpBackend(settings, VOCABULARY, Start(None, settings, VOCABULARY), torch.device("cpu")), settings
 

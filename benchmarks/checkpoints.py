@@ -39,7 +39,7 @@ def layouts() -> list[tuple[int, str]]:
 def settings_of(strategy: str) -> SegmentSettings:
     """Return the segment that is trained with a strategy."""
     training = {**TRAINING, "strategy": strategy, "backend": STRATEGIES[strategy]}
-    values = {"model": "tiny", "seed": 7, "first_step": 0, "last_step": 10, "training": training}
+    values = {"seed": 7, "first_step": 0, "last_step": 10, "training": training}
     return SegmentSettings.model_validate({**values, "architecture": SHAPE})
 
 

@@ -65,7 +65,7 @@ class Session:
             training |= {"recomputation": o.recomputation, "compile": o.compile, "cuda_graphs": o.cuda_graphs}
             training |= {"float8": o.float8}
         training |= changes
-        values = {"model": "benchmark", "seed": 1, "first_step": 0, "last_step": 1, "training": training}
+        values = {"seed": 1, "first_step": 0, "last_step": 1, "training": training}
         try:
             settings = SegmentSettings.model_validate({**values, "architecture": self.architecture})
         except ValueError as error:

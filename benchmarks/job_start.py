@@ -23,10 +23,10 @@ from benchmarks.scale import cost, file_calls
 START = """
 import os, sys
 from pipeline.__main__ import main
-from pipeline.job.contract import Stage
-bind = Stage.bind
+from pipeline.job.contract import Job
+bind = Job.bind
 sys.path[0] = os.getcwd()  # as `-m` has it
-Stage.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
+Job.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
 sys.exit(main(sys.argv[1:]))
 """
 

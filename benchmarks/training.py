@@ -80,7 +80,7 @@ def settings_of(options: argparse.Namespace, **training: Any) -> SegmentSettings
     """Return the settings of one competitor."""
     chosen = {**TRAINING, "steps": options.steps, "checkpoint_every": 0, "micro_batch_size": 8, **training}
     chosen["precision"] = options.precision
-    values = {"model": "benchmark", "seed": SEED, "first_step": 0, "last_step": options.steps}
+    values = {"seed": SEED, "first_step": 0, "last_step": options.steps}
     return SegmentSettings.model_validate({**values, "architecture": SHAPES[options.shape], "training": chosen})
 
 

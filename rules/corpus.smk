@@ -4,6 +4,7 @@ rule corpus_filter:
         sources=ancient(sources_complete("corpus.filter")),
         model=ancient(dag.language_model),
         harmful=ancient(lambda w: run.harmful_files(w.corpus)),
+        twin=ancient(dag.first_twin("corpus.filter")),
     output:
         batch=batch("corpus.filter"),
     log:
@@ -36,6 +37,7 @@ rule corpus_signatures:
     input:
         sources=SOURCES_READ,
         batch=batch("corpus.filter"),
+        twin=ancient(dag.first_twin("corpus.signatures")),
     output:
         batch=batch("corpus.signatures"),
     log:

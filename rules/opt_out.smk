@@ -30,6 +30,7 @@ rule opt_out_reserved:
     input:
         # The units' own files are known to the checkpoint, and thousands of them slow Snakemake down.
         sources=ancient(sources_complete("opt_out.reserved")),
+        twin=ancient(dag.first_twin("opt_out.reserved")),
     output:
         batch=batch("opt_out.reserved"),
     log:

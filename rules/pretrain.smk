@@ -14,6 +14,7 @@ rule pretrain_segment:
     resources:
         **resources_of("pretrain.segment"),
         recovery=dag.recovery,
+        operation=dag.operation("pretrain.segment"),
         supervisor=lambda w: supervisor,
     params:
         contract=contract("pretrain.segment"),
@@ -25,7 +26,7 @@ rule pretrain_segment:
         "{resources.supervisor} -m pipeline pretrain segment {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
         " --input previous {input.previous} --output milestone {output.milestone} --record {output.record}"
-        " --scratch={params.scratch:q} --launch={resources.launch:q} --platform={resources.platform:q}"
+        " --scratch={params.scratch:q} --operation={resources.operation:q} --launch={resources.launch:q} --platform={resources.platform:q}"
         " --staging={resources.staging:q} --recovery={resources.recovery:q} 2> {log}"
 
 

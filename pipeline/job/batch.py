@@ -1,4 +1,4 @@
-"""One job from its command line: one stage, or the same stage for each unit of a batch."""
+"""One job from its command line: one step, or the same step for each unit of a batch."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.recorded import as_written
-from pipeline.job import versions, workers
+from pipeline.job import workers
 from pipeline.job.attempt import Attempt
-from pipeline.job.contract import Stage, files_below, given_paths, write_json
+from pipeline.job.contract import Job, files_below, given_paths, write_json
+from pipeline.job.reach import PACKAGE
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def fits(stage: Stage) -> bool:
+def fits(job: Job) -> bool:
     """Return whether a job's record is there and nothing has changed that it depends on or wrote.
 
     A file that is older than the job and as large as its record says is not read again.
     """
     try:
-        record = json.loads(stage.record_path.read_text(encoding="utf-8"))
+        record = json.loads(job.record_path.read_text(encoding="utf-8"))
         began_nanoseconds = datetime.fromisoformat(record["started"]).timestamp() * 1e9
         if (record["settings"], record["code_version"], record["environment_version"]) != (
-            json.loads(stage.arguments.settings),
-            stage.arguments.code,
-            stage.arguments.environment,
+            json.loads(job.arguments.settings),
+            job.arguments.code,
+            job.arguments.environment,
         ):
             return False
-        files = [(name, file) for name, paths in stage.inputs.items() for path in paths for file in files_below(path)]
+        files = [(name, file) for name, paths in job.inputs.items() for path in paths for file in files_below(path)]
         named = [(entry["name"], entry["path"]) for entry in record["inputs"]]
-        if named != [(name, stage.shown(file)) for name, file in files]:
+        if named != [(name, job.shown(file)) for name, file in files]:
             return False
         for entry, (_, file) in zip(record["inputs"], files, strict=True):
             found = file.stat()
@@ -50,13 +51,13 @@ def fits(stage: Stage) -> bool:
                 found.st_mtime_ns > began_nanoseconds and sha256_of(file) != entry["sha256"]
             ):
                 return False
-        return as_written(stage.run_directory, record["outputs"])
+        return as_written(job.run_directory, record["outputs"])
     except (OSError, ValueError, KeyError, TypeError):  # no record, or a file of it is gone
         return False
 
 
-def _stage_of_unit(name: str, options: argparse.Namespace, unit: str) -> Stage:
-    """Return the stage of one unit of a batch: its instance, and its paths for those with `%unit`."""
+def _job_of_unit(name: str, options: argparse.Namespace, unit: str) -> Job:
+    """Return the job of one unit of a batch: its instance, and its paths for those with `%unit`."""
     filled = argparse.Namespace(**vars(options))
     filled.instance = [f"unit={unit}" if pair.startswith("batch=") else pair for pair in options.instance]
     for key in ("input", "output"):
@@ -65,28 +66,28 @@ def _stage_of_unit(name: str, options: argparse.Namespace, unit: str) -> Stage:
     for key in ("record", "private"):
         path = getattr(options, key)
         setattr(filled, key, path and path.replace("%unit", unit))
-    return Stage(name, filled)
+    return Job(name, filled)
 
 
-def _bytes_read(stage: Stage) -> int:
-    return sum(path.stat().st_size for paths in stage.inputs.values() for path in paths if path.is_file())
+def _bytes_read(job: Job) -> int:
+    return sum(path.stat().st_size for paths in job.inputs.values() for path in paths if path.is_file())
 
 
-def _execute(stages: Sequence[Stage]) -> None:
-    """Run the stages of units one after another or, where the job has several cores, side by side.
+def _execute(jobs: Sequence[Job]) -> None:
+    """Run the jobs of units one after another or, where the job has several cores, side by side.
 
     Its request gives each core the memory of a unit. Every unit then has a process of its own, whose seconds and memory
     are counted for it alone; what the start of this one took is shared by all.
     """
-    processes = min(workers.cores(), len(stages))
+    processes = min(workers.cores(), len(jobs))
     if processes < 2:
-        for stage in stages:
-            stage.execute()
+        for job in jobs:
+            job.execute()
         return
     os.environ |= workers.ONE_THREAD
-    importlib.import_module(stages[0].module)  # once, for all of them
-    Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(stages)
-    works = [workers.Work(f"{stage.name} of {stage.instance}", _bytes_read(stage), stage.execute) for stage in stages]
+    importlib.import_module(jobs[0].module)  # once, for all of them
+    Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
+    works = [workers.Work(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
     workers.side_by_side(works, processes)
 
 
@@ -100,13 +101,13 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     Raises:
         InputError: a problem of a unit; those that were finished are not done again.
     """
-    stages = [_stage_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
-    _execute([stage for stage in stages if not fits(stage)])
+    jobs = [_job_of_unit(name, options, listing.stem) for listing in given_paths(options.units)]
+    _execute([job for job in jobs if not fits(job)])
     outputs: list[dict[str, Any]] = []
-    for stage in stages:
-        written = json.loads(stage.record_path.read_text(encoding="utf-8"))["outputs"]
+    for job in jobs:
+        written = json.loads(job.record_path.read_text(encoding="utf-8"))["outputs"]
         outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
-        outputs.append({"path": stage.shown(stage.record_path), "bytes": stage.record_path.stat().st_size})
+        outputs.append({"path": job.shown(job.record_path), "bytes": job.record_path.stat().st_size})
     content = {
         "stage": name,
         "instance": dict(pair.split("=", 1) for pair in options.instance),
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("chapter")
     parser.add_argument("step")
     parser.add_argument("--settings", required=True, help="the step's settings, JSON")
+    parser.add_argument("--operation", default="{}", help="those of its settings that change no result, JSON")
     parser.add_argument("--code", required=True, help="the code version that the job was planned with")
     parser.add_argument("--environment", required=True, help="the environment version that the job was planned with")
     parser.add_argument("--instance", nargs="*", default=[], help="NAME=VALUE: which corpus, source, model, …")
@@ -149,12 +151,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--of", help="the hash of what the batch was planned to read")
     options = parser.parse_args(arguments)
     name = f"{options.chapter}.{options.step}"
-    if not (versions.PACKAGE / options.chapter / f"{options.step}.py").is_file():
+    if not (PACKAGE / options.chapter / f"{options.step}.py").is_file():
         raise InputError(f"there is no step {name}: the chapters are the folders of pipeline/")
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job of Slurm stops in its own way, see slurm/requeue.py
         signal.signal(signal.SIGTERM, _terminate)
     if options.batch:
         run_batch(name, options)
     else:
-        Stage(name, options).execute()
+        Job(name, options).execute()
     return 0

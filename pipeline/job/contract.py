@@ -1,6 +1,6 @@
-"""The contract of a stage: validate, measure, run, hash, record.
+"""The contract of a step: validate, measure, run, hash, record.
 
-A stage is a function of its inputs, settings, code and environment. This module runs one step of one chapter,
+A step is a function of its inputs, settings, code and environment. This module runs one step of one chapter,
 writes its outputs under temporary names that it renames at the end, and leaves a record of what happened. Every try
 leaves an attempt as well, so that a failed or killed job stays visible.
 """
@@ -29,8 +29,9 @@ from pipeline.ground.owner import Owner
 from pipeline.ground.platform_files import folder
 from pipeline.ground.ranges import expand
 from pipeline.ground.recorded import recorded
+from pipeline.ground.settings import Settings, joined
 from pipeline.ground.space import disk_full, give_back, is_full, remove
-from pipeline.job import frozen, versions
+from pipeline.job import frozen, twin, versions
 from pipeline.job.attempt import Attempt, command_line, execution_context
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
@@ -79,7 +80,7 @@ def begun_before(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-class Stage:
+class Job:
     """One call of one step, from its command line to its record."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
@@ -93,6 +94,7 @@ class Stage:
         self.outputs = {name: Path(path) for name, path in arguments.output}
         self.owner = Owner(Path(arguments.scratch or "."))
         self.is_placed = False
+        self.twin: str | None = None
 
     def refuse_other_versions(self) -> None:
         """Raise InputError where code or environment are not those that the job was planned with."""
@@ -122,7 +124,8 @@ class Stage:
         parameters = inspect.signature(run).parameters
         first = next(iter(parameters))
         try:
-            settings = hints[first].model_validate_json(self.arguments.settings)
+            both = joined(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
+            settings = hints[first].model_validate(both)
         except ValidationError as error:
             problem = error.errors()[0]
             field = ".".join(map(str, problem["loc"]))
@@ -216,6 +219,28 @@ class Stage:
                 described.append({"name": name, "path": self.shown(final), "sha256": sha256_of(file), "bytes": size})
         return described
 
+    def taken_over(self, settings: Settings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Take over what a twin of this job wrote, if there is one, and return its counts."""
+        if getattr(settings, "keep_removed", False):  # what is private lies outside of the results
+            return None
+        described = {
+            "settings": settings.of_result(),
+            "code_version": self.code_version,
+            "environment_version": self.environment_version,
+            "inputs": inputs,
+        }
+        found = twin.find(self.record_path, self.instance, described)
+        if found is None:
+            return None
+        taken = found.take_over(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
+        if not taken or {entry["sha256"] for entry in self.described_outputs()} != found.hashes:
+            for path in self.partial.values():
+                give_back(path)
+            return None
+        self.twin = found.name
+        print(f"taken over from {found.name}: the same settings, code, environment and inputs", flush=True)
+        return found.counts
+
     def refuse_where_late(self) -> None:
         """Raise Superseded where a later start of this step owns its scratch or has finished it; nothing is touched.
 
@@ -258,7 +283,8 @@ class Stage:
             record = {
                 "stage": self.name,
                 "instance": self.instance,
-                "settings": settings.model_dump(mode="json"),
+                "settings": settings.of_result(),
+                "operation": settings.of_operation(),
                 "command": command_line(),
                 "inputs": inputs,
                 "outputs": outputs,
@@ -267,6 +293,7 @@ class Stage:
                 "environment": self.environment,
                 "frozen": self.plan and self.plan.file,
                 "launch": self.arguments.launch,
+                "taken_over_from": self.twin,
                 "counts": counts,
                 **where,
                 **attempt.measured(),
@@ -293,7 +320,9 @@ class Stage:
                 remove(left)
         inputs = self.described_inputs()
         try:
-            counts = run(settings, **keywords)
+            counts = self.taken_over(settings, inputs)
+            if counts is None:
+                counts = run(settings, **keywords)
             outputs = self.described_outputs()
             self.refuse_where_late()
             self.put_in_place()

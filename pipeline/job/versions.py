@@ -1,9 +1,9 @@
-"""What a stage's result depends on besides its inputs and settings: its code and its environment.
+"""What a step's result depends on besides its inputs and settings: its code and its environment.
 
-The code version of a step hashes the syntax trees, without docstrings, of the modules of this package that the step
-imports, transitively, and the data files that lie beside those modules and that they name in a string constant.
-The environment version hashes the lock's entries of the distributions that those modules import, with their
-dependencies. Formatting, comments, docstrings and modules that a step does not import change neither.
+The code version of a step hashes the syntax trees, without docstrings, of all statements of this package that its
+function `run` reaches (`pipeline.job.reach`), and the data files that these name. The environment version hashes the
+lock's entries of the distributions that they import, with their dependencies, without those that only draw or log.
+Formatting, comments, docstrings, and what a step imports and does not use, change neither.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ import ast
 import hashlib
 import itertools
 import json
-import os
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline.ground.errors import InputError
+from pipeline.job.reach import PACKAGE, Reach, Statement, file_of, module_of, names_in
 
-PACKAGE = Path(__file__).parents[1]
 LOCKS = PACKAGE.parent / "envs"
 # Distributions that are not named as what one imports; to look for them in all that is installed takes a job seconds.
 DISTRIBUTIONS = {"fasttext": "fasttext-numpy2-wheel", "stdnum": "python-stdnum", "yaml": "pyyaml"}
+
+
+WATCHING = "WATCHING"
+# Distributions that log, count progress and colour terminals: they are part of no result.
+TELLING = {"annotated-doc", "click", "colorama", "humanize", "logbook", "loguru", "rich", "tqdm", "typer"}
+TELLING |= {"absl-py", "markdown-it-py", "mdurl", "pygments", "shellingham", "wasabi", "win32-setctime"}
+# Those that draw pages and pictures are part of the result of a step that imports them itself, and of no other.
+DRAWING = {"grpcio", "jinja2", "markdown", "markupsafe", "pillow", "tensorboard-data-server", "werkzeug"}
 
 
 def _digest(text: str) -> str:
@@ -32,99 +39,32 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _names(folder: Path) -> frozenset[str]:
-    """Return what lies in a folder, listed once: a step asks whether a few hundred names are modules."""
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:  # none, such as an archive among the folders of modules
-        return frozenset()
+def reach(module: str) -> Reach:
+    """Return what a step can run from its function `run` on.
+
+    A step may name modules in a constant WATCHING: what only watches, and changes nothing of the result.
+    """
+    apart: tuple[str, ...] = ()
+    if (file := file_of(module)) is not None:
+        for number in module_of(file).binding.get(WATCHING, []):
+            apart = ast.literal_eval(module_of(file).statements[number].node.value)  # type: ignore[attr-defined]
+    return Reach(module, "run", apart)
 
 
-def _file_of(module: str) -> Path | None:
-    path = PACKAGE.parent / module.replace(".", "/")
-    if f"{path.name}.py" in _names(path.parent):
-        return path.with_suffix(".py")
-    if path.name in _names(path.parent) and "__init__.py" in _names(path):
-        return path / "__init__.py"
-    return None
-
-
-class _Module(NamedTuple):
-    """What a file of this package is without its docstrings, what it imports, and which file names it holds."""
-
-    dumped: str
-    own: frozenset[str]
-    foreign: frozenset[str]
-    file_names: frozenset[str]
-
-
-def _docstring(node: ast.AST) -> ast.Constant | None:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        first = node.body[0] if node.body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            return first.value
-    return None
-
-
-@cache
-def _read(file: Path) -> _Module:
-    """Read a module in one walk through its syntax tree: every job does so with all that its step imports."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    own: set[str] = set()
-    foreign: set[str] = set()
-    file_names: set[str] = set()
-    docstrings: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if (docstring := _docstring(node)) is not None:
-            docstrings.add(docstring)
-            node.body = node.body[1:]  # type: ignore[attr-defined]  # it has one
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-            if node.value.startswith("pipeline."):
-                names = [node.value]  # a module that is started as a program of its own, `python -m NAME`
-            if re.fullmatch(r"[\w.-]+\.\w+", node.value):
-                file_names.add(node.value)
-        for name in names:
-            if name.split(".")[0] == PACKAGE.name:
-                own.add(name)
-            elif name.split(".")[0] not in sys.stdlib_module_names:
-                foreign.add(name.split(".")[0])
-    return _Module(ast.dump(tree), frozenset(own), frozenset(foreign), frozenset(file_names))
-
-
-@cache
-def module_files(module: str) -> tuple[Path, ...]:
-    """Return the files of this package that importing `module` reads, itself and its packages included, sorted."""
-    found: set[Path] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        parts = name.split(".")
-        for length in range(1, len(parts) + 1):
-            file = _file_of(".".join(parts[:length]))
-            if file is not None and file not in found:
-                found.add(file)
-                waiting += _read(file).own
-    return tuple(sorted(found))
-
-
-def _data_files(file: Path) -> list[Path]:
-    """Return the files beside `file` that it names in a string constant."""
-    names = _read(file).file_names & _names(file.parent)
-    return sorted(path for name in names if (path := file.parent / name).suffix != ".py" and path.is_file())
+def _data_files(file: Path, statements: Iterable[Statement]) -> list[Path]:
+    """Return the files at `file` that the statements name in a string constant."""
+    named = {file.parent / name for statement in statements for name in statement.file_names}
+    return sorted(path for path in named if path.suffix != ".py" and path.name in names_in(path.parent))
 
 
 @cache
 def code_version(module: str) -> str:
-    """Return the version of the code that `module` runs, 16 hexadecimal digits."""
+    """Return the version of the code that the step of `module` runs, 16 hexadecimal digits."""
     parts = []
-    for file in module_files(module):
-        parts.append([file.relative_to(PACKAGE).as_posix(), _read(file).dumped])
-        parts += [[data.name, hashlib.sha256(data.read_bytes()).hexdigest()] for data in _data_files(file)]
+    for file, statements in reach(module).statements():
+        parts.append([file.relative_to(PACKAGE).as_posix(), *(statement.dumped for statement in statements)])
+        for data in _data_files(file, statements):
+            parts.append([data.name, hashlib.sha256(data.read_bytes()).hexdigest()])
     return _digest(json.dumps(parts))
 
 
@@ -151,7 +91,7 @@ def _metadata() -> dict[str, Path]:
     """Return the metadata of the installed distributions, by their names in one list of the folders of modules."""
     found: dict[str, Path] = {}
     for folder in map(Path, sys.path):
-        for name in sorted(_names(folder)):
+        for name in sorted(names_in(folder)):
             if name.endswith(".dist-info"):
                 found.setdefault(_canonical(name.split("-")[0]), folder / name / "METADATA")
     return found
@@ -174,12 +114,15 @@ def _requirements(distribution: str) -> tuple[str, ...]:
     )
 
 
+def _imported(module: str) -> set[str]:
+    return {DISTRIBUTIONS.get(name, _canonical(name)) for name in reach(module).foreign}
+
+
 @cache
 def environment_packages(module: str, lock: str) -> dict[str, str]:
-    """Return the lock's entries, name to version, of everything that `module` imports, with its dependencies."""
+    """Return the lock's entries, name to version, of all that a step imports, with its dependencies."""
     pinned = _lock(lock)
-    top_level = {name for file in module_files(module) for name in _read(file).foreign}
-    waiting = [DISTRIBUTIONS.get(name, _canonical(name)) for name in sorted(top_level)]
+    waiting = sorted(_imported(module))
     found: set[str] = set()
     while waiting:
         distribution = waiting.pop()
@@ -193,4 +136,6 @@ def environment_packages(module: str, lock: str) -> dict[str, str]:
 def environment_version(module: str, lock: str) -> str:
     """Return the version of the environment that `module` runs in: the lock's name and 16 hexadecimal digits."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{lock}-{_digest(json.dumps([python, environment_packages(module, lock)]))}"
+    without = TELLING | (DRAWING - _imported(module))
+    counted = {name: pinned for name, pinned in environment_packages(module, lock).items() if name not in without}
+    return f"{lock}-{_digest(json.dumps([python, counted]))}"

@@ -17,6 +17,7 @@ import numpy as np
 from pipeline.corpus.documents import id_hash
 from pipeline.corpus.why import why
 from pipeline.ground.errors import InputError
+from pipeline.ground.settings import joined
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.records import load_records
 from pipeline.tokens.reader import TokenReader
@@ -31,6 +32,7 @@ class Audit:
 
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
+        self.model = model
         records = [record for record in load_records(run_directory) if record.stage == "pretrain.segment"]
         found = [record for record in records if record.instance["model"] == model]
         if not found:
@@ -38,7 +40,7 @@ class Audit:
             there = f"it has {', '.join(names)}" if names else "no model has been trained yet"
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
         record = max(found, key=lambda record: int(record.settings["last_step"]))
-        self.settings = SegmentSettings.model_validate(record.settings)
+        self.settings = SegmentSettings.model_validate(joined(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
@@ -67,7 +69,7 @@ class Audit:
         """What the answers rest on, in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
         return (
-            f"model {self.settings.model}: trained to step {self.last_step}, {self.settings.training.batch_size} "
+            f"model {self.model}: trained to step {self.last_step}, {self.settings.training.batch_size} "
             f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps: {skips}"
         )
 
@@ -101,7 +103,7 @@ class Audit:
             told = (
                 "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
             )
-            raise InputError(f"the training tokens of {self.settings.model} hold no document {document_id}: {told}")
+            raise InputError(f"the training tokens of {self.model} hold no document {document_id}: {told}")
         start, end = places[stream] or (0, 0)
         data_steps = sampler.data_step(self.last_step - 1) + 1
         visits = []

@@ -31,11 +31,13 @@ def run(
     lines = [line for _, folder in ordered for line in read(folder / "metrics.jsonl")]
     steps = [line for line in lines if "loss" in line]
     if [line["step"] for line in steps] != list(range(1, ordered[-1][0] + 1)):
-        raise InputError(f"the milestones of {settings.model} do not hold every step up to {ordered[-1][0]} once")
+        raise InputError(
+            f"{milestones[0].parent} does not hold every step once: remove what is too much"
+        )
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
     writer.add(lines)
     writer.close()
     shutil.copytree(ordered[-1][1] / "huggingface", final)
-    print(f"{settings.model}: {len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
+    print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
     return {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"]}

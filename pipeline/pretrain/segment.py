@@ -28,6 +28,16 @@ from pipeline.tokens.reader import TokenReader, refuse_altered
 from pipeline.tokens.sampler import Sampler, validation_batches
 from pipeline.tokens.staging import stage
 
+# What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
+WATCHING = (
+    "pipeline.pretrain.gauges",
+    "pipeline.pretrain.checkpoints.recovery.prune",
+    "pipeline.pretrain.checkpoints.recovery.tidy",
+    "pipeline.ground.owner",
+    "pipeline.ground.parent",
+    "pipeline.ground.space",
+)
+
 
 def run(
     settings: SegmentSettings,

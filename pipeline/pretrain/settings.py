@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -159,15 +159,19 @@ class Model(Settings):
 class SegmentSettings(Settings):
     """One stretch of training, from one milestone to the next."""
 
-    model: str
     architecture: Architecture
     training: Training
     seed: int
     first_step: int = Field(ge=0, description="steps done before")
     last_step: int = Field(ge=1)
 
+    def operation(self) -> dict[str, Any]:
+        """Return how often a training looks and keeps, how long it waits, and what its device could do at best."""
+        keys = ["validation_every", "validation_batches", "keep_checkpoints", "keep_every", "peak_flops_per_second"]
+        if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
+            keys.append("checkpoint_every")
+        return {"training": {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}}
+
 
 class ExportSettings(Settings):
     """The end of a model's training."""
-
-    model: str

@@ -64,6 +64,7 @@ class Record(_Read):
     stage: str
     instance: dict[str, str | int]
     settings: dict[str, Any]
+    operation: dict[str, Any] = {}
     command: list[str]
     inputs: list[FileEntry]
     outputs: list[FileEntry]

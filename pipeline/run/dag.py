@@ -57,7 +57,7 @@ class Dag:
         """
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
-            settings = step_settings(self.config, step, instance).model_dump(mode="json")
+            settings = step_settings(self.config, step, instance).of_result()
             module = f"pipeline.{step}"
             self._versions[key] = (
                 json.dumps(settings, sort_keys=True, ensure_ascii=False),
@@ -65,6 +65,35 @@ class Dag:
                 versions.environment_version(module, self.config.run.environment),
             )
         return self._versions[key]
+
+    def operation(self, step: str) -> Callable[[Mapping[str, str]], str]:
+        """Return the function of a job's wildcards that gives its other settings: a change of these reruns nothing."""
+
+        def options(wildcards: Mapping[str, str]) -> str:
+            settings = step_settings(self.config, step, dict(wildcards.items()))
+            return json.dumps(settings.of_operation(), sort_keys=True)
+
+        return options
+
+    def first_twin(self, step: str) -> Callable[[Mapping[str, str]], list[str]]:
+        """Return the function that gives a batch of a corpus what the same step wrote for an earlier corpus, if alike.
+
+        With the same settings it does the same with the same source: one of the two waits, and takes over.
+        """
+
+        def earlier(wildcards: Mapping[str, str]) -> list[str]:
+            wildcards = dict(wildcards.items())
+            corpus, source = wildcards["corpus"], wildcards["source"]
+            for other in self.config.corpus:
+                if other == corpus:
+                    break
+                instance = {"corpus": other, "source": source}
+                read = self.config.reserving() if step == "opt_out.reserved" else self.config.corpus_sources(other)
+                if source in read and self.versions(step, instance) == self.versions(step, {**instance, **wildcards}):
+                    return [self.batch(step).format(**instance, batch=wildcards["batch"])]
+            return []
+
+        return earlier
 
     def frozen(self) -> dict[str, Any]:
         """Return what this run is now: its configuration, its commit, and the versions of its steps."""

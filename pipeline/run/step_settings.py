@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.data_set.settings import PublishedSource, PublishSettings
 from pipeline.corpus.rules.presets import for_source
@@ -53,7 +51,7 @@ from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
 
 
-def sources_listing(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_listing(config: Config, i: Mapping[str, str]) -> Settings:
     source = config.source(i["source"])
     return ListingSettings(
         source=source.name,
@@ -65,32 +63,32 @@ def sources_listing(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def sources_split(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_split(config: Config, i: Mapping[str, str]) -> Settings:
     name, parts = config.source_units(i["source"]).large_files[i["file"]]
     source = config.source(i["source"])
     return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
 
 
-def sources_dataset(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_dataset(config: Config, i: Mapping[str, str]) -> Settings:
     source = config.source(i["source"])
     return DatasetSettings(source=source.name, **_shared(DatasetSettings, source))
 
 
-def sources_fingerprint(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_fingerprint(config: Config, i: Mapping[str, str]) -> Settings:
     return FingerprintSettings(source=i["source"])
 
 
-def opt_out_entries(config: Config, i: Mapping[str, str]) -> BaseModel:
+def opt_out_entries(config: Config, i: Mapping[str, str]) -> Settings:
     return EntriesSettings(source=i["source"], **_shared(EntriesSettings, config.source(i["source"])))
 
 
-def sources_manifest(config: Config, i: Mapping[str, str]) -> BaseModel:
+def sources_manifest(config: Config, i: Mapping[str, str]) -> Settings:
     source = config.source(i["source"])
     keys = ManifestSettings.model_fields.keys() & Source.model_fields.keys()
     return ManifestSettings(source=source.name, **{key: getattr(source, key) for key in sorted(keys)})
 
 
-def corpus_filter(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_filter(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     shared = _shared(FilterSettings, source, section)
     shared |= {
@@ -110,11 +108,11 @@ def _signatures(config: Config, corpus: str) -> SignaturesSettings:
     return SignaturesSettings(**_shared(SignaturesSettings, config.corpus[corpus].deduplication))
 
 
-def corpus_signatures(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_signatures(config: Config, i: Mapping[str, str]) -> Settings:
     return _signatures(config, i["corpus"])
 
 
-def opt_out_reserved(config: Config, i: Mapping[str, str]) -> BaseModel:
+def opt_out_reserved(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
     shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
@@ -145,11 +143,11 @@ def _may_sample(source: Source, section: Corpus) -> bool:
     return section.keep_removed and free
 
 
-def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> Settings:
     return FindDuplicatesSettings(deduplication=config.corpus[i["corpus"]].deduplication)
 
 
-def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
     samples = _may_sample(config.source(i["source"]), section)
     return DeduplicateSettings(keep_removed=section.keep_removed, samples=samples)
@@ -165,17 +163,17 @@ def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     }
 
 
-def corpus_ngrams(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_ngrams(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]].decontamination
     items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
     return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
 
 
-def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> Settings:
     return DecontaminateSettings(minimum_overlap=config.corpus[i["corpus"]].decontamination.minimum_overlap)
 
 
-def corpus_statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
     described = [
         {"name": source.name, "license": source.license, "language": source.language}
         for name in config.corpus_sources(i["corpus"])
@@ -184,11 +182,11 @@ def corpus_statistics(config: Config, i: Mapping[str, str]) -> BaseModel:
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
 
 
-def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> BaseModel:
+def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:
     return ForgottenSettings(corpus=i["corpus"], signatures=_signatures(config, i["corpus"]))
 
 
-def corpus_publish(config: Config, i: Mapping[str, str]) -> BaseModel:
+def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
     return PublishSettings(
         run=config.run.name,
@@ -206,31 +204,31 @@ def corpus_publish(config: Config, i: Mapping[str, str]) -> BaseModel:
 
 def _tokenizer(
     settings: type[TrainSettings] | type[FertilitySettings], config: Config, i: Mapping[str, str]
-) -> BaseModel:
+) -> Settings:
     """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
     users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
     fraction = max(users, default=Tokens().validation_fraction)
     return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
 
 
-def tokenizer_train(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokenizer_train(config: Config, i: Mapping[str, str]) -> Settings:
     return _tokenizer(TrainSettings, config, i)
 
 
-def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> Settings:
     return _tokenizer(FertilitySettings, config, i)
 
 
-def tokens_shard(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokens_shard(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.tokens[i["tokens"]]
     return ShardSettings(shard=int(i["shard"]), **_shared(ShardSettings, section))
 
 
-def tokens_index(config: Config, i: Mapping[str, str]) -> BaseModel:
+def tokens_index(config: Config, i: Mapping[str, str]) -> Settings:
     return IndexSettings(shards=config.tokens[i["tokens"]].shards)
 
 
-def plan_estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
+def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
     models = {
         name: {
             "architecture": model.architecture,
@@ -244,11 +242,10 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def pretrain_segment(config: Config, i: Mapping[str, str]) -> BaseModel:
+def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
     model, last = config.models[i["model"]], int(i["step"])
     first = max((step for step in model.training.milestones() if step < last), default=0)
     return SegmentSettings(
-        model=i["model"],
         seed=config.run.seed,
         first_step=first,
         last_step=last,
@@ -256,11 +253,11 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def pretrain_export(config: Config, i: Mapping[str, str]) -> BaseModel:
-    return ExportSettings(model=i["model"])
+def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
+    return ExportSettings()
 
 
-def evaluate_suites(config: Config, i: Mapping[str, str]) -> BaseModel:
+def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:
     return SuitesSettings(
         model=i["model"],
         step=int(i["step"]),
@@ -270,7 +267,7 @@ def evaluate_suites(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def opt_out_remains(config: Config, i: Mapping[str, str]) -> BaseModel:
+def opt_out_remains(config: Config, i: Mapping[str, str]) -> Settings:
     return RemainsSettings(
         run=config.run.name,
         corpora={name: _signatures(config, name) for name in config.corpus},
@@ -279,7 +276,7 @@ def opt_out_remains(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def report_page(config: Config, i: Mapping[str, str]) -> BaseModel:
+def report_page(config: Config, i: Mapping[str, str]) -> Settings:
     return PageSettings(
         run=config.run.name,
         seed=config.run.seed,
@@ -291,5 +288,5 @@ def report_page(config: Config, i: Mapping[str, str]) -> BaseModel:
     )
 
 
-def provenance_crate(config: Config, i: Mapping[str, str]) -> BaseModel:
+def provenance_crate(config: Config, i: Mapping[str, str]) -> Settings:
     return CrateSettings(run=config.run.name)

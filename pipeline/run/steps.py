@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel
-
+from pipeline.ground.settings import Settings
 from pipeline.run import step_settings as of
 from pipeline.run.config import Config
 
@@ -110,7 +109,7 @@ class Step:
     """
 
     per: Per
-    settings: Callable[[Config, Mapping[str, str]], BaseModel]
+    settings: Callable[[Config, Mapping[str, str]], Settings]
     need: Need | None = Need()
     has_folders: bool = False
     private: str | None = None
@@ -176,6 +175,6 @@ CHAPTERS = tuple(dict.fromkeys(map(chapter, STEPS)))
 REPORTED = tuple(name for name in CHAPTERS if name not in ("report", "provenance"))
 
 
-def step_settings(config: Config, step: str, instance: Mapping[str, str]) -> BaseModel:
+def step_settings(config: Config, step: str, instance: Mapping[str, str]) -> Settings:
     """Return the settings of one job, of a step such as `corpus.filter` and its source, corpus, …."""
     return STEPS[step].settings(config, instance)

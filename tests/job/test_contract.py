@@ -118,10 +118,10 @@ def test_an_unknown_step_is_named() -> None:
 
 
 def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: stage.Stage) -> list[dict[str, object]]:
+    def full(self: stage.Job) -> list[dict[str, object]]:
         raise OSError("disk full")
 
-    monkeypatch.setattr(stage.Stage, "described_outputs", full)
+    monkeypatch.setattr(stage.Job, "described_outputs", full)
     folder = tmp_path / "results/test"
     with pytest.raises(OSError, match="disk full"):
         job.main(options(folder, raw))
@@ -137,6 +137,7 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
         path.write_text("")
     arguments = Namespace(
         settings=settings,
+        operation="{}",
         record=str(tmp_path / "run/provenance/records/pretrain.segment.base.4.json"),
         instance=["model=base", "step=4"],
         input=[[name, str(path)] for name, path in files.items()],
@@ -151,12 +152,12 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
     attempt = SimpleNamespace(energy=None)
     monkeypatch.setenv("NODE_DISK", "/scratch-node/ada.7")
     monkeypatch.setenv("LARGE", "/scratch-shared/ada")
-    _, _, keywords = stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+    _, _, keywords = stage.Job("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
     assert keywords["staging"] == Path("/scratch-node/ada.7/tokens")
     assert keywords["recovery_folder"] == Path("/scratch-shared/ada/polder/micro")
     monkeypatch.delenv("NODE_DISK")
     with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
-        stage.Stage("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+        stage.Job("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
 
 
 def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tmp_path: Path, raw: Path) -> None:

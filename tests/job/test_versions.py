@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from pipeline.job import versions
+from pipeline.run.steps import STEPS
+from tests.conftest import rewrite
 
 FUTURE = "from __future__ import annotations\n"
 ROOT = Path(__file__).parents[2]
@@ -31,46 +34,88 @@ def version(folder: Path, kind: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
+FILTERING = {"corpus.filter", "opt_out.reserved"}
+
+
+def all_versions(folder: Path) -> dict[str, str]:
+    code = "import json; from pipeline.job import versions; from pipeline.run.steps import STEPS;"
+    code += "print(json.dumps({step: versions.code_version(f'pipeline.{step}') for step in STEPS}))"
+    printed = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, text=True, capture_output=True)
+    found: dict[str, str] = json.loads(printed.stdout)
+    return found
+
+
 @pytest.mark.parametrize(
-    ("file", "old", "new", "changes"),
+    ("file", "old", "new", "changed"),
     [
-        ("corpus/filter.py", "\n", "\n# a comment\n", False),
-        ("corpus/filter.py", '"""', '"""Another docstring. ', False),
-        (
-            "corpus/filter.py",
-            "from __future__ import annotations\n",
-            "from __future__ import annotations\nX = 1\n",
-            True,
-        ),
-        (
-            "corpus/text/words.py",
-            "from __future__ import annotations\n",
-            "from __future__ import annotations\nX = 1\n",
-            True,
-        ),
-        ("ground/errors.py", "class InputError", "X = 1\n\n\nclass InputError", True),
-        ("job/contract.py", "SMALL_BYTES = 1_000_000", "SMALL_BYTES = 2_000_000", False),
-        (
-            "report/page.py",
-            "from __future__ import annotations\n",
-            "from __future__ import annotations\nX = 1\n",
-            False,
-        ),
+        ("corpus/filter.py", "\n", "\n# a comment\n", set()),
+        ("corpus/filter.py", '"""', '"""Another docstring. ', set()),
+        ("corpus/filter.py", FUTURE, f"{FUTURE}X = 1\n", set()),
+        ("corpus/rules/settings.py", "class C4(Settings):", "class C4(Settings):\n    x: int | None = None", FILTERING),
+        ("corpus/rules/presets.py", "PRESETS", "ELSE = 1\nPRESETS", set()),
+        ("job/contract.py", "SMALL_BYTES = 1_000_000", "SMALL_BYTES = 2_000_000", set()),
     ],
 )
-def test_the_filters_code_version(copy: Path, file: str, old: str, new: str, changes: bool) -> None:
-    before = version(copy, "code_version", "pipeline.corpus.filter")
+def test_an_edit_concerns_the_steps_that_run_what_was_edited(
+    copy: Path, file: str, old: str, new: str, changed: set[str]
+) -> None:
+    before = all_versions(copy)
     path = copy / "pipeline" / file
-    assert old in path.read_text()
+    if old not in path.read_text():
+        pytest.fail(f"{old!r} is not in {file}")
     path.write_text(path.read_text().replace(old, new, 1))
-    assert (version(copy, "code_version", "pipeline.corpus.filter") != before) is changes
+    after = all_versions(copy)
+    assert {step for step in before if before[step] != after[step]} == changed
 
 
-def test_a_module_started_as_a_program_counts(copy: Path) -> None:
-    before = version(copy, "code_version", "pipeline.pretrain.segment")
-    worker = copy / "pipeline/pretrain/processes/worker.py"
-    worker.write_text(worker.read_text() + "\nX = 1\n")
-    assert version(copy, "code_version", "pipeline.pretrain.segment") != before
+@pytest.mark.parametrize(
+    ("file", "function", "changed"),
+    [
+        ("corpus/filter.py", "run", {"corpus.filter"}),
+        ("plan/formulas.py", "model_state_bytes", {"plan.estimate"}),
+        ("pretrain/gauges/watchdog.py", "Watchdog.beat", set()),
+        ("pretrain/gauges/metrics.py", "read", {"pretrain.export"}),
+        ("pretrain/checkpoints/recovery.py", "prune", set()),
+        ("pretrain/checkpoints/recovery.py", "newest", {"pretrain.segment"}),
+        ("pretrain/processes/worker.py", "main", {"pretrain.segment"}),
+        ("tokens/sampler.py", "data_step", {"pretrain.segment"}),
+        ("report/page.py", "run", {"report.page"}),
+    ],
+)
+def test_another_function_concerns_the_steps_that_run_it(
+    copy: Path, file: str, function: str, changed: set[str]
+) -> None:
+    before = all_versions(copy)
+    rewrite(copy / "pipeline" / file, function)
+    after = all_versions(copy)
+    assert {step for step in before if before[step] != after[step]} == changed
+
+
+@pytest.mark.parametrize(
+    ("distributions", "changed"),
+    [
+        (["loguru", "tqdm", "rich"], set()),
+        (["pillow", "markdown", "grpcio", "werkzeug"], set()),
+        (["jinja2"], {"corpus.publish", "evaluate.suites", "report.page"}),
+        (["tensorboard"], {"pretrain.export"}),
+        (["sympy"], {"pretrain.segment", "evaluate.suites"}),
+    ],
+)
+def test_what_only_draws_or_logs_is_part_of_no_other_result(
+    monkeypatch: pytest.MonkeyPatch, distributions: list[str], changed: set[str]
+) -> None:
+    known = versions._lock("cpu")
+    versions.environment_version.cache_clear()
+    versions.environment_packages.cache_clear()
+    before = {step: versions.environment_version(f"pipeline.{step}", "cpu") for step in STEPS}
+    newer = {name: f"{pinned}.post9" if name in distributions else pinned for name, pinned in known.items()}
+    monkeypatch.setattr(versions, "_lock", lambda name: newer)
+    versions.environment_version.cache_clear()
+    versions.environment_packages.cache_clear()
+    after = {step: versions.environment_version(f"pipeline.{step}", "cpu") for step in STEPS}
+    versions.environment_version.cache_clear()
+    versions.environment_packages.cache_clear()
+    assert {step for step in before if before[step] != after[step]} == changed
 
 
 def test_a_data_file_beside_the_module_counts(copy: Path) -> None:
@@ -98,10 +143,7 @@ def test_a_dependency_of_a_library_counts(copy: Path) -> None:
 
 def test_distributions_are_those_that_provide_what_the_modules_import() -> None:
     provided = metadata.packages_distributions()
-    modules = [f"pipeline.{file.parent.name}.{file.stem}" for file in versions.PACKAGE.glob("*/*.py")]
-    imported = {
-        name for module in modules for file in versions.module_files(module) for name in versions._read(file).foreign
-    }
+    imported = {name for step in STEPS for name in versions.reach(f"pipeline.{step}").foreign}
     assert {"yaml", "stdnum", "fasttext", "torch"} <= imported
     for name in imported & provided.keys():
         found = versions.DISTRIBUTIONS.get(name, versions._canonical(name))

@@ -28,7 +28,6 @@ from pipeline.pretrain.settings import SegmentSettings, Training
 SIGNED = SignaturesSettings(buckets=2, hashes_per_bucket=1)
 KEYS = {"characters": 9, "content_1": 1, "bucket_001": 0}
 SEGMENT = SegmentSettings(
-    model="base",
     architecture=Architecture(layers=1, width=8, heads=1),
     training=Training(sequence_length=8, batch_size=1, micro_batch_size=1, steps=8, learning_rate=0.1),
     seed=1,

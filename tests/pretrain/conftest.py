@@ -63,7 +63,7 @@ def settings() -> Callable[..., SegmentSettings]:
         shape = {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2, **(architecture or {})}
         usual = {"sequence_length": 32, "batch_size": 4, "micro_batch_size": 1, "steps": 10, "learning_rate": 0.01}
         training = {**usual, "warmup_steps": 2, "checkpoint_every": 3, **training}
-        values = {"model": "tiny", "seed": 7, "first_step": first_step, "last_step": last_step}
+        values = {"seed": 7, "first_step": first_step, "last_step": last_step}
         return SegmentSettings.model_validate({**values, "architecture": shape, "training": training})
 
     return make

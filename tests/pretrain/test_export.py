@@ -25,7 +25,7 @@ def milestone(folder: Path, first: int, last: int) -> Path:
 def run(folder: Path, milestones: list[Path]) -> dict[str, object]:
     folder.mkdir()
     outputs = {name: folder / name for name in ("final", "metrics", "tensorboard")}
-    return export.run(ExportSettings(model="tiny"), milestones=milestones, **outputs)
+    return export.run(ExportSettings(), milestones=milestones, **outputs)
 
 
 def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline.provenance.verify import verify
-from tests.conftest import Project
+from tests.conftest import Project, rewrite
 
 # What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
 REPORT = {"report_page": 1, "provenance_crate": 1}
@@ -23,6 +23,10 @@ TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
 AFTER_DECONTAMINATION = {"corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
+OF_A_CORPUS = {
+    **dict.fromkeys(("corpus_filter", "corpus_signatures", "corpus_deduplicate", "corpus_decontaminate"), 4),
+    **dict.fromkeys(("corpus_find_duplicates", "corpus_ngrams", "corpus_statistics", "corpus_publish"), 1),
+}
 # Where one unit has other documents, and no copies in other units.
 ONE_UNIT = {
     "sources_manifest": 1,
@@ -45,6 +49,23 @@ def _append(path: Path, line: str) -> None:
     path.write_text(path.read_text() + line)
 
 
+def _rewrite(project: Project, name: str, function: str = "run") -> None:
+    rewrite(project.path(name), function)
+
+
+def _newer(project: Project, *distributions: str) -> None:
+    for name in distributions:
+        project.edit("envs/cpu.lock", f"\n{name}==", f"\n{name}==9")
+
+
+def _another_name(project: Project) -> None:
+    project.edit(MICRO, "models:\n  base:", "models:\n  renamed:")
+
+
+def _second_corpus(project: Project) -> None:
+    project.edit(MICRO, "corpus:\n  main: {}\n", "corpus:\n  main: {}\n  alike: {}\n")
+
+
 def new_letter(project: Project) -> None:
     text = (
         "Beste buren, vanochtend liep ik over de oude dijk en zag ik dat het water weer hoger staat dan vorige week. "
@@ -62,29 +83,61 @@ def _opt_out(project: Project) -> None:
     project.edit(MICRO, "{name: nl_gids, ", "{name: nl_gids, opt_out: config/opt-out.txt, ")
 
 
+# Edits after which nothing runs, and which are therefore looked at together.
+NOTHING: dict[str, Callable[[Project], object]] = {
+    "nothing": lambda p: None,
+    "a small raw file touched": lambda p: _touch(p.path("config/corpus/nl_gids.jsonl")),
+    "a comment in the README": lambda p: _append(p.path("README.md"), "\n<!-- seen -->\n"),
+    "a comment in the configuration": lambda p: _append(p.path(MICRO), "# seen\n"),
+    "a comment in a module": lambda p: _append(p.path("pipeline/corpus/filter.py"), "\n# seen\n"),
+    "a docstring": lambda p: p.edit("pipeline/tokenizer/train.py", '"""', '"""Seen. '),
+    "a function that no step calls": lambda p: _append(
+        p.path("pipeline/corpus/documents.py"), "\n\ndef seen() -> int:\n    return 1\n"
+    ),
+    "a rule reformatted": lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
+    "the contract, which runs every step": lambda p: _rewrite(p, "pipeline/job/contract.py", "Job.put_in_place"),
+    "the meters": lambda p: _rewrite(p, "pipeline/energy/meters.py", "start_meters"),
+    "a Slurm resource": lambda p: p.edit(
+        "rules/pretrain.smk", 'resources_of("pretrain.segment")', '{**resources_of("pretrain.segment"), "runtime": 33}'
+    ),
+    "how many processes train": lambda p: p.edit(
+        "workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"
+    ),
+    "the verifier's code": lambda p: _rewrite(p, "pipeline/provenance/verify.py", "verify"),
+    "the watchdog of a training": lambda p: _rewrite(p, "pipeline/pretrain/gauges/watchdog.py", "Watchdog.beat"),
+    "its telemetry": lambda p: _rewrite(p, "pipeline/pretrain/gauges/telemetry.py", "Telemetry.line"),
+    "its advice on memory": lambda p: _rewrite(p, "pipeline/pretrain/gauges/memory.py", "advice"),
+    "its line for a person": lambda p: _rewrite(p, "pipeline/pretrain/gauges/metrics.py", "Log.tell"),
+    "which checkpoints it keeps": lambda p: _rewrite(p, "pipeline/pretrain/checkpoints/recovery.py", "prune"),
+    "libraries that log": lambda p: _newer(p, "loguru", "tqdm", "rich"),
+    "libraries that draw for others": lambda p: _newer(p, "pillow", "markdown", "grpcio", "werkzeug"),
+}
 PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
-    "nothing": (lambda p: None, {}),
-    "a small raw file touched": (lambda p: _touch(p.path("config/corpus/nl_gids.jsonl")), {}),
-    "a comment in the README": (lambda p: _append(p.path("README.md"), "\n<!-- seen -->\n"), {}),
-    "a comment in the configuration": (lambda p: _append(p.path(MICRO), "# seen\n"), {}),
-    "a comment in a module": (lambda p: _append(p.path("pipeline/corpus/filter.py"), "\n# seen\n"), {}),
-    "a docstring": (lambda p: p.edit("pipeline/tokenizer/train.py", '"""', '"""Seen. '), {}),
-    "a rule reformatted": (
-        lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
-        {},
-    ),
-    "stage.py, which runs every stage": (lambda p: _append(p.path("pipeline/job/contract.py"), "\nSEEN = True\n"), {}),
-    "a Slurm resource": (
+    "how a training looks and keeps": (
         lambda p: p.edit(
-            "rules/pretrain.smk",
-            'resources_of("pretrain.segment")',
-            '{**resources_of("pretrain.segment"), "runtime": 33}',
+            MICRO,
+            "learning_rate: 0.003",
+            "keep_checkpoints: 5, keep_every: 4, peak_flops_per_second: 1e12, "
+            "checkpoint_every: 7, stability: {hang_seconds: 77, restarts: 9}, learning_rate: 0.003",
         ),
-        {},
+        REPORT,
     ),
-    "how many processes train": (
-        lambda p: p.edit("workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"),
-        {},
+    "how often it is validated": (
+        lambda p: p.edit(MICRO, "validation_every: 4\n      validation_batches: 2", "validation_every: 2"),
+        REPORT,
+    ),
+    "when it goes back to a checkpoint": (
+        lambda p: p.edit(MICRO, "learning_rate: 0.003", "stability: {bad_step: rewind}, learning_rate: 0.003"),
+        TRAINING,
+    ),
+    "how its sums are ordered": (lambda p: p.edit(MICRO, "micro_batch_size: 2", "micro_batch_size: 1"), TRAINING),
+    "a formula of the plan": (
+        lambda p: _rewrite(p, "pipeline/plan/formulas.py", "model_state_bytes"),
+        {"plan_estimate": 1, **REPORT},
+    ),
+    "a library that draws pages": (
+        lambda p: _newer(p, "jinja2"),
+        {"corpus_publish": 1, **EVALUATION},
     ),
     "another platform": (
         lambda p: _append(p.path(MICRO), "platform: snellius\n"),
@@ -99,12 +152,11 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: _append(p.path("pipeline/corpus/data_set/dataset_card.md.jinja"), "seen\n"),
         {"corpus_publish": 1, **REPORT},
     ),
-    "the report's code": (lambda p: _append(p.path("pipeline/report/page.py"), "\nSEEN = True\n"), REPORT),
+    "the report's code": (lambda p: _rewrite(p, "pipeline/report/page.py"), REPORT),
     "the report's template": (
         lambda p: _append(next(iter(p.path("pipeline/report").glob("page.html*"))), "<!-- seen -->\n"),
         REPORT,
     ),
-    "the verifier's code": (lambda p: _append(p.path("pipeline/provenance/verify.py"), "\nSEEN = True\n"), {}),
     "a library's version in the lock": (
         lambda p: p.edit("envs/cpu.lock", "lm-eval==0.4.13", "lm-eval==0.4.14"),
         EVALUATION,
@@ -118,7 +170,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         TRAINING,
     ),
     "a statement of the training loop": (
-        lambda p: _append(p.path("pipeline/pretrain/processes/worker.py"), "\nSEEN = True\n"),
+        lambda p: _rewrite(p, "pipeline/pretrain/processes/worker.py", "main"),
         TRAINING,
     ),
     "a second model": (
@@ -138,6 +190,13 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"pretrain_segment": 1, "pretrain_export": 1, **EVALUATION},
     ),
 }
+
+
+@pytest.mark.slow
+def test_a_dry_run_after_edits_that_concern_nothing_plans_nothing(project: Project) -> None:
+    for change in NOTHING.values():
+        change(project)
+    assert dict(project.planned()) == {}
 
 
 @pytest.mark.slow
@@ -164,7 +223,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"corpus_ngrams": 1, "corpus_decontaminate": 4, **AFTER_DECONTAMINATION, **EVALUATION},
     ),
     "a filter rewritten to the same effect": (
-        lambda p: _append(p.path("pipeline/corpus/filter.py"), "\nSEEN = True\n"),
+        lambda p: _rewrite(p, "pipeline/corpus/filter.py"),
         {"corpus_filter": 4, "corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "one raw file added": (
@@ -184,9 +243,22 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"sources_manifest": 1, "corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
     ),
     "the tokenizer's code": (
-        lambda p: _append(p.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n"),
+        lambda p: _rewrite(p, "pipeline/tokenizer/train.py"),
         {**TOKENIZER, **REPORT},
     ),
+    "an optional key among the rules of the filter": (
+        lambda p: p.edit(
+            "pipeline/corpus/rules/settings.py",
+            "class Quality(Settings):",
+            "class Quality(Settings):\n    seen: int | None = None\n",
+        ),
+        {"corpus_filter": 4, "corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
+    ),
+    "another name for the model": (
+        _another_name,
+        {**TRAINING, "plan_estimate": 1},
+    ),
+    "a second corpus like the first": (_second_corpus, {**OF_A_CORPUS, **REPORT}),
     "the vocabulary size": (
         lambda p: p.edit(MICRO, "vocabulary_size: 600", "vocabulary_size: 640"),
         {**TOKENIZER, **TRAINING, "plan_estimate": 1},
@@ -201,6 +273,21 @@ def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) 
     change(project)
     assert dict(project.ran()) == expected
     assert dict(project.planned()) == {}
+
+
+@pytest.mark.slow
+def test_what_was_done_under_another_name_is_taken_over(project: Project) -> None:
+    _another_name(project)
+    _second_corpus(project)
+    project.run()
+    records = [json.loads(path.read_text()) for path in (project.results / "provenance/records").glob("*.json")]
+    found = {(r["stage"], *r["instance"].values()): r["taken_over_from"] for r in records}
+    done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
+    assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites"}
+    assert found["pretrain.segment", "renamed", "8"] == "pretrain.segment.base.8.json"
+    one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
+    assert one.samefile(two)
+    assert verify(project.results, None) == []
 
 
 @pytest.mark.slow
@@ -273,14 +360,14 @@ def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
 @pytest.mark.parametrize("target", ["corpus", "report"])
 def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: str) -> None:
     shutil.rmtree(project.path(".snakemake"))
-    _append(project.path("pipeline/corpus/statistics.py"), "\nSEEN = True\n")
+    _rewrite(project, "pipeline/corpus/statistics.py")
     assert project.ran(target)["corpus_statistics"] == 1
 
 
 @pytest.mark.slow
 def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
     record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
-    _append(project.path("pipeline/tokenizer/train.py"), "\nSEEN = True\n")
+    _rewrite(project, "pipeline/tokenizer/train.py")
     done = _again(project, record)
     assert done.returncode == 2
     sentence = done.stderr.decode()

@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def other(seconds: float = 60, go: str | None = None) -> subprocess.Popen[str]:
     """Start another process that takes the lock, and ends by SIGHUP whatever these tests were started by."""
-    words = ["env", "--default-signal=HUP", sys.executable, "-c", TAKES, str(seconds), *([go] if go else [])]
+    words = [sys.executable, "-c", TAKES, str(seconds), *([go] if go else [])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

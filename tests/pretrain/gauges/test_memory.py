@@ -20,7 +20,7 @@ GIBIBYTE = 2**30
 
 def advice(capacity_gibibytes: float, processes: int, **training: Any) -> str:
     chosen = Training.model_validate({**NUMBERS, "precision": "bf16", **training})
-    values = {"model": "m", "seed": 1, "first_step": 0, "last_step": 1, "architecture": EIGHT, "training": chosen}
+    values = {"seed": 1, "first_step": 0, "last_step": 1, "architecture": EIGHT, "training": chosen}
     settings = SegmentSettings.model_validate(values)
     return memory.advice(settings, 128_256, processes, 4, int(capacity_gibibytes * GIBIBYTE))
 
