@@ -20,6 +20,8 @@ container: "envs/polder.sif"
 
 
 include: "rules/run.smk"
+include: "rules/start.smk"
+include: "rules/inputs.smk"
 include: "rules/sources.smk"
 include: "rules/corpus.smk"
 include: "rules/opt_out.smk"

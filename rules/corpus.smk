@@ -201,7 +201,11 @@ rule corpus_publish:
         card=f"{RUN}/corpus/{{corpus}}/README.md",
         croissant=f"{RUN}/corpus/{{corpus}}/croissant.json",
         dataset=f"{RUN}/corpus/{{corpus}}/dataset.json",
-        page=f"{RUN}/corpus/{{corpus}}/dataset.html",
+        page=report(
+            f"{RUN}/corpus/{{corpus}}/dataset.html",
+            category="Data sets",
+            labels={"corpus": "{corpus}"},
+        ),
         record=record("corpus.publish"),
     log:
         log_file("corpus.publish"),

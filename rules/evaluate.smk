@@ -9,6 +9,7 @@ rule evaluate_suites:
         record=record("evaluate.suites"),
     log:
         log_file("evaluate.suites"),
+    threads: 8  # of PyTorch, on a CPU
     resources:
         **resources_of("evaluate.suites"),
     params:

@@ -23,9 +23,21 @@ rule report_page:
         forgotten=dag.forgotten(),
         remains=dag.remains(),
     output:
-        page=f"{RUN}/report/index.html",
-        model_card=f"{RUN}/report/model-card.md",
-        training_content_summary=f"{RUN}/report/training-content-summary.md",
+        page=report(
+            f"{RUN}/report/index.html",
+            category="Report",
+            labels={"document": "the auditor's page"},
+        ),
+        model_card=report(
+            f"{RUN}/report/model-card.md",
+            category="Report",
+            labels={"document": "the model card"},
+        ),
+        training_content_summary=report(
+            f"{RUN}/report/training-content-summary.md",
+            category="Report",
+            labels={"document": "the summary of training content"},
+        ),
         record=record("report.page"),
     log:
         log_file("report.page"),

@@ -3,6 +3,7 @@
 import os
 
 from pipeline.ground.hashing import sha256_of
+from pipeline.slurm import accounting, registration
 
 try:
     registration.register(run.slurm, Path(RUN), PREFIX)

@@ -8,6 +8,7 @@ rule tokenizer_train:
         record=record("tokenizer.train"),
     log:
         log_file("tokenizer.train"),
+    threads: 8  # of the library; on a smaller machine as many as it has
     resources:
         **resources_of("tokenizer.train"),
     params:

@@ -9,6 +9,7 @@ rule tokens_shard:
         record=record("tokens.shard"),
     log:
         log_file("tokens.shard"),
+    threads: 8  # of the library
     resources:
         **resources_of("tokens.shard"),
     params:

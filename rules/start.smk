@@ -1,0 +1,57 @@
+"""What a start does before the rules are read: it locks the run, keeps what it is now, and forgets what is stale."""
+
+from pipeline.job import frozen
+from pipeline.run import invocation, lock
+from pipeline.run.stale import Stale, is_locked
+from pipeline.slurm import live
+
+# One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
+# submitted twice.
+action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
+try:
+    if action == "execution":
+        held = lock.take(Path(RUN), logger.warning)
+        live.take_over(Path(RUN), logger.warning)
+        if any(not holder.is_mine for holder in held.dead):
+            live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
+        held.dead.clear()
+    elif action == "unlock":
+        lock.unlock(Path(RUN), logger.warning)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+# Jobs are those of the configuration and the code of this moment, however much is edited until they run.
+frozen_now = dag.frozen() if workflow.is_main_process else {}
+for difference in frozen.differences(
+    frozen.newest(Path(RUN)) or frozen_now, frozen_now
+):
+    logger.warning(f"since the last start: {difference}")
+
+# The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
+# and deletes nothing.
+stale = Stale(dag, Path(".snakemake/metadata"))
+# Neither does a start that Snakemake is about to refuse, because its own lock lies there.
+keeps = action != "execution" or is_locked(RUN, Path(lock.SNAKEMAKE_LOCKS))
+
+
+def make_again(records, because):
+    if workflow.is_main_process:
+        for path in records:
+            logger.warning(f"{path} {because}: its stage runs again")
+            if not keeps:
+                path.unlink()
+
+
+no_more = stale.of_units_no_more() if workflow.is_main_process else []
+if no_more:
+    logger.warning(
+        f"{len(no_more)} files are of units that the sources no longer have, such as {no_more[0]}: they are deleted"
+    )
+    for path in no_more if not keeps else []:
+        path.unlink()
+
+make_again(
+    stale.unfit(), "was made with other settings, code or environment, or is no record"
+)
+make_again(stale.incomplete(), "names files that are not there as it says")
+make_again(stale.of_other_raw_files(), "read other raw files")
