@@ -1,0 +1,97 @@
+"""What was done under another name is taken over where all that it depended on is the same, and else made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.job import twin
+
+OWN = {"corpus": "b", "source": "s", "unit": "0"}
+DESCRIBED: dict[str, Any] = {
+    "settings": {"minimum": 1},
+    "code_version": "1",
+    "environment_version": "cpu-1",
+    "inputs": [{"name": "documents", "path": "corpus/b/filtered/s.0.parquet", "sha256": "1", "bytes": 4}],
+}
+
+
+class Done:
+    """A run in which a unit of the corpus `a` was done, and the job of the same unit of `b`."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        twin._records.cache_clear()
+        self.run = folder
+        self.records = folder / "provenance/records"
+        self.records.mkdir(parents=True)
+        content = b"what the step wrote"
+        outputs = []
+        for name, path in (("file", "corpus/a/final/s.0.parquet"), ("folder", "corpus/a/found/s.0/x.json")):
+            (folder / path).parent.mkdir(parents=True)
+            (folder / path).write_bytes(content)
+            outputs.append({"name": name, "path": path, "sha256": hashlib.sha256(content).hexdigest(), "bytes": 19})
+        inputs = [{**DESCRIBED["inputs"][0], "path": "corpus/a/filtered/s.0.parquet"}]
+        record = {**DESCRIBED, "instance": {**OWN, "corpus": "a"}, "inputs": inputs, "outputs": outputs}
+        record |= {"counts": {"documents": 3}, **changes}
+        (self.records / "corpus.decontaminate.a.s.0.json").write_text(json.dumps(record))
+        self.outputs = {"file": folder / "corpus/b/final/s.0.parquet", "folder": folder / "corpus/b/found/s.0"}
+        self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
+
+    def find(self, name: str = "corpus.decontaminate.b.s.0.json", **changes: Any) -> twin.Twin | None:
+        return twin.find(self.records / name, OWN, {**DESCRIBED, **changes})
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bool) -> None:
+    done = Done(tmp_path)
+    found = done.find()
+    assert found is not None and found.name == "corpus.decontaminate.a.s.0.json" and found.counts == {"documents": 3}
+    assert found.take_over(tmp_path, done.outputs, done.partial, linked=linked)
+    assert done.partial["file"].read_bytes() == b"what the step wrote"
+    assert done.partial["file"].samefile(tmp_path / "corpus/a/final/s.0.parquet") == linked
+    assert (done.partial["folder"] / "x.json").samefile(tmp_path / "corpus/a/found/s.0/x.json")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": {"minimum": 2}},
+        {"code_version": "2"},
+        {"environment_version": "cpu-2"},
+        {"inputs": [{**DESCRIBED["inputs"][0], "sha256": "2"}]},
+        {"inputs": []},
+        {"inputs": [{**DESCRIBED["inputs"][0], "path": "corpus/b/elsewhere/s.0.parquet"}]},
+    ],
+    ids=["settings", "code", "environment", "bytes", "no-input", "another-file"],
+)
+def test_nothing_is_a_twin_of_which_anything_differs(tmp_path: Path, other: dict[str, Any]) -> None:
+    done = Done(tmp_path)
+    assert done.find() is not None
+    assert done.find(**other) is None
+
+
+@pytest.mark.parametrize("name", ["corpus.decontaminate.b.s.1.json", "corpus.filter.b.s.0.json"])
+def test_another_unit_or_step_is_no_twin(tmp_path: Path, name: str) -> None:
+    assert Done(tmp_path).find(name) is None
+
+
+def test_a_step_of_a_source_has_none(tmp_path: Path) -> None:
+    done = Done(tmp_path)
+    assert twin.find(done.records / "corpus.decontaminate.b.s.0.json", {"source": "s", "unit": "0"}, DESCRIBED) is None
+
+
+def test_where_a_file_of_the_twin_is_gone_it_is_made_again(tmp_path: Path) -> None:
+    done = Done(tmp_path)
+    (tmp_path / "corpus/a/found/s.0/x.json").unlink()
+    found = done.find()
+    assert found is not None and not found.take_over(tmp_path, done.outputs, done.partial, linked=True)
+
+
+def test_a_torn_record_is_no_twin(tmp_path: Path) -> None:
+    done = Done(tmp_path)
+    (done.records / "corpus.decontaminate.a.s.0.json").write_text('{"settings": ')
+    assert done.find() is None
