@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pipeline.model.settings import Architecture
-from pipeline.plan.settings import Precision, Strategy
+from pipeline.plan.settings import Precision
+from pipeline.plan.strategies import STRATEGIES, Placed
 
 JOULES_PER_KWH = 3_600_000
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
@@ -15,25 +14,6 @@ GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model
 STATE_BYTES: dict[Precision, tuple[int, int, int]] = {"bf16": (2, 2, 12), "fp32": (4, 4, 8)}
 
 LOSS_PARTS = 16  # of the logits, of which the loss holds one at a time: `pipeline.model.loss.PARTS`
-
-# Over what weights, gradients and optimizer state are spread: every device holds all of it ("all"), the devices share
-# it ("share"), those of one node do ("node"), or it lies in main memory ("host"): ZeRO, section 5; Zhao et al. 2023
-# (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload). Offloaded gradients pass through a share on the device.
-Placed = Literal["all", "share", "node", "host"]
-PLACED: dict[Strategy, tuple[Placed, Placed, Placed]] = {
-    "no_shard": ("all", "all", "all"),
-    "zero0": ("all", "all", "all"),
-    "zero1": ("all", "all", "share"),
-    "hybrid_shard_zero2": ("all", "node", "node"),
-    "shard_grad_op": ("all", "share", "share"),
-    "zero2": ("all", "share", "share"),
-    "zero2_offload_optimizer": ("all", "share", "host"),
-    "hybrid_shard": ("node", "node", "node"),
-    "full_shard": ("share", "share", "share"),
-    "zero3": ("share", "share", "share"),
-    "zero3_offload_optimizer": ("share", "share", "host"),
-    "zero3_offload_all": ("host", "share", "host"),
-}
 
 
 def training_flops(parameters: float, tokens: float, *, recomputation: bool = False) -> float:
@@ -46,7 +26,7 @@ def training_flops(parameters: float, tokens: float, *, recomputation: bool = Fa
 
 
 def model_state_bytes(
-    parameters: float, *, strategy: Strategy, precision: Precision, devices: int, node: int | None = None
+    parameters: float, *, strategy: str, precision: Precision, devices: int, node: int | None = None
 ) -> float:
     """Return the bytes on one device of weights, gradients and Adam's state.
 
@@ -54,7 +34,7 @@ def model_state_bytes(
     sharded strategy gathers for one block at a time come on top.
     """
     share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices), "host": 0.0}
-    pairs = zip(STATE_BYTES[precision], PLACED[strategy], strict=True)
+    pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].places, strict=True)
     return sum(parameters * size * share[placed] for size, placed in pairs)
 
 

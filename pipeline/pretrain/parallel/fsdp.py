@@ -1,8 +1,8 @@
 """PyTorch's fully sharded data parallelism (FSDP2) of the native model, with tensor, pipeline and context parallelism.
 
-Strategies: full_shard gathers a block's parameters for its forward and again for its backward pass, shard_grad_op
-keeps them in between; hybrid_shard and hybrid_shard_zero2 do so within groups of processes that hold a copy each;
-no_shard holds everything in every process and sums gradients (groups of one).
+Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
+between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
+process holds everything and sums gradients (groups of one).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.model.llama import Block, Llama
 from pipeline.model.prepare import prepare
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
@@ -74,12 +75,12 @@ class FsdpBackend:
         if training.precision == "bf16":
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
-        two = sizes.replicate > 1 or training.strategy == "no_shard"
+        strategy = STRATEGIES[training.strategy]
+        two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
-        reshard = training.strategy in ("full_shard", "hybrid_shard")
         for block in self.model.blocks:
             if isinstance(block, Block):
-                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=reshard)
+                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=strategy.reshards_after_forward)
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
     def _pipeline(self) -> Pipeline | None:
