@@ -37,9 +37,9 @@ def parsed(tree: ast.AST) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_nobody_reads_the_name_of_a_strategy(file: Path) -> None:
-    assert parsed(ast.parse(file.read_text(encoding="utf-8"))) == []
+def test_nobody_reads_the_name_of_a_strategy() -> None:
+    assert len(FILES) > 200
+    assert {file: lines for file in FILES if (lines := parsed(ast.parse(file.read_text(encoding="utf-8"))))} == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size import activation_bytes, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
@@ -35,7 +35,7 @@ def estimate_bytes(
     A pipeline's stage keeps fewer layers of as many micro-batches, which comes to the same.
     """
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    activations = formulas.activation_bytes(
+    activations = activation_bytes(
         architecture,
         vocabulary_size,
         tokens=tokens,

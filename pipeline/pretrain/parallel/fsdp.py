@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.model.llama import Block, Llama
+from pipeline.model.decoder import Block, Decoder
+from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -57,10 +58,12 @@ class FsdpBackend:
         self.pipeline = self._pipeline()
         self._load(start)
 
-    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Llama:
+    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
+        model = network(settings.architecture.name).model
         if self.layout.pipeline == 1:
-            return Llama(settings.architecture, vocabulary_size)
-        return Stage(settings.architecture, vocabulary_size, self.stages.get_local_rank(), self.layout.pipeline)
+            return model(settings.architecture, vocabulary_size)
+        place = self.stages.get_local_rank(), self.layout.pipeline
+        return stage_of(model)(settings.architecture, vocabulary_size, *place)
 
     def _split(self) -> None:
         """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
