@@ -68,7 +68,7 @@ def test_planning_imports_no_torch() -> None:
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> Architecture:
     """Return a shape of the second architecture, which is registered during the test."""
-    with pytest.raises(ValidationError, match="there is no preset 'second-tiny': choose one of llama3"):
+    with pytest.raises(ValidationError, match="there is no preset 'second-tiny': choose one of "):
         Architecture(preset="second-tiny")
     monkeypatch.setitem(ARCHITECTURES, "second", "tests.model.second")
     monkeypatch.setitem(NETWORKS, "second", "tests.model.second.network")
@@ -100,5 +100,5 @@ def test_a_second_architecture_goes_to_transformers_and_back(
     assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
     config = {**json.loads((tmp_path / "out/config.json").read_text()), "model_type": "third"}
     (tmp_path / "out/config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="describes a third: only a llama or a side_by_side can be read"):
+    with pytest.raises(InputError, match=r"describes a third: only a .* or a side_by_side can be read"):
         huggingface.read(tmp_path / "out")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.model.architectures import ARCHITECTURES
-from pipeline.model.networks import NETWORKS
+from pipeline.model.networks import NETWORKS, parameter_shapes
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -50,7 +50,8 @@ def test_a_second_architecture_trains_everywhere_alike(
         return settings(last_step=STEPS, architecture={"preset": "second-tiny"}, **training)
 
     alone = outcome(1, {"alone": case()}, tokens, tmp_path)["alone"]
-    assert "model.blocks.1.norm.weight" in alone["weights"] and alone["losses"][-1] < alone["losses"][0]
+    names = parameter_shapes(case().architecture, json.loads(tokens["index"].read_text())["vocabulary_size"])
+    assert alone["weights"].keys() == {f"model.{name}" for name in names} and alone["losses"][-1] < alone["losses"][0]
     for name, found in outcome(2, {n: case(**changes) for n, changes in TWO.items()}, tokens, tmp_path).items():
         for key in ("losses", "norms", "validation", "weights"):
             assert found[key] == pytest.approx(alone[key], rel=1e-4), (name, key)
