@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipeline.ground.errors import InputError
+from pipeline.job.versions import module_files
 from pipeline.model import huggingface
 from pipeline.model.architectures import ARCHITECTURES, presets, shape
 from pipeline.model.networks import NETWORKS, initial_state, network, parameter_shapes
@@ -56,6 +57,13 @@ def test_an_architecture_declares_what_the_registries_promise() -> None:
         assert parameter_count(small, VOCABULARY) == sum(size.numel() for size in sizes.values())
         parts = {key.split(".", 2)[2].removesuffix(".weight") for key in sizes if key.startswith("blocks.")}
         assert parts == set(network(name).splits)
+
+
+def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
+    planned, trained = (set(module_files(f"pipeline.{step}")) for step in ("plan.estimate", "pretrain.segment"))
+    folder = ROOT / "pipeline/model/llama"
+    assert {file.name for file in planned if file.parent == folder} == {"__init__.py", "presets.py", "size.py"}
+    assert set(folder.glob("*.py")) <= trained
 
 
 def test_planning_imports_no_torch() -> None:
