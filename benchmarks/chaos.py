@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from pipeline.ground.errors import TRY_AGAIN
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -177,7 +178,7 @@ def small(steps: int, strategy: str, hang_seconds: float) -> SegmentSettings:
             "last_step": steps,
             "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
             "training": {
-                **{"backend": "deepspeed" if strategy.startswith("zero") else "fsdp", "strategy": strategy},
+                **{"backend": STRATEGIES[strategy].backend, "strategy": strategy},
                 **{"sequence_length": 32, "batch_size": 4, "micro_batch_size": 1, "steps": steps},
                 **{"learning_rate": 0.01, "checkpoint_every": 5},
                 "stability": {"hang_seconds": hang_seconds, "restarts": 10},

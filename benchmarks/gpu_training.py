@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.model.llama import Llama
+from pipeline.model.llama.model import Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Piece
@@ -56,7 +56,7 @@ class HuggingFace:
         import deepspeed
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        from pipeline.model.huggingface import configuration
+        from pipeline.model.llama.huggingface import configuration
 
         training = settings.training
         shape = configuration(settings.architecture, vocabulary_size, training.sequence_length)

@@ -106,14 +106,14 @@ def trainer(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from pipeline.model import huggingface
-    from pipeline.model.llama import initial_state
+    from pipeline.model.llama.huggingface import configuration, their_name
+    from pipeline.model.networks import initial_state
 
     settings = settings_of(options)
-    shape = huggingface.configuration(settings.architecture, sampler.reader.vocabulary_size, sampler.sequence_length)
+    shape = configuration(settings.architecture, sampler.reader.vocabulary_size, sampler.sequence_length)
     model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
     state = initial_state(settings.architecture, sampler.reader.vocabulary_size, SEED)
-    model.load_state_dict({huggingface.their_name(name): tensor for name, tensor in state.items()})
+    model.load_state_dict({their_name(name): tensor for name, tensor in state.items()})
 
     class Sequences(torch.utils.data.Dataset[dict[str, Any]]):
         def __len__(self) -> int:
@@ -171,7 +171,8 @@ def plain(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from pipeline.model.llama import Llama, initial_state
+    from pipeline.model.llama.model import Llama
+    from pipeline.model.networks import initial_state
 
     settings = settings_of(options)
     training = settings.training

@@ -1,1 +1,1 @@
-"""The Llama-3 model and its exchange with Hugging Face."""
+"""Models, an architecture a folder, and their exchange with Hugging Face."""

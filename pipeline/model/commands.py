@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pipeline.ground.errors import InputError
 from pipeline.model import huggingface, weights
-from pipeline.model.llama import parameter_shapes
+from pipeline.model.networks import parameter_shapes
 from pipeline.model.settings import Architecture
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")

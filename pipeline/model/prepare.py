@@ -13,7 +13,7 @@ from torch.nn.attention import activate_flash_attention_impl
 
 from pipeline.ground.errors import InputError
 from pipeline.model.attention import best_kernels
-from pipeline.model.llama import Block, Llama
+from pipeline.model.decoder import Block, Decoder
 from pipeline.model.recompute import Recomputation
 
 FLOAT8_CAPABILITY = (8, 9)
@@ -21,7 +21,7 @@ FLOAT8_MULTIPLE = 16
 
 
 def prepare(
-    model: Llama,
+    model: Decoder,
     device: torch.device,
     *,
     recomputation: Recomputation = "none",
@@ -79,7 +79,7 @@ def check_float8(device: torch.device) -> None:
         raise InputError("training.float8 needs the package torchao: install it or set float8 to false")
 
 
-def _use_float8(model: Llama) -> None:
+def _use_float8(model: Decoder) -> None:
     """Let the blocks' matrix products run in float8 with one scale per tensor (Micikevicius et al. 2022).
 
     Weights stay what they are and are cast at each use. Embedding and output stay in the precision of training, and so

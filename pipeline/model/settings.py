@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.ground.settings import Settings
-from pipeline.model.presets import PRESETS, PresetName
+from pipeline.model.architectures import presets, shape
 
 
 def _nothing_required(schema: dict[str, Any]) -> None:
     """A preset may fill every field, which a JSON Schema of single fields cannot tell."""
     schema.pop("required", None)
+
+
+def _name_presets(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(presets())
 
 
 class RopeScaling(Settings):
@@ -37,12 +41,12 @@ class RopeScaling(Settings):
 class Architecture(Settings):
     """A decoder-only transformer; grouped-query attention where there are fewer key-value heads than heads.
 
-    A preset other than llama3 fills every field that is not written.
+    The preset says which architecture it is, of `pipeline.model.architectures`, and fills fields that are not written.
     """
 
     model_config = ConfigDict(json_schema_extra=_nothing_required)
 
-    preset: PresetName = "llama3"
+    preset: str = Field(default="llama3", json_schema_extra=_name_presets)
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
     feed_forward_width: int | None = Field(default=None, ge=1, description="default: 8/3 width, rounded up to 64")
@@ -58,9 +62,17 @@ class Architecture(Settings):
     @classmethod
     def _filled(cls, data: Any) -> Any:
         """Fill what is not written from the preset."""
-        if isinstance(data, dict) and isinstance(data.get("preset"), str):
-            return {**PRESETS.get(data["preset"], {}), **data}
+        if isinstance(data, dict) and (name := presets().get(str(data.get("preset")))):
+            return {**shape(name).presets[data["preset"]], **data}
         return data
+
+    @field_validator("preset")
+    @classmethod
+    def _known(cls, preset: str) -> str:
+        """Check that an architecture has this preset."""
+        if preset not in presets():
+            raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(presets())}")
+        return preset
 
     @model_validator(mode="after")
     def _shape(self) -> Self:
@@ -75,6 +87,11 @@ class Architecture(Settings):
                 f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
             )
         return self
+
+    @property
+    def name(self) -> str:
+        """Return the name of the architecture that has the preset."""
+        return presets()[self.preset]
 
     @property
     def head_dimension(self) -> int:

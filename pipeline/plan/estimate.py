@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 
@@ -96,7 +96,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         node=mesh.shard,
     )
     kept, recomputed = (
-        formulas.activation_bytes(
+        activation_bytes(
             architecture,
             model.vocabulary_size,
             tokens=training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context),

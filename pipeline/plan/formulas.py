@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pipeline.model.settings import Architecture
-from pipeline.plan.settings import Precision, Strategy
+from pipeline.plan.settings import Precision
+from pipeline.plan.strategies import STRATEGIES, Placed
 
 JOULES_PER_KWH = 3_600_000
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
@@ -13,27 +12,6 @@ GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model
 # Bytes per parameter of weights, gradients and optimizer state with Adam. bf16: weights and gradients of 2 bytes, and
 # fp32 master weights, first and second moment: Rajbhandari et al. 2020 (ZeRO), section 3.1. fp32 needs no master copy.
 STATE_BYTES: dict[Precision, tuple[int, int, int]] = {"bf16": (2, 2, 12), "fp32": (4, 4, 8)}
-
-LOSS_PARTS = 16  # of the logits, of which the loss holds one at a time: `pipeline.model.loss.PARTS`
-
-# Over what weights, gradients and optimizer state are spread: every device holds all of it ("all"), the devices share
-# it ("share"), those of one node do ("node"), or it lies in main memory ("host"): ZeRO, section 5; Zhao et al. 2023
-# (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload). Offloaded gradients pass through a share on the device.
-Placed = Literal["all", "share", "node", "host"]
-PLACED: dict[Strategy, tuple[Placed, Placed, Placed]] = {
-    "no_shard": ("all", "all", "all"),
-    "zero0": ("all", "all", "all"),
-    "zero1": ("all", "all", "share"),
-    "hybrid_shard_zero2": ("all", "node", "node"),
-    "shard_grad_op": ("all", "share", "share"),
-    "zero2": ("all", "share", "share"),
-    "zero2_offload_optimizer": ("all", "share", "host"),
-    "hybrid_shard": ("node", "node", "node"),
-    "full_shard": ("share", "share", "share"),
-    "zero3": ("share", "share", "share"),
-    "zero3_offload_optimizer": ("share", "share", "host"),
-    "zero3_offload_all": ("host", "share", "host"),
-}
 
 
 def training_flops(parameters: float, tokens: float, *, recomputation: bool = False) -> float:
@@ -46,7 +24,7 @@ def training_flops(parameters: float, tokens: float, *, recomputation: bool = Fa
 
 
 def model_state_bytes(
-    parameters: float, *, strategy: Strategy, precision: Precision, devices: int, node: int | None = None
+    parameters: float, *, strategy: str, precision: Precision, devices: int, node: int | None = None
 ) -> float:
     """Return the bytes on one device of weights, gradients and Adam's state.
 
@@ -54,41 +32,8 @@ def model_state_bytes(
     sharded strategy gathers for one block at a time come on top.
     """
     share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices), "host": 0.0}
-    pairs = zip(STATE_BYTES[precision], PLACED[strategy], strict=True)
+    pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].places, strict=True)
     return sum(parameters * size * share[placed] for size, placed in pairs)
-
-
-def activation_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    tokens: int,
-    precision: Precision,
-    recomputation: bool = False,
-    tensor: int = 1,
-) -> float:
-    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
-
-    Korthikanti et al. 2022 (Reducing activation recomputation), section 4, counted for this architecture and an
-    attention kernel that keeps no matrix of scores. A block keeps, per token, 4 D + 2 H + 2 K + 4 F elements: the
-    inputs of both norms and of the attention's and the feed-forward's projections (4 D), the queries and the
-    attention's result (2 H, H the joint width of the heads), keys and values (2 K, K theirs), gate, its activation, up
-    and their product (4 F). With recomputation only the input of each block stays (D), and one block at a time in full.
-
-    The output keeps its norm's input and result and the latter's gradient (3 D). The loss takes a sixteenth of the fp32
-    logits at a time (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's gradient also exists in
-    fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the inputs of the projections
-    (2 D) and all logits are those of the whole group, the logits with probabilities and gradient in fp32.
-    """
-    a = architecture
-    block = 2 * (1 + tensor) * a.width + 2 * (a.heads + a.groups) * a.head_dimension + 4 * a.hidden
-    blocks = a.layers * a.width + block if recomputation else a.layers * block
-    element, copy = (2, 2) if precision == "bf16" else (4, 0)
-    if tensor > 1:
-        return tokens * (element * (blocks + 2 * a.width) + 12 * tensor * vocabulary_size)
-    weight_gradient = 4 * vocabulary_size * a.width if precision == "bf16" else 0
-    logits = (4 + copy) * vocabulary_size / LOSS_PARTS
-    return tokens * (element * (blocks + 3 * a.width) + logits) + weight_gradient
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:

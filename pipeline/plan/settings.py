@@ -8,21 +8,8 @@ from pydantic import ConfigDict, Field
 
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
+from pipeline.plan.strategies import StrategyName
 
-Strategy = Literal[
-    "no_shard",
-    "shard_grad_op",
-    "hybrid_shard_zero2",
-    "hybrid_shard",
-    "full_shard",
-    "zero0",
-    "zero1",
-    "zero2",
-    "zero2_offload_optimizer",
-    "zero3",
-    "zero3_offload_optimizer",
-    "zero3_offload_all",
-]
 Precision = Literal["fp32", "bf16"]
 
 
@@ -44,7 +31,7 @@ class MeshPlan(_Part):
 class TrainingPlan(_Part):
     """What decides a model's compute and memory."""
 
-    strategy: Strategy = "full_shard"
+    strategy: StrategyName = "full_shard"
     mesh: MeshPlan = MeshPlan()
     precision: Precision = "fp32"
     sequence_length: int = Field(ge=1)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
-from pipeline.plan.settings import Strategy
+from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
 from pipeline.tokens.settings import Sampling
-
-STRATEGIES = {
-    "fsdp": tuple(name for name in get_args(Strategy) if not name.startswith("zero")),
-    "deepspeed": tuple(name for name in get_args(Strategy) if name.startswith("zero")),
-}
 
 
 class Stability(Settings):
@@ -53,8 +48,8 @@ class Mesh(Settings):
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
-    backend: Literal["fsdp", "deepspeed"] = "fsdp"
-    strategy: Strategy = "full_shard"
+    backend: Backend = "fsdp"
+    strategy: StrategyName = "full_shard"
     mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
@@ -100,15 +95,17 @@ class Training(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Check what concerns several fields."""
-        if self.strategy not in STRATEGIES[self.backend]:
-            choices = ", ".join(STRATEGIES[self.backend])
+        strategy = STRATEGIES[self.strategy]
+        if strategy.backend != self.backend:
+            choices = ", ".join(of_backend(self.backend))
             raise ValueError(f"strategy {self.strategy} is none of {self.backend}'s: choose one of {choices}")
-        if self.strategy == "zero0" and self.precision == "bf16":
-            raise ValueError("strategy zero0 with precision bf16 is not available in DeepSpeed: choose zero1 or fp32")
+        for key, value, way_out in strategy.refuses:
+            if getattr(self, key) == value:
+                raise ValueError(f"strategy {self.strategy} is not available with {key} {value}: {way_out}")
         split = [f"mesh.{name} {n}" for name, n in self.mesh.model_dump(exclude={"shard"}).items() if n > 1]
         if split and self.backend == "deepspeed":
             raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")
-        if self.mesh.shard is not None and not self.strategy.startswith("hybrid"):
+        if self.mesh.shard is not None and not strategy.hybrid:
             raise ValueError(
                 f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it"
             )

@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from pipeline.__main__ import main
 from pipeline.ground.errors import InputError
 from pipeline.model import huggingface
-from pipeline.model.llama import Llama, initial_state, initial_weight, parameter_shapes
+from pipeline.model.llama.model import Llama
+from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 
 VOCABULARY = 96

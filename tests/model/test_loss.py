@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from pipeline.model.llama import Llama
+from pipeline.model.llama.model import Llama
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.settings import Architecture
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from pipeline.ground.errors import InputError
 from pipeline.model.attention import best_kernels, document_limits
-from pipeline.model.llama import Llama, initial_state
+from pipeline.model.llama.model import Llama
+from pipeline.model.networks import initial_state
 from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
 

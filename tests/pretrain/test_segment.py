@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.ground.errors import InputError
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.gauges import metrics
@@ -55,8 +56,7 @@ LONG = {"steps": 40, "checkpoint_every": 5}
 
 
 def long_settings(settings: Make, strategy: str) -> SegmentSettings:
-    backend = "deepspeed" if strategy.startswith("zero") else "fsdp"
-    return settings(last_step=40, backend=backend, strategy=strategy, **LONG)
+    return settings(last_step=40, backend=STRATEGIES[strategy].backend, strategy=strategy, **LONG)
 
 
 @pytest.fixture(scope="module")

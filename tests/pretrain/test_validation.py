@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from pipeline.model.llama import Llama
+from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
 from pipeline.pretrain.settings import Training

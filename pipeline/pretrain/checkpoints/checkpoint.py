@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from pipeline.ground.errors import InputError
-from pipeline.model.llama import initial_weight, parameter_shapes
+from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, whole
 from pipeline.pretrain.settings import SegmentSettings

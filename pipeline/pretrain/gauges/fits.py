@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size import activation_bytes, parameter_count
 from pipeline.plan import formulas
-from pipeline.plan.settings import Strategy
+from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
-from pipeline.pretrain.settings import STRATEGIES, Training
+from pipeline.pretrain.settings import Training
 
 USABLE = 0.9
 """Share of the memory that the estimate may take: buffers, gathered blocks and fragmentation come on top."""
@@ -35,7 +35,7 @@ def estimate_bytes(
     A pipeline's stage keeps fewer layers of as many micro-batches, which comes to the same.
     """
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    activations = formulas.activation_bytes(
+    activations = activation_bytes(
         architecture,
         vocabulary_size,
         tokens=tokens,
@@ -57,7 +57,7 @@ def what_would_fit(
     """Return what is estimated to fit, the least change first, and less than what is asked for now."""
     now, kept = training.micro_batch_size, training.recomputation
 
-    def needed(strategy: Strategy, recomputation: str, micro_batch_size: int) -> float:
+    def needed(strategy: str, recomputation: str, micro_batch_size: int) -> float:
         changes = {"strategy": strategy, "recomputation": recomputation}
         other = training.model_copy(update={**changes, "mesh": training.mesh.model_copy(update={"shard": None})})
         sizes = layout(other, processes, per_node)
@@ -65,7 +65,7 @@ def what_would_fit(
 
     share = training.batch_size // layout(training, processes, per_node).data
     sizes = [size for size in range(now, 0, -1) if share % size == 0]
-    others = [name for name in STRATEGIES[training.backend] if name != training.strategy]
+    others = [name for name in of_backend(training.backend) if name != training.strategy]
     possible = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
     limit = min(capacity_bytes * USABLE, needed(training.strategy, kept, now) * (1 - 1e-9))
     for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):

@@ -17,7 +17,7 @@ Accept = Callable[[float], bool]
 
 
 class Batch(NamedTuple):
-    """Input and target tokens, each (B, T); a target of -100 does not count. Documents: see `Llama.forward`."""
+    """Input and target tokens, each (B, T); a target of -100 does not count. Documents: see `Decoder.forward`."""
 
     input_BT: Tensor
     target_BT: Tensor

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 
-from pipeline.model.llama import Block, Llama
+from pipeline.model.decoder import Block, Decoder
 
 
 def _exchange(parts: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -38,7 +38,7 @@ def share(x_BT: Tensor, group: dist.ProcessGroup) -> Tensor:
     return x_BT.chunk(group.size(), dim=1)[group.rank()]
 
 
-def apply(model: Llama, group: dist.ProcessGroup) -> None:
+def apply(model: Decoder, group: dist.ProcessGroup) -> None:
     """Let a model, or a stage of it, take whole sequences and compute this process's positions of them."""
 
     def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

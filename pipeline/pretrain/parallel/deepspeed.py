@@ -1,8 +1,7 @@
 """DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
-Strategies: zero0 keeps everything in every process, zero1 shards the optimizer, zero2 gradients as well, zero3 the
-parameters as well; _offload_optimizer keeps the optimizer's state in main memory and steps there, _offload_all the
-parameters too. Every process holds the whole model in its memory while it starts.
+Strategies: stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded
+lies in main memory, where the optimizer then steps. Every process holds the whole model in its memory while it starts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.model.llama import Llama
+from pipeline.model.networks import network
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
@@ -38,9 +38,10 @@ class DeepSpeedBackend:
         # Processes on a CPU talk through gloo: DeepSpeed's own shared memory needs a compiler and outlives a kill.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
-        self.stage = int(training.strategy[len("zero")])
+        self.strategy = STRATEGIES[training.strategy]
+        self.stage = self.strategy.zero_stage
         self.plain = self.stage == 0 and training.precision == "fp32"
-        model: nn.Module = Llama(settings.architecture, vocabulary_size)
+        model: nn.Module = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         with torch.no_grad():
             named = dict(model.named_parameters())
             for name, weight in start.weights():
@@ -69,9 +70,9 @@ class DeepSpeedBackend:
         """Return what is sharded and what lies in main memory; no bucket is larger than the model."""
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
         zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": min(parameters, 500_000_000)}
-        if "offload" in self.training.strategy:
+        if self.strategy.offloads_optimizer:
             zero["offload_optimizer"] = place
-        if self.training.strategy.endswith("offload_all"):
+        if self.strategy.offloads_parameters:
             zero["offload_param"] = place
         return zero
 

@@ -1,8 +1,8 @@
 """PyTorch's fully sharded data parallelism (FSDP2) of the native model, with tensor, pipeline and context parallelism.
 
-Strategies: full_shard gathers a block's parameters for its forward and again for its backward pass, shard_grad_op
-keeps them in between; hybrid_shard and hybrid_shard_zero2 do so within groups of processes that hold a copy each;
-no_shard holds everything in every process and sums gradients (groups of one).
+Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
+between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
+process holds everything and sums gradients (groups of one).
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.model.llama import Block, Llama
+from pipeline.model.decoder import Block, Decoder
+from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -56,10 +58,12 @@ class FsdpBackend:
         self.pipeline = self._pipeline()
         self._load(start)
 
-    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Llama:
+    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
+        model = network(settings.architecture.name).model
         if self.layout.pipeline == 1:
-            return Llama(settings.architecture, vocabulary_size)
-        return Stage(settings.architecture, vocabulary_size, self.stages.get_local_rank(), self.layout.pipeline)
+            return model(settings.architecture, vocabulary_size)
+        place = self.stages.get_local_rank(), self.layout.pipeline
+        return stage_of(model)(settings.architecture, vocabulary_size, *place)
 
     def _split(self) -> None:
         """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
@@ -74,12 +78,12 @@ class FsdpBackend:
         if training.precision == "bf16":
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
-        two = sizes.replicate > 1 or training.strategy == "no_shard"
+        strategy = STRATEGIES[training.strategy]
+        two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
-        reshard = training.strategy in ("full_shard", "hybrid_shard")
         for block in self.model.blocks:
             if isinstance(block, Block):
-                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=reshard)
+                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=strategy.reshards_after_forward)
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
     def _pipeline(self) -> Pipeline | None:

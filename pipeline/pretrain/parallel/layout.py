@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.settings import Training
 
 
@@ -48,9 +49,10 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
             f"x context {mesh.context} = {model}: start a multiple of {model} processes or lower one of the three"
         )
     sharing = processes // model * mesh.context
-    if training.strategy == "no_shard":
+    strategy = STRATEGIES[training.strategy]
+    if strategy.whole:
         shard = 1
-    elif training.strategy.startswith("hybrid"):
+    elif strategy.hybrid:
         shard = mesh.shard or math.gcd(sharing, max(per_node // mesh.tensor, 1))
     else:
         shard = sharing

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from pipeline.model.llama import Llama
+from pipeline.model.decoder import Decoder
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies
 
@@ -34,8 +34,11 @@ class _Received(nn.Module):
         return x_BTD
 
 
-class Stage(Llama):
-    """The layers of one stage under their names in the whole model; every stage is told the tokens."""
+class Stage(Decoder):
+    """The layers of one stage under their names in the whole model; every stage is told the tokens.
+
+    It is one together with the class of the model: `stage_of`.
+    """
 
     def __init__(self, architecture: Architecture, vocabulary_size: int, index: int, stages: int) -> None:
         super().__init__(architecture, vocabulary_size)
@@ -63,6 +66,11 @@ class Stage(Llama):
         if not self.is_first:
             self.embedding.x_BTD = received
         return super().forward(tokens_BT, target_BT, document_BT)
+
+
+def stage_of(model: type[Decoder]) -> type[Stage]:
+    """Return the class of a stage of such a model."""
+    return type(f"{model.__name__}Stage", (Stage, model), {})
 
 
 class Pipeline:

@@ -1,4 +1,4 @@
-"""Tensor parallelism with sequence parallelism of a Llama (Shoeybi et al. 2020, Korthikanti et al. 2022).
+"""Tensor parallelism with sequence parallelism (Shoeybi et al. 2020, Korthikanti et al. 2022).
 
 Matrices that open a branch are split by columns, those that close it by rows; between them the stream is split by
 position. Embedding, norms and output take part, so that every parameter lies on the same mesh.
@@ -6,6 +6,7 @@ position. Embedding, norms and output take part, so that every parameter lies on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from pipeline.model.llama import Block, Llama
+from pipeline.model.decoder import Block, Decoder
+from pipeline.model.networks import Split, network
 
 _POSITIONS = Shard(1)
 
@@ -50,28 +52,28 @@ _TOP: dict[str, ParallelStyle] = {
     "output": _Vocabulary(),
 }
 
-
-_BLOCK: dict[str, ParallelStyle] = {
-    "attention_norm": SequenceParallel(),
-    "attention.query": ColwiseParallel(),
-    "attention.key": ColwiseParallel(),
-    "attention.value": ColwiseParallel(),
-    "attention.output": RowwiseParallel(output_layouts=_POSITIONS),
-    "feed_forward_norm": SequenceParallel(),
-    "feed_forward.gate": ColwiseParallel(),
-    "feed_forward.up": ColwiseParallel(),
-    "feed_forward.down": RowwiseParallel(output_layouts=_POSITIONS),
+_SPLIT: dict[Split, ParallelStyle] = {
+    "positions": SequenceParallel(),
+    "columns": ColwiseParallel(),
+    "rows": RowwiseParallel(output_layouts=_POSITIONS),
 }
 # Once for all matrices that read the same input, not by each of them.
 _GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)
 # Each tile of a feed-forward block has positions of all processes: they are split when the tiles are one again.
-_TILED: dict[str, ParallelStyle] = {
-    "feed_forward.down": RowwiseParallel(output_layouts=Partial(), use_local_output=False),
-    "feed_forward": PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS),
-}
+_TILED_ROWS = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
+_TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS)
 
 
-def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:
+def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split]) -> None:
+    styles = {name: _SPLIT[split] for name, split in splits.items()}
+    if block.feed_forward.tiles > 1:
+        rows = [name for name in styles if name.startswith("feed_forward.") and splits[name] == "rows"]
+        styles |= {**dict.fromkeys(rows, _TILED_ROWS), "feed_forward": _TILES}
+    parallelize_module(block, mesh, styles)
+    parallelize_module(block, mesh, {name: _GATHER for name, split in splits.items() if split == "positions"})
+
+
+def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
     """Split the parameters of a model, or of a pipeline's stage of it, over a mesh of one dimension.
 
     `asynchronous` lets the compiler overlap communication with matrix products, on NVIDIA GPUs that see each other's
@@ -83,8 +85,7 @@ def apply(model: Llama, mesh: DeviceMesh, *, asynchronous: bool) -> None:
         model.output.weight = model.embedding.weight
     for block in model.blocks:
         if isinstance(block, Block):
-            parallelize_module(block, mesh, _BLOCK if block.feed_forward.tiles == 1 else _BLOCK | _TILED)
-            parallelize_module(block, mesh, {"attention_norm": _GATHER, "feed_forward_norm": _GATHER})
+            _apply_to_block(block, mesh, network(model.architecture.name).splits)
     if asynchronous:
         from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 

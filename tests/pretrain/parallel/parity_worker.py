@@ -17,9 +17,10 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from pipeline.ground.parent import die_with_parent
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.parallel.backend import Backend, Batch
-from pipeline.pretrain.processes import launch, rendezvous
+from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
@@ -84,7 +85,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    launch.die_with_parent()
+    die_with_parent()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True, warn_only=True)

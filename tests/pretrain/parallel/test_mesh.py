@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.ground.errors import InputError
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import mesh
 from pipeline.pretrain.processes.launch import processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
@@ -37,7 +38,7 @@ def test_every_process_has_one_place(
     assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
     # Neighbours work on the same part, so that what talks most lies on one node.
     assert shares[: tensor * context] == [0] * (tensor * context)
-    if strategy.startswith("hybrid"):
+    if STRATEGIES[strategy].hybrid:
         assert sizes.shard * tensor <= max(per_node, tensor)
     assert (strategy != "no_shard" or sizes.shard == 1) and (strategy != "full_shard" or sizes.replicate == 1)
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.processes.launch import command
-from pipeline.pretrain.settings import STRATEGIES, SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings
 
 Make = Callable[..., SegmentSettings]
 Cases = dict[str, SegmentSettings]
@@ -49,10 +50,9 @@ def equal_cases(processes: int, make: Make) -> Cases:
     """Return the settings, by name, that must give the same numbers with that many processes."""
     shared = BATCH // processes
     cases: Cases = {
-        strategy: case(make, max(shared // 2, 1), backend=backend, strategy=strategy)
-        for backend, strategies in STRATEGIES.items()
-        for strategy in strategies
-        if processes < 4 or not strategy.startswith("hybrid")  # where one node holds all, they shard as the others do
+        name: case(make, max(shared // 2, 1), backend=strategy.backend, strategy=name)
+        for name, strategy in STRATEGIES.items()
+        if processes < 4 or not strategy.hybrid  # where one node holds all, they shard as the others do
     }
     for strategy, mesh in MESHES[processes]:
         name = " ".join([strategy, *(f"{key} {value}" for key, value in mesh.items())])

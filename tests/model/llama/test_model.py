@@ -7,8 +7,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model import huggingface
-from pipeline.model.llama import Llama, initial_state, initial_weight, parameter_shapes
+from pipeline.model.llama.huggingface import configuration, their_name
+from pipeline.model.llama.model import Llama
+from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
@@ -39,8 +40,8 @@ def native(architecture: Architecture) -> Llama:
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
     own = native(architecture)
-    theirs = LlamaForCausalLM(LlamaConfig(**huggingface.configuration(architecture, VOCABULARY, 64)))
-    state = {huggingface.their_name(name): p for name, p in own.named_parameters()}
+    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
+    state = {their_name(name): p for name, p in own.named_parameters()}
     theirs.load_state_dict(state, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, VOCABULARY, (3, 50), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -51,7 +52,7 @@ def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_parameter_count(architecture: Architecture) -> None:
     model = native(architecture)
-    theirs = LlamaForCausalLM(LlamaConfig(**huggingface.configuration(architecture, VOCABULARY, 64)))
+    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
     count = parameter_count(architecture, VOCABULARY)
     assert count == sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs.parameters())
 
@@ -115,9 +116,11 @@ def test_model_on_the_meta_device_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_names_map_both_ways(architecture: Architecture) -> None:
-    for name in initial_state(architecture, VOCABULARY, 0):
-        assert huggingface.own_name(huggingface.their_name(name)) == name
+def test_every_parameter_has_a_name_of_transformers(architecture: Architecture) -> None:
+    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, VOCABULARY, 64)))
+    assert {their_name(name) for name in parameter_shapes(architecture, VOCABULARY)} == {
+        name for name, _ in theirs.named_parameters()
+    }
 
 
 @pytest.mark.parametrize(

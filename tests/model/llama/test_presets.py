@@ -1,15 +1,15 @@
 """Every named shape: its published size, and the logits of Transformers' model of that shape."""
 
-from typing import get_args
-
 import pytest
 import torch
 from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model import huggingface
-from pipeline.model.llama import Llama, initial_state
-from pipeline.model.presets import PRESETS, PresetName
+from pipeline.model.architectures import presets
+from pipeline.model.llama.huggingface import configuration, their_name
+from pipeline.model.llama.model import Llama
+from pipeline.model.llama.presets import PRESETS
+from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 
@@ -27,7 +27,8 @@ PUBLISHED = {
 
 
 def test_every_preset_has_a_name() -> None:
-    assert set(get_args(PresetName)) == set(PRESETS) == {"llama3", *PUBLISHED}
+    assert set(PRESETS) == {"llama3", *PUBLISHED}
+    assert Architecture.model_json_schema()["properties"]["preset"]["enum"] == list(presets())
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -56,8 +57,8 @@ def test_logits_equal_those_of_transformers_at_two_layers(name: str) -> None:
     vocabulary, length = 200, 150
     own = Llama(architecture, vocabulary)
     own.load_state_dict(initial_state(architecture, vocabulary, seed=3), strict=not architecture.tie_embeddings)
-    theirs = LlamaForCausalLM(LlamaConfig(**huggingface.configuration(architecture, vocabulary, 131_072)))
-    renamed = {huggingface.their_name(n): p for n, p in own.named_parameters()}
+    theirs = LlamaForCausalLM(LlamaConfig(**configuration(architecture, vocabulary, 131_072)))
+    renamed = {their_name(n): p for n, p in own.named_parameters()}
     theirs.load_state_dict(renamed, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():

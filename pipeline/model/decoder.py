@@ -1,16 +1,13 @@
-"""The Llama 3 architecture in plain PyTorch.
+"""What every architecture here is made of: a decoder-only transformer whose blocks an architecture says.
 
-Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads,
-E head dimension, F feed-forward width, V vocabulary. Grouped-query attention (Ainslie et al. 2023), rotary position
-embeddings (Su et al. 2021) on the two halves of a head, SwiGLU (Shazeer 2020), RMSNorm (Zhang & Sennrich 2019) before
-each block. The modules hold parameters only, no buffers, so a model can be made on the meta device.
+Names end in the axes of their tensor: B batch, T time, D width, H heads, K key-value heads, E head dimension,
+F feed-forward width, V vocabulary. The modules hold parameters only, no buffers, so a model can be made on the meta
+device. Parallelism and the switches of `prepare` reach the parts by the names that they have here.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from functools import cache
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +19,9 @@ from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.recompute import Recomputation, recomputed
 from pipeline.model.settings import Architecture
 
-INITIAL_DEVIATION = 0.02
-
 
 class FeedForward(nn.Module):
-    """SwiGLU: a gated linear unit with the SiLU as gate."""
+    """SwiGLU: a gated linear unit with the SiLU as gate (Shazeer 2020)."""
 
     tiles = 1
     """Into how many parts the sequence is cut; each is computed again for its gradient, so that one is held at a time
@@ -50,25 +45,19 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward, each on normalised input and added to the stream."""
+    """One layer of the stream; an architecture says its parts and what it computes."""
 
     recomputation: Recomputation = "none"
-
-    def __init__(self, architecture: Architecture) -> None:
-        super().__init__()
-        self.attention_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.attention = Attention(architecture)
-        self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.feed_forward = FeedForward(architecture)
+    attention: Attention
+    feed_forward: FeedForward
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
         """Return the stream after this layer, (B, T, D)."""
-        return recomputed(self._layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
+        return recomputed(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
-    def _layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
-        y_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
-        return y_BTD
+    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
+        """Return the same; the angles are those of `rotary_angles`, the limits those of `document_limits`."""
+        raise NotImplementedError
 
 
 class Output(nn.Linear):
@@ -85,14 +74,17 @@ class Output(nn.Linear):
         return linear_cross_entropy(x_BTD, self.weight, target_BT)
 
 
-class Llama(nn.Module):
+class Decoder(nn.Module):
     """Token ids in, next-token logits or their loss out."""
+
+    block: ClassVar[type[Block]]
+    """The layer, made from the shape."""
 
     def __init__(self, architecture: Architecture, vocabulary_size: int) -> None:
         super().__init__()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.width)
-        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        self.blocks = nn.ModuleList(self.block(architecture) for _ in range(architecture.layers))
         self.norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.output = Output(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
@@ -111,32 +103,3 @@ class Llama(nn.Module):
             x_BTD = block(x_BTD, cosine_TE, sine_TE, limits)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
-
-
-@cache
-def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[str, torch.Size]:
-    """Return every parameter's shape by name, in the model's order; a tied output is the embedding and not named."""
-    with torch.device("meta"):
-        return {name: p.shape for name, p in Llama(architecture, vocabulary_size).named_parameters()}
-
-
-def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
-    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
-
-    Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
-    that its variance does not grow with the L layers (Radford et al. 2019). The generator's seed is a hash of the
-    run's seed and the parameter's name.
-    """
-    if len(shape) == 1:
-        return torch.ones(shape)
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-    deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
-    return torch.empty(shape).normal_(0.0, deviation, generator=generator)
-
-
-def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
-    """Return all parameters that training starts from by name; the same for every strategy and world size."""
-    shapes = parameter_shapes(architecture, vocabulary_size)
-    return {name: initial_weight(name, shape, architecture, seed) for name, shape in shapes.items()}

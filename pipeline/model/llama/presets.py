@@ -1,4 +1,4 @@
-"""Shapes with a name.
+"""Shapes with a name; llama3 is none, but the default of the configuration.
 
 llama3-1b and -3b are those of Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and
 gptnl-30b those that GPT-NL trained. opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40
@@ -9,19 +9,7 @@ vocabulary and is, as all the other sizes, a multiple of 128, the tile of a matr
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-PresetName = Literal[
-    "llama3",
-    "llama3-1b",
-    "llama3-3b",
-    "llama3-8b",
-    "llama3-70b",
-    "gptnl-8b",
-    "gptnl-30b",
-    "opengptx-13b6",
-    "demo",
-]
+from typing import Any
 
 
 def _shape(layers: int, width: int, feed_forward_width: int, heads: int, key_value_heads: int) -> dict[str, Any]:

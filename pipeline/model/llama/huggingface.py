@@ -1,0 +1,100 @@
+"""A Llama in Transformers' words: the names of its parameters and its configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.ground.errors import InputError
+from pipeline.model.settings import Architecture, RopeScaling
+
+_TOP = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_BLOCK = {
+    "attention_norm": "input_layernorm",
+    "attention.query": "self_attn.q_proj",
+    "attention.key": "self_attn.k_proj",
+    "attention.value": "self_attn.v_proj",
+    "attention.output": "self_attn.o_proj",
+    "feed_forward_norm": "post_attention_layernorm",
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.up": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+_SCALING = {
+    "factor": "factor",
+    "low_frequency_factor": "low_freq_factor",
+    "high_frequency_factor": "high_freq_factor",
+    "original_context_length": "original_max_position_embeddings",
+}
+
+
+def their_name(name: str) -> str:
+    """Return Transformers' name of a parameter of `pipeline.model.llama.model`."""
+    match = re.fullmatch(r"blocks\.(\d+)\.(.+)\.weight", name)
+    return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.weight" if match else _TOP[name]
+
+
+def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+    """Return the content of config.json; what concerns the rotation stands twice, for versions 4 and 5."""
+    a = architecture
+    rope: dict[str, object] = {"rope_type": "default", "rope_theta": a.rope_theta}
+    if scaling := a.rope_scaling:
+        rope |= {theirs: getattr(scaling, own) for own, theirs in _SCALING.items()} | {"rope_type": "llama3"}
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "dtype": "float32",
+        "head_dim": a.head_dimension,
+        "hidden_act": "silu",
+        "hidden_size": a.width,
+        "intermediate_size": a.hidden,
+        "max_position_embeddings": sequence_length,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": a.heads,
+        "num_hidden_layers": a.layers,
+        "num_key_value_heads": a.groups,
+        "rms_norm_eps": a.norm_epsilon,
+        "rope_parameters": rope,
+        "rope_theta": a.rope_theta,
+        **({"rope_scaling": rope} if a.rope_scaling else {}),
+        "tie_word_embeddings": a.tie_embeddings,
+        "vocab_size": vocabulary_size,
+    }
+
+
+def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+    """Return the shape that config.json describes.
+
+    Raises:
+        InputError: it has another activation, biases or another kind of rotation.
+    """
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    found = {**expected, **config, "rope_type": kind}
+    for key, values in {**{k: (v,) for k, v in expected.items()}, "rope_type": ("default", "llama3")}.items():
+        if found[key] not in values:
+            choices = " or ".join(json.dumps(value) for value in values)
+            raise InputError(f"{path} has {key} {found[key]!r}: only a model with {choices} can be read")
+    scaling = RopeScaling(**{own: rope[theirs] for own, theirs in _SCALING.items()}) if kind == "llama3" else None
+    width, heads, head_width = config["hidden_size"], config["num_attention_heads"], config.get("head_dim")
+    return Architecture(
+        layers=config["num_hidden_layers"],
+        width=width,
+        feed_forward_width=config["intermediate_size"],
+        heads=heads,
+        key_value_heads=config.get("num_key_value_heads"),
+        head_width=None if head_width and head_width * heads == width else head_width,
+        rope_theta=rope.get("rope_theta", config.get("rope_theta", 10_000.0)),
+        rope_scaling=scaling,
+        norm_epsilon=config["rms_norm_eps"],
+        tie_embeddings=config.get("tie_word_embeddings", False),
+    )

@@ -1,0 +1,58 @@
+"""The Llama 3 architecture in plain PyTorch, with the axes of `pipeline.model.decoder`.
+
+Grouped-query attention (Ainslie et al. 2023), rotary position embeddings (Su et al. 2021) on the two halves of a head,
+SwiGLU (Shazeer 2020), RMSNorm (Zhang & Sennrich 2019) before each branch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.model import decoder
+from pipeline.model.attention import Attention
+from pipeline.model.settings import Architecture
+
+INITIAL_DEVIATION = 0.02
+
+
+class Block(decoder.Block):
+    """One layer: attention and feed-forward, each on normalised input and added to the stream."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
+        self.attention = Attention(architecture)
+        self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
+        self.feed_forward = decoder.FeedForward(architecture)
+
+    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
+        """Return the stream after this layer, (B, T, D)."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
+        y_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
+        return y_BTD
+
+
+class Llama(decoder.Decoder):
+    """Such blocks between an embedding and a normalised output."""
+
+    block = Block
+
+
+def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
+    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
+
+    Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
+    that its variance does not grow with the L layers (Radford et al. 2019). The generator's seed is a hash of the
+    run's seed and the parameter's name.
+    """
+    if len(shape) == 1:
+        return torch.ones(shape)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
+    writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+    deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
+    return torch.empty(shape).normal_(0.0, deviation, generator=generator)

@@ -1,0 +1,73 @@
+"""What of an architecture needs torch: a line each, as in `architectures`.
+
+The two lists are two modules so that a change of a network does not change the code of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.model.decoder import Decoder
+from pipeline.model.settings import Architecture
+
+NETWORKS = {
+    "llama": "pipeline.model.llama.network",
+}
+"""By name, the module that declares its `NETWORK`."""
+
+Split = Literal["positions", "columns", "rows"]
+"""How tensor parallelism splits a part of a block: what normalises a branch's input works on a share of the positions,
+matrices that open the branch are split by columns, those that close it by rows."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """An architecture as training and exchange know it."""
+
+    model: type[Decoder]
+    """Made from the shape and the vocabulary size."""
+    initial_weight: Callable[[str, torch.Size, Architecture, int], Tensor]
+    """Returns one parameter, by name, as training with a seed starts from it: float32, on the CPU."""
+    splits: Mapping[str, Split]
+    """By name within a block, every part that has parameters; their order is that of the communication."""
+    model_type: str
+    """What Transformers calls the architecture in config.json."""
+    their_name: Callable[[str], str]
+    """Returns Transformers' name of a parameter."""
+    configuration: Callable[[Architecture, int, int], dict[str, object]]
+    """Returns the content of config.json for a shape, a vocabulary size and a longest sequence."""
+    read_configuration: Callable[[Mapping[str, Any], Path], Architecture]
+    """Returns the shape that config.json, at a path, describes; an InputError names a value that cannot be computed."""
+
+
+def network(name: str) -> Network:
+    """Return what the architecture of that name declares."""
+    found: Network = import_module(NETWORKS[name]).NETWORK
+    return found
+
+
+@cache
+def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[str, torch.Size]:
+    """Return every parameter's shape by name, in the model's order; a tied output is the embedding and not named."""
+    with torch.device("meta"):
+        model = network(architecture.name).model(architecture, vocabulary_size)
+        return {name: p.shape for name, p in model.named_parameters()}
+
+
+def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
+    """Return one parameter as training starts from it, float32, on the CPU, without making any other."""
+    return network(architecture.name).initial_weight(name, shape, architecture, seed)
+
+
+def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:
+    """Return all parameters that training starts from by name; the same for every strategy and world size."""
+    shapes = parameter_shapes(architecture, vocabulary_size)
+    return {name: initial_weight(name, shape, architecture, seed) for name, shape in shapes.items()}

@@ -1,0 +1,95 @@
+"""How a model's state is spread over the devices: one declaration per sharding strategy, read by plan and training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+Backend = Literal["fsdp", "deepspeed"]
+Placed = Literal["all", "share", "node", "host"]
+"""Every device holds all of it, all devices share it, those of one node do, or it lies in main memory."""
+
+
+class Refusal(NamedTuple):
+    """A value of a key of `training` that a strategy does not work with, and what to choose instead."""
+
+    key: str
+    value: object
+    way_out: str
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Who trains with it and where the state of a model lies; what the backends do follows from the places.
+
+    ZeRO, section 5 (Rajbhandari et al. 2020); Zhao et al. 2023 (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload).
+    Offloaded gradients pass through a share on the device.
+    """
+
+    backend: Backend
+    parameters: Placed
+    gradients: Placed
+    optimizer: Placed
+    refuses: tuple[Refusal, ...] = ()
+
+    @property
+    def places(self) -> tuple[Placed, Placed, Placed]:
+        """Return where weights, gradients and optimizer state lie, in this order."""
+        return self.parameters, self.gradients, self.optimizer
+
+    @property
+    def zero_stage(self) -> int:
+        """Return how many of optimizer state, gradients and parameters, in this order, no device holds in full."""
+        return sum(place != "all" for place in self.places)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether every device holds everything."""
+        return not self.zero_stage
+
+    @property
+    def hybrid(self) -> bool:
+        """Return whether groups of devices, by default the nodes, hold a copy of the state each."""
+        return "node" in self.places
+
+    @property
+    def reshards_after_forward(self) -> bool:
+        """Return whether a block's parameters are gathered again for the backward pass."""
+        return self.parameters != "all"
+
+    @property
+    def offloads_optimizer(self) -> bool:
+        """Return whether the optimizer's state lies, and steps, in main memory."""
+        return self.optimizer == "host"
+
+    @property
+    def offloads_parameters(self) -> bool:
+        """Return whether the parameters lie in main memory."""
+        return self.parameters == "host"
+
+
+# In the order in which they are proposed where memory is short.
+STRATEGIES: dict[str, Strategy] = {
+    "no_shard": Strategy("fsdp", "all", "all", "all"),
+    "shard_grad_op": Strategy("fsdp", "all", "share", "share"),
+    "hybrid_shard_zero2": Strategy("fsdp", "all", "node", "node"),
+    "hybrid_shard": Strategy("fsdp", "node", "node", "node"),
+    "full_shard": Strategy("fsdp", "share", "share", "share"),
+    "zero0": Strategy("deepspeed", "all", "all", "all", (Refusal("precision", "bf16", "choose zero1 or fp32"),)),
+    "zero1": Strategy("deepspeed", "all", "all", "share"),
+    "zero2": Strategy("deepspeed", "all", "share", "share"),
+    "zero2_offload_optimizer": Strategy("deepspeed", "all", "share", "host"),
+    "zero3": Strategy("deepspeed", "share", "share", "share"),
+    "zero3_offload_optimizer": Strategy("deepspeed", "share", "share", "host"),
+    "zero3_offload_all": Strategy("deepspeed", "host", "share", "host"),
+}
+
+if TYPE_CHECKING:
+    StrategyName = str
+else:  # the names above, so that another is refused with the choices, in the schema too
+    StrategyName = Literal[tuple(STRATEGIES)]
+
+
+def of_backend(backend: Backend) -> tuple[str, ...]:
+    """Return the names of a backend's strategies, in their order."""
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.backend == backend)

@@ -1,0 +1,112 @@
+"""An architecture is a folder and its line in two lists: nothing else of the package knows it by name."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from pipeline.ground.errors import InputError
+from pipeline.job.versions import module_files
+from pipeline.model import huggingface
+from pipeline.model.architectures import ARCHITECTURES, presets, shape
+from pipeline.model.networks import NETWORKS, initial_state, network, parameter_shapes
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.estimate import estimate
+from pipeline.plan.settings import EstimateSettings
+
+ROOT = Path(__file__).parents[2]
+VOCABULARY = 96
+REGISTRIES = {ROOT / "pipeline/model/architectures.py", ROOT / "pipeline/model/networks.py"}
+
+
+def reached(file: Path) -> set[str]:
+    """Return the modules that a file imports or names in a text."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def test_only_the_registries_reach_an_architecture() -> None:
+    assert set(ARCHITECTURES) == set(NETWORKS)
+    for package in ARCHITECTURES.values():
+        folder = ROOT / package.replace(".", "/")
+        files = [file for file in (ROOT / "pipeline").rglob("*.py") if folder not in file.parents]
+        inside = {file for file in files if any(f"{name}.".startswith(f"{package}.") for name in reached(file))}
+        assert inside == REGISTRIES, package
+
+
+def test_an_architecture_declares_what_the_registries_promise() -> None:
+    assert len(presets()) == sum(len(shape(name).presets) for name in ARCHITECTURES)  # no two have the same
+    for name in ARCHITECTURES:
+        small = Architecture(preset=next(iter(shape(name).presets)), layers=2, width=32, heads=4, key_value_heads=2)
+        assert small.name == name
+        sizes = parameter_shapes(small, VOCABULARY)
+        assert parameter_count(small, VOCABULARY) == sum(size.numel() for size in sizes.values())
+        parts = {key.split(".", 2)[2].removesuffix(".weight") for key in sizes if key.startswith("blocks.")}
+        assert parts == set(network(name).splits)
+
+
+def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
+    planned, trained = (set(module_files(f"pipeline.{step}")) for step in ("plan.estimate", "pretrain.segment"))
+    folder = ROOT / "pipeline/model/llama"
+    assert {file.name for file in planned if file.parent == folder} == {"__init__.py", "presets.py", "size.py"}
+    assert set(folder.glob("*.py")) <= trained
+
+
+def test_planning_imports_no_torch() -> None:
+    code = "import sys, pipeline.plan.estimate; from pipeline.model.settings import Architecture as A;"
+    code += "from pipeline.model.size import parameter_count; parameter_count(A(preset='demo'), 9);"
+    done = subprocess.run([sys.executable, "-c", f"{code} sys.exit('torch' in sys.modules)"], cwd=ROOT)
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> Architecture:
+    """Return a shape of the second architecture, which is registered during the test."""
+    with pytest.raises(ValidationError, match="there is no preset 'second-tiny': choose one of "):
+        Architecture(preset="second-tiny")
+    monkeypatch.setitem(ARCHITECTURES, "second", "tests.model.second")
+    monkeypatch.setitem(NETWORKS, "second", "tests.model.second.network")
+    return Architecture(preset="second-tiny")
+
+
+def test_a_second_architecture_is_planned(second: Architecture) -> None:
+    training = {"sequence_length": 64, "batch_size": 8, "micro_batch_size": 1, "steps": 10}
+    models = {
+        preset: {"architecture": {**second.model_dump(), "preset": preset}, "training": training, "vocabulary_size": 96}
+        for preset in ("second-tiny", "llama3")
+    }
+    settings = {"models": models, "platform": {"devices": 2}, "energy": {}}
+    plan = estimate(EstimateSettings.model_validate(settings))["models"]
+    assert plan["llama3"]["parameters"] - plan["second-tiny"]["parameters"] == 2 * 32  # a norm in each block
+    assert plan["second-tiny"]["parameters"] == sum(size.numel() for size in parameter_shapes(second, 96).values())
+
+
+def test_a_second_architecture_goes_to_transformers_and_back(
+    second: Architecture, tmp_path: Path, tokenizer: Path
+) -> None:
+    state = initial_state(second, VOCABULARY, 3)
+    places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
+    huggingface.export(state, second, VOCABULARY, 64, **places, folder=tmp_path / "out")
+    assert json.loads((tmp_path / "out/config.json").read_text())["n_embd"] == 32
+    assert "transformer.blocks.1.norm.weight" in load_file(tmp_path / "out/model.safetensors")
+    found, size, weights = huggingface.read(tmp_path / "out")
+    assert (found.name, found.layers, size) == ("second", 2, VOCABULARY)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
+    config = {**json.loads((tmp_path / "out/config.json").read_text()), "model_type": "third"}
+    (tmp_path / "out/config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"describes a third: only a .* or a side_by_side can be read"):
+        huggingface.read(tmp_path / "out")
