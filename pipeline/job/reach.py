@@ -75,7 +75,7 @@ class Statement:
 
     node: ast.stmt
     mentions: set[Mention] = field(default_factory=set)
-    modules: set[str] = field(default_factory=set)  # started as programs of their own, `python -m NAME`
+    modules: set[str] = field(default_factory=set)  # imported by name, or started as programs of their own
     file_names: set[str] = field(default_factory=set)
 
     @cached_property
@@ -176,9 +176,8 @@ class Reach:
             of, statement = self._waiting.pop()
             for mention in statement.mentions:
                 self._mention(of, *mention)
-            for started in statement.modules:
-                if file_of(started):
-                    self._touch(started)
+            for named in statement.modules:
+                self._whole(named)
 
     def statements(self) -> Iterator[tuple[Path, list[Statement]]]:
         """Yield the files, in order, each with the statements of it that are reached, in theirs."""

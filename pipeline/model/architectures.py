@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-if TYPE_CHECKING:
-    from pipeline.model.settings import Architecture
+from typing import Any, Literal
 
 ARCHITECTURES = {
     "llama": "pipeline.model.llama",
@@ -18,44 +15,16 @@ ARCHITECTURES = {
 Precision = Literal["fp32", "bf16"]
 
 
-class FlopsPerToken(Protocol):
-    """See `pipeline.model.size.flops_per_token`."""
-
-    def __call__(
-        self, architecture: Architecture, vocabulary_size: int, sequence_length: int, *, recomputation: bool
-    ) -> int: ...
-
-
-class ParameterCount(Protocol):
-    """See `pipeline.model.size.parameter_count`."""
-
-    def __call__(self, architecture: Architecture, vocabulary_size: int) -> int: ...
-
-
-class ActivationBytes(Protocol):
-    """See `pipeline.model.size.activation_bytes`."""
-
-    def __call__(
-        self,
-        architecture: Architecture,
-        vocabulary_size: int,
-        *,
-        tokens: int,
-        precision: Precision,
-        recomputation: bool,
-        tensor: int,
-    ) -> float: ...
-
-
 @dataclass(frozen=True)
 class Shape:
     """An architecture as a plan knows it."""
 
     presets: Mapping[str, Mapping[str, Any]]
     """By name, the fields of `pipeline.model.settings.Architecture` that it fills; no other architecture has it."""
-    parameter_count: ParameterCount
-    flops_per_token: FlopsPerToken
-    activation_bytes: ActivationBytes
+    parameter_count: Callable[..., int]
+    flops_per_token: Callable[..., int]
+    activation_bytes: Callable[..., float]
+    """These three are called as those of `pipeline.model.size`, which say what they return."""
 
 
 def shape(name: str) -> Shape:
