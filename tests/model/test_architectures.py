@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipeline.ground.errors import InputError
-from pipeline.job.versions import module_files
+from pipeline.job.versions import reach
 from pipeline.model import huggingface
 from pipeline.model.architectures import ARCHITECTURES, presets, shape
 from pipeline.model.networks import NETWORKS, initial_state, network, parameter_shapes
@@ -60,7 +60,8 @@ def test_an_architecture_declares_what_the_registries_promise() -> None:
 
 
 def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
-    planned, trained = (set(module_files(f"pipeline.{step}")) for step in ("plan.estimate", "pretrain.segment"))
+    steps = ("plan.estimate", "pretrain.segment")
+    planned, trained = ({file for file, _ in reach(f"pipeline.{step}").statements()} for step in steps)
     folder = ROOT / "pipeline/model/llama"
     assert {file.name for file in planned if file.parent == folder} == {"__init__.py", "presets.py", "size.py"}
     assert set(folder.glob("*.py")) <= trained
