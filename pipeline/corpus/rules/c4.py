@@ -10,7 +10,7 @@ from datatrove.data import Document
 
 from pipeline.corpus.rules.rule_block import RuleBlock, removed
 from pipeline.corpus.rules.settings import C4
-from pipeline.corpus.text.words import remember
+from pipeline.corpus.text.words import remember, split
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
@@ -56,6 +56,7 @@ class C4Quality(RuleBlock[C4]):
     """
 
     name = "C4 quality"
+    section = "c4"
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
@@ -63,7 +64,8 @@ class C4Quality(RuleBlock[C4]):
         rules = self.rules[language]
         if rules is None:
             return True
-        words = self.words(doc)
+        splitter = self.splitters.get(language, "plain")
+        words = split(doc.text, splitter, language)
         lines = [line.strip() for line in words.lines]
         kept_L = np.zeros(len(lines), dtype=bool)
         phrases = _phrases(doc.text, rules)
@@ -87,5 +89,5 @@ class C4Quality(RuleBlock[C4]):
             text = "\n".join(kept)
             doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
             if doc.text == text:  # nothing was cut out of a line, so the words of the lines are still theirs
-                remember(text, words.kept(kept, kept_L), self.splitters.get(language, "plain"), language)
+                remember(text, words.kept(kept, kept_L), splitter, language)
         return True
