@@ -7,8 +7,9 @@ from functools import cached_property
 from datatrove.data import Document
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
+from pipeline.corpus.removal import EMPTY
 from pipeline.corpus.rules.repetition import duplicates
-from pipeline.corpus.rules.rule_block import EMPTY, Judged, MeasureBlock, Rule
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import FineWeb
 
 

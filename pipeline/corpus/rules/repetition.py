@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from datatrove.data import Document
 
-from pipeline.corpus.rules.rule_block import EMPTY, Judged, MeasureBlock, Rule
+from pipeline.corpus.removal import EMPTY
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import Repetition
 from pipeline.corpus.text.chunks import Integers, Numbers
 from pipeline.corpus.text.compiled import compiled

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
@@ -18,7 +18,6 @@ from pipeline.corpus.text.splitters import Splitter
 from pipeline.corpus.text.words import Words, split
 
 Rules = TypeVar("Rules")
-EMPTY: Final = "empty"  # the reason where no text is left that could be measured
 
 
 class Judged(Generic[Rules]):
