@@ -14,18 +14,14 @@ from pipeline.corpus import removal
 from pipeline.corpus.filter import RULE_BLOCKS
 from pipeline.corpus.reasons import REASONS, sentence
 from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
-from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile, Quality, Repetition
+from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus, FilterSettings, FindDuplicatesSettings
 from pipeline.sources.records import Unreadable
 from tests.corpus.conftest import TEXTS
 
 PIPELINE = Path(__file__).parents[2] / "pipeline"
 SECTIONS: dict[str, Any] = {
-    "repetition": Repetition,
-    "quality": Quality,
-    "c4": C4,
-    "fineweb": FineWeb,
-    "nordic_pile": NordicPile,
+    block.section: get_args(LanguageRules.model_fields[block.section].annotation)[0] for block in RULE_BLOCKS
 }
 MEASURING: list[Any] = [block for block in RULE_BLOCKS if issubclass(block, MeasureBlock)]
 RULES = [(block, rule) for block in MEASURING for rule in block.declared]
