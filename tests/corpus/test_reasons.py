@@ -36,7 +36,11 @@ WITHOUT_THRESHOLD = {
 NO_THRESHOLDS = {"stop_words", "repeated_stop_words", "short_line_length"}
 LISTS = {"word_lists": [{"name": "a", "path": "a", "minimum_hits": 2, "minimum_share": 0.5}]}
 HARMFUL = LISTS | {"classifiers": [{"name": "b", "path": "b", "label": "x", "threshold": 0.75}]}
-EVERY = {key: {} for key in SECTIONS} | {"mixed_language": 0.3}
+# Every rule, also those that are off by default.
+EVERY: dict[str, Any] = {
+    name: {key: 1 for key, field in section.model_fields.items() if field.default is None}
+    for name, section in SECTIONS.items()
+} | {"mixed_language": 0.3}
 WRITTEN: dict[str, Any] = {"languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
 TEXT = "\n".join(
     [
