@@ -44,7 +44,7 @@ EVERY: dict[str, Any] = {
 WRITTEN: dict[str, Any] = {"languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
 TEXT = "\n".join(
     [
-        "- de een # 12 …",
+        "- de een-twee … # 12 …",
         "nu komt het nog eens.",
         "nu komt het nog eens.",
         *TEXTS["nl_water"].split(", "),
