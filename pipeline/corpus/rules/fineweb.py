@@ -21,6 +21,11 @@ class Page(Judged[FineWeb]):
         """The lines that are not blank."""
         return [line for line in self.text.split("\n") if line.strip()]
 
+    @cached_property
+    def breaks(self) -> int:
+        """The number of line breaks."""
+        return self.text.count("\n")
+
     def punctuated_lines(self) -> float:
         """Return the share of lines that end a sentence."""
         return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.lines) / len(self.lines)
@@ -31,11 +36,11 @@ class Page(Judged[FineWeb]):
 
     def repeated_line_characters(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return duplicates(self.lines)[1] / (len(self.text) - self.text.count("\n"))
+        return duplicates(self.lines)[1] / (len(self.text) - self.breaks)
 
     def new_lines(self) -> float:
         """Return the number of line breaks per word."""
-        return self.text.count("\n") / max(1, len(self.words.numbers_W))
+        return self.breaks / max(1, len(self.words.numbers_W))
 
 
 class FineWebQuality(MeasureBlock[FineWeb]):

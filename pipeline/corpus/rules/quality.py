@@ -32,13 +32,28 @@ class Prose(Judged[Quality]):
         """The lines, at least one."""
         return self.words.lines or [""]
 
+    @cached_property
+    def number(self) -> int:
+        """The number of words that are not punctuation."""
+        return int(self.plain_W.sum())
+
+    @cached_property
+    def mean_length(self) -> float:
+        """The mean number of characters of the words that are not punctuation."""
+        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.number)
+
+    @cached_property
+    def ellipsis_marks(self) -> int:
+        """The number of ellipses."""
+        return self.text.count("...") + self.text.count("…")
+
     def plain_words(self) -> int:
         """Return the number of words that are not punctuation."""
-        return int(self.plain_W.sum())
+        return self.number
 
     def mean_word_length(self) -> float:
         """Return the mean number of characters of the words that are not punctuation."""
-        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.plain_words())
+        return self.mean_length
 
     def hash_signs(self) -> float:
         """Return the number of hash signs per word."""
@@ -46,7 +61,7 @@ class Prose(Judged[Quality]):
 
     def ellipses(self) -> float:
         """Return the number of ellipses per word."""
-        return (self.text.count("...") + self.text.count("…")) / self.size
+        return self.ellipsis_marks / self.size
 
     def _share_of_lines(self, marks: int, largest: float | None, has_mark: Callable[[str], bool]) -> float:
         """Return the share of lines that have a mark; that of the marks, which is no less, where it is small enough."""
@@ -62,8 +77,9 @@ class Prose(Judged[Quality]):
 
     def ellipsis_lines(self) -> float:
         """Return the share of lines that end in an ellipsis."""
-        marks = self.text.count("...") + self.text.count("…")
-        return self._share_of_lines(marks, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…")))
+        return self._share_of_lines(
+            self.ellipsis_marks, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…"))
+        )
 
     def alphabetic_words(self) -> float:
         """Return the share of words with a letter."""
