@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.removal import CONTAMINATED
 from pipeline.corpus.text.word_hashes import extend, hash_ngrams, hash_texts
 
 HIT_SCHEMA = pa.schema(
@@ -132,7 +133,7 @@ def run(
                         "id": ids[number],
                         "source": unit["source"],
                         "stage": "decontaminate",
-                        "reason": "contaminated",
+                        "reason": CONTAMINATED,
                         "value": value,
                         "bytes": len(texts[number].encode()),
                         "language": table["language"][number].as_py(),
@@ -151,7 +152,7 @@ def run(
         "bytes_in": known["bytes"],
         "documents_out": writer.metadata["documents"],
         "bytes_out": writer.metadata["bytes"],
-        "removed": {"contaminated": len(rows)} if rows else {},
+        "removed": {CONTAMINATED: len(rows)} if rows else {},
         "tasks": {
             task: pc.count_distinct(listed.filter(pc.equal(listed["task"], task))["id"]).as_py()
             for task in pc.unique(listed["task"]).to_pylist()

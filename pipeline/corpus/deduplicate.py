@@ -14,6 +14,7 @@ from datatrove.data import Document
 
 from pipeline.corpus.copies.paragraphs import without
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.removal import DUPLICATE_PARAGRAPHS
 from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 from pipeline.ground.errors import InputError
@@ -45,7 +46,7 @@ def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
     for row, places in cut.items():
         texts[row] = without(texts[row], places)
         if not texts[row]:
-            reasons[row] = "duplicate_paragraphs"
+            reasons[row] = DUPLICATE_PARAGRAPHS
     return reasons, table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 

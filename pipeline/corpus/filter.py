@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,15 @@ from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.unit import refuse_other_files
 
 NO_FILES: list[Path] = []
+# C4 first, for the others judge what it leaves. FineWeb asks Gopher's rules before C4's edit the text; then what is
+# kept could be removed by the same rules.
+RULE_BLOCKS: list[type[RuleBlock[Any]]] = [
+    C4Quality,
+    GopherRepetition,
+    GopherQuality,
+    FineWebQuality,
+    NordicPileQuality,
+]
 
 
 class Collect(PipelineStep):  # type: ignore[misc]
@@ -62,22 +71,12 @@ class Collect(PipelineStep):  # type: ignore[misc]
 
 
 def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocuments | None = None) -> list[PipelineStep]:
-    """Return the blocks that judge a text by its lines and words; C4 first, for the others judge what it leaves.
-
-    FineWeb asks Gopher's rules before C4's edit the text; then what is kept could be removed by the same rules.
-    """
-    kinds: list[tuple[Callable[..., RuleBlock[Any]], str]] = [
-        (C4Quality, "c4"),
-        (GopherRepetition, "repetition"),
-        (GopherQuality, "quality"),
-        (FineWebQuality, "fineweb"),
-        (NordicPileQuality, "nordic_pile"),
-    ]
+    """Return the blocks that judge a text by its lines and words, those that have rules for one of the languages."""
     splitters = {code: rules.words for code, rules in languages.items()}
     return [
-        block({code: getattr(rules, key) for code, rules in languages.items()}, removed, splitters)
-        for block, key in kinds
-        if any(getattr(rules, key) is not None for rules in languages.values())
+        block({code: getattr(rules, block.section) for code, rules in languages.items()}, removed, splitters)
+        for block in RULE_BLOCKS
+        if any(getattr(rules, block.section) is not None for rules in languages.values())
     ]
 
 

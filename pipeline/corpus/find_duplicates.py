@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.copies.groups import Groups, equal_pairs
 from pipeline.corpus.copies.paragraphs import Bits, cuts, repeated_paragraphs
 from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, bucket_columns, open_units
+from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings
 from pipeline.ground.errors import InputError
 
@@ -144,8 +145,8 @@ def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) ->
     source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
     source[at] = np.arange(len(at)) + len(rows)
     source[taken_at] = np.arange(len(taken_at)) + len(rows) + len(at)
-    reasons[taken_at] = "opt_out"
-    names = np.where(clusters.same_text_M[known], "exact_duplicate", "near_duplicate")
+    reasons[taken_at] = OPT_OUT
+    names = np.where(clusters.same_text_M[known], EXACT_DUPLICATE, NEAR_DUPLICATE)
     removed = clusters.removed_M[known]
     reasons[at[removed]] = names[removed]
     sizes[at] = clusters.sizes_M[known]

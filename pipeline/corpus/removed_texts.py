@@ -12,20 +12,20 @@ from datatrove.data import Document
 
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.removal import HARMFUL, OPT_OUT
 from pipeline.corpus.settings import PersonalData
 from pipeline.ground import owner
 from pipeline.ground.hashing import sha256_of
 
-# Parts of the reasons for which no text is kept: opt-outs, licences and rights, harmful content, personal data.
-FORBIDDEN = ("opt_out", "licen", "rights", "harm", "personal")
+WITHOUT_TEXT = (OPT_OUT, HARMFUL)  # the reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
 
 
 def may_keep(reason: str, metadata: dict[str, Any]) -> bool:
-    """Return whether the text of a removed document may be kept: not for the forbidden reasons, not with a flag."""
-    return not metadata.get("flags") and not any(part in reason for part in FORBIDDEN)
+    """Return whether the text of a removed document may be kept: no reserved, harmful or flagged one."""
+    return not metadata.get("flags") and reason not in WITHOUT_TEXT
 
 
 class RemovedTexts:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import re
 from bisect import bisect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.reasons import sentence
+from pipeline.corpus.removal import OPT_OUT
 from pipeline.ground.errors import InputError
 from pipeline.provenance.records import Record, load_records
 
@@ -21,20 +21,6 @@ NEAR_IDS = 3
 NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
 SHOWN_COPIES = 10
 STAGES = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
-# Where the key of a threshold is not called what its reason is.
-_KEYS = {
-    "language": ["minimum_score"],
-    "too_few_words": ["minimum_words"],
-    "too_many_words": ["maximum_words"],
-    "short_words": ["minimum_mean_word_length"],
-    "long_words": ["maximum_mean_word_length"],
-    "hash_signs": ["symbol_ratio"],
-    "ellipses": ["symbol_ratio"],
-    "few_alphabetic_words": ["alphabetic_words"],
-    "few_stop_words": ["minimum_stop_words"],
-    "contaminated": ["minimum_overlap"],
-    "near_duplicate": ["buckets", "hashes_per_bucket", "ngram"],
-}
 
 
 def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
@@ -44,35 +30,6 @@ def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text
     columns = [name for name in pq.read_schema(path).names if name != leave_out]
     rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=[(column, "in", ids)]).to_pylist()
     return rows
-
-
-def _values(settings: Any, key: str, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield where a key stands in nested settings, and its value."""
-    if isinstance(settings, dict):
-        for name, value in settings.items():
-            if name == key:
-                yield (*path, name), value
-            yield from _values(value, key, (*path, name))
-
-
-def threshold(reason: str, value: str | None, language: str | None, settings: dict[str, Any]) -> str:
-    """Return the settings that a removal for this reason was decided by, in words; nothing where there is none."""
-    if reason == "harmful":
-        flag = (value or "").partition(":")[0]
-        entries = [entry for kind in settings.get("harmful", {}).values() for entry in kind if entry["name"] == flag]
-        kept = ("minimum_hits", "minimum_share", "threshold")
-        found = [(key, entry[key]) for entry in entries for key in kept if entry.get(key) is not None]
-        return ", ".join(f"{key}: {number}" for key, number in found)
-    numbered = re.fullmatch(r"(top|duplicate)_(\d+)_grams?", reason)
-    keys = [f"{numbered[1]}_n_grams"] if numbered else _KEYS.get(reason, [reason])
-    shown = []
-    for key in keys:
-        for path, limit in _values(settings, key):
-            if path[0] == "languages" and language in settings["languages"] and path[1] != language:
-                continue
-            decided = limit.get(numbered[2]) if numbered and isinstance(limit, dict) else limit
-            shown.append(f"{'.'.join(path)}{f'.{numbered[2]}' if numbered else ''}: {decided}")
-    return ", ".join(shown)
 
 
 class _Story:
@@ -188,18 +145,24 @@ class _Story:
         # What is a duplicate is decided of the whole corpus, by a step of its own.
         of_unit = (f"corpus.{stage}", corpus, self.source, row["_unit"])
         record = self.records.get(("corpus.find_duplicates", corpus) if stage == "deduplicate" else of_unit)
-        limits = record and threshold(row["reason"], row["value"], row.get("language"), record.settings)
         value = "no value" if row["value"] is None else f"value {row['value']}"
-        self.lines.append(f"  {stage}: removed, {row['reason']}, {value}{f' (settings: {limits})' if limits else ''}")
-        if row["reason"] == "opt_out":
+        self.lines.append(f"  {stage}: removed, {row['reason']}, {value}")
+        settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
+        if told := sentence(stage, row, settings, configuration, corpus, self.source):
+            self.lines.append(f"    {told}")
+        if row["reason"] == OPT_OUT:
             self._reserved(corpus, self.id if stage == "filter" else str(row["value"]))
         elif stage == "deduplicate":
-            self.lines.append(f"    the copy that was kept: {row['value']}")
             self._copies(corpus, str(row["value"]))
         for path in self._files(corpus, "contaminated/") if stage == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
+
+    def _configuration(self, record: Record) -> Any:
+        """Return the configuration that a job was planned by; None where the record names none that is there."""
+        path = self.run_directory / record.frozen.path if record.frozen else None
+        return json.loads(path.read_text(encoding="utf-8"))["configuration"] if path and path.is_file() else None
 
     def _reserved(self, corpus: str, reserved: str) -> None:
         """Tell which entry of which list named a document, of which the story's one may be a copy."""

@@ -8,6 +8,7 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removal import OPT_OUT
 from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
 
 
@@ -50,4 +51,4 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         if entry is None:
             return True
         document.metadata["filter_value"] = entry
-        return False, "opt_out"
+        return False, OPT_OUT

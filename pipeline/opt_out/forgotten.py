@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.copies.signed import CONTENT, bucket_columns
 from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.removal import OPT_OUT
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.lists import KINDS
@@ -38,7 +39,7 @@ def _left_out(removed: list[Path]) -> Counter[str]:
     for path in removed:
         known = read_metadata(path)
         if known["stage"] == "filter":
-            rows = pq.read_table(path, columns=["reason"], filters=[("reason", "==", "opt_out")])
+            rows = pq.read_table(path, columns=["reason"], filters=[("reason", "==", OPT_OUT)])
             found[known["source"]] += len(rows)
     return found
 

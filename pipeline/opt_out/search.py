@@ -15,6 +15,7 @@ import xxhash
 
 from pipeline.corpus.copies.signed import CONTENT, Keys, bucket_columns
 from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
+from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Signatures
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.lists import host_of, suffixes_of
@@ -66,7 +67,7 @@ def removed_copies(paths: Iterable[Path]) -> pa.Table:
     columns = ["id", "source", "value"]
     nothing = pa.schema([REMOVED_SCHEMA.field(name) for name in columns]).empty_table()
     return pa.concat_tables(
-        [nothing, *(pq.read_table(path, columns=columns, filters=[("reason", "==", "opt_out")]) for path in paths)]
+        [nothing, *(pq.read_table(path, columns=columns, filters=[("reason", "==", OPT_OUT)]) for path in paths)]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from pipeline.corpus.removal import HARMFUL, OPT_OUT
 from pipeline.report import training
 from pipeline.report.checks import conservation_checks
 from pipeline.report.consumption import consumption, run_energy
@@ -78,14 +79,13 @@ def corpus(statistics: Artefact) -> Json:
     }
 
 
-def removed(material: Material, *words: str) -> list[tuple[str, str, int]]:
-    """Return (corpus, reason, documents) of every reason for removal that contains one of the words."""
+def removed(material: Material, reason: str) -> list[tuple[str, str, int]]:
+    """Return (corpus, stage and reason, documents) of every stage that removed documents for the reason."""
     return [
         (statistics.content["corpus"], f"{stage['stage']}: {reason}", count)
         for statistics in material.statistics
         for stage in statistics.content["totals"]["stages"]
-        for reason, count in sorted(stage["removed"].items())
-        if any(word in reason for word in words)
+        if (count := stage["removed"].get(reason))
     ]
 
 
@@ -193,6 +193,6 @@ def context(material: Material, settings: PageSettings) -> Json:
         "first": min(moments, default=""),
         "last": max(moments, default=""),
         "plan": plan(material.plan.content),
-        "removed_for_reservation": removed(material, "opt_out", "opt-out", "reserv", "robots", "tdm", "licen"),
-        "removed_as_harmful": removed(material, "harm", "illegal", "toxic", "blocklist", "blocked", "adult", "abuse"),
+        "removed_for_reservation": removed(material, OPT_OUT),
+        "removed_as_harmful": removed(material, HARMFUL),
     }

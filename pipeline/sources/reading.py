@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from pipeline.sources.records import Keys, Record
+from pipeline.sources.records import Keys, Record, Unreadable
 
 # What a source may hold in any number: a broken record is one that its maker did not mean to be so.
-BROKEN = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
+BROKEN: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
 
 
 @dataclass
@@ -30,7 +30,7 @@ class RawDocument:
     date: str | None = None
     holder: str | None = None
     original_id: str | None = None
-    reason: str | None = None
+    reason: Unreadable | None = None
     value: str | None = None
 
 

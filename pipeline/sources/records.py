@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+# Why a record has no text that can be used.
+Unreadable = Literal[
+    "broken_json",
+    "not_an_object",
+    "invalid_utf8",
+    "missing_text",
+    "too_large",
+    "no_main_text",
+    "not_a_page",
+    "http_status",
+]
 
 
 class Keys(NamedTuple):
@@ -25,7 +37,7 @@ class Record:
     number: int
     size: int
     fields: dict[str, Any] | None
-    reason: str | None = None
+    reason: Unreadable | None = None
     value: str | None = None
     position: int = 0
 

@@ -244,15 +244,16 @@ def test_without_keep_removed_no_text_stays(published: Published, chain: Any, te
     assert json.loads(published.read("dataset"))["samples"] is None
 
 
-@pytest.mark.parametrize("reason", ["opt_out", "opt_out_near_duplicate", "license", "harmful", "personal_data"])
-def test_no_text_for_rights_harm_and_personal_data(reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reason", ["opt_out", "harmful"])
+def test_no_text_of_what_is_reserved_harmful_or_flagged(reason: str, tmp_path: Path) -> None:
     texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=True)
     row = {"id": "a/b/1", "source": "a", "stage": "filter", "value": None, "bytes": 5}
     texts.add({**row, "reason": reason}, Document(text="geheim", id="a/b/1"))
     texts.add({**row, "reason": "language"}, Document(text="geheim", id="a/b/2", metadata={"flags": ["violence"]}))
-    assert texts.close()["rows"] == 2
-    assert pq.read_table(tmp_path / "private" / "a.parquet")["text"].to_pylist() == [None, None]
-    assert texts.samples() == []
+    texts.add({**row, "reason": "harmless"}, Document(text="gewoon", id="a/b/3"))
+    assert texts.close()["rows"] == 3
+    assert pq.read_table(tmp_path / "private" / "a.parquet")["text"].to_pylist() == [None, None, "gewoon"]
+    assert [sample["text"] for sample in texts.samples()] == ["gewoon"]
 
 
 def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:

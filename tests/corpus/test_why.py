@@ -14,7 +14,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.corpus.documents import id_hash, is_validation, write_removed
 from pipeline.corpus.settings import Corpus, FindDuplicatesSettings
-from pipeline.corpus.why import threshold, why
+from pipeline.corpus.why import why
 from pipeline.ground.errors import InputError
 from tests.corpus.conftest import TEXTS, Chain, json_lines
 
@@ -35,6 +35,7 @@ def record(stage: str, instance: dict[str, str], settings: dict[str, Any], input
         "outputs": [],
         "code_version": "",
         "environment_version": "",
+        "frozen": {"path": "provenance/frozen/1.json", "sha256": ""},
         "started": "",
         "ended": "",
         "wall_seconds": 0,
@@ -48,7 +49,12 @@ def record(stage: str, instance: dict[str, str], settings: dict[str, Any], input
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one source: what each stage keeps and removes, laid out as the rules do, with its records."""
     harmful = {"word_lists": [{"name": "spade", "path": "s.txt", "remove": True}]}
-    corpus = Corpus.model_validate({"harmful": harmful, "broken_share": 0.5})
+    written_corpus = {
+        "harmful": harmful,
+        "broken_share": 0.5,
+        "languages": {"nl": {"quality": {"minimum_words": 40}}, "en": {}},
+    }
+    corpus = Corpus.model_validate(written_corpus)
     words = tmp_path_factory.mktemp("lists") / "s.txt"
     words.write_text("spade\n")
     chain = Chain(tmp_path_factory.mktemp("chain"), corpus, [words])
@@ -85,7 +91,10 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings = {"shard": shard, "shards": 2, "validation_fraction": 0.5}
         inputs = ["corpus/main/final/s.0.parquet"]
         written.append(record("tokens.shard", {"tokens": "main", "shard": str(shard)}, settings, inputs))
-    (run / "provenance/records").mkdir(parents=True)
+    for folder in ("records", "frozen"):
+        (run / "provenance" / folder).mkdir(parents=True)
+    configuration = {"sources": [{"name": "s"}], "corpus": {"main": corpus.model_dump(mode="json", exclude_unset=True)}}
+    (run / "provenance/frozen/1.json").write_text(json.dumps({"configuration": configuration}))
     for content in written:
         name = ".".join([content["stage"], *content["instance"].values()])
         (run / f"provenance/records/{name}.json").write_text(json.dumps(content))
@@ -111,14 +120,47 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("af", ["filter: removed, language, value af 1.00", "languages.nl.minimum_score: 0.689"]),
-        ("bad", ["filter: removed, top_2_gram, value 0.", "(settings: languages.nl.repetition.top_n_grams.2: 0.213)"]),
-        ("short", ["filter: removed, too_few_words, value 31", "(settings: languages.nl.quality.minimum_words: 50)"]),
-        ("en_garden", ["filter: removed, harmful, value spade: 1 hits (settings: minimum_hits: 1)"]),
+        (
+            "af",
+            [
+                "filter: removed, language, value af 1.00",
+                "0.689 (languages.nl.minimum_score, from the preset standard)",
+            ],
+        ),
+        (
+            "bad",
+            [
+                "filter: removed, top_2_gram, value 0.",
+                "    The share of characters in all occurrences of the commonest n-gram is 0.",
+                "; the largest is 0.213 (languages.nl.repetition.top_n_grams.2, from the preset standard).",
+            ],
+        ),
+        (
+            "short",
+            [
+                "filter: removed, too_few_words, value 31",
+                "    The number of words that are not punctuation is 31; the least is 40 "
+                "(languages.nl.quality.minimum_words, written in the configuration).",
+            ],
+        ),
+        ("en_garden", ["harmful, value spade: 1 hits", "1 (harmful.word_lists.spade.minimum_hits, a default)."]),
         ("12", ["filter: removed, broken_json, value line 12"]),
-        ("nl_water", ["deduplicate: removed, exact_duplicate", "the copy that was kept: s/x.jsonl/copy"]),
+        (
+            "nl_water",
+            [
+                "deduplicate: removed, exact_duplicate",
+                "    Its text is that of the copy that was kept: s/x.jsonl/copy.",
+            ],
+        ),
         ("copy", ["deduplicate: kept (best of 2 copies)", "s/x.jsonl/nl_water", "decontaminate: kept"]),
-        ("nl_bakker", ["decontaminate: removed, contaminated, value bread: 1", "bread, item 1: "]),
+        (
+            "nl_bakker",
+            [
+                "decontaminate: removed, contaminated, value bread: 1",
+                "bread, item 1: ",
+                "the least is 0.0 (minimum_overlap, a default).",
+            ],
+        ),
     ],
 )
 def test_a_removal_names_the_value_and_the_threshold(run_directory: Path, name: str, words: list[str]) -> None:
@@ -134,14 +176,6 @@ def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys:
         why(run_directory, "q/x.jsonl/nl_water")
     assert main(["corpus", "why", str(run_directory / "none"), "s/x/1"]) == 2
     assert "holds no records" in capsys.readouterr().err
-
-
-def test_every_reason_of_the_quality_rules_has_its_threshold() -> None:
-    settings = {"languages": Corpus().model_dump()["languages"]}
-    reasons = ["long_words", "bullet_lines", "ellipses", "few_stop_words", "duplicate_lines", "duplicate_5_grams"]
-    shown = [threshold(reason, "1", "nl", settings) for reason in reasons]
-    assert all(text.startswith("languages.nl.") and "en." not in text for text in shown), shown
-    assert "languages.en.minimum_score" in threshold("language", "de 1.00", "de", settings)
 
 
 def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path: Path) -> None:
@@ -171,7 +205,12 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
         "corpus main",
         "  filter: kept (nl 1.0000)",
         "  deduplicate: removed, opt_out, value s/x/1",
+        "    It is a copy of a reserved document: s/x/1.",
         "    a copy of s/x/1, which is reserved, domain weg.nl",
         listed,
     ]
-    assert why(run, "s/x/1")[3:] == ["  filter: removed, opt_out, value domain weg.nl", listed]
+    assert why(run, "s/x/1")[3:] == [
+        "  filter: removed, opt_out, value domain weg.nl",
+        "    Its holder reserved it: domain weg.nl.",
+        listed,
+    ]

@@ -239,6 +239,28 @@ def test_a_copy_whose_lines_were_dropped_is_found(
     assert case.forget("t")[0] == {"t/y.jsonl/fiets"}
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_copy_is_found_with_the_rules_of_gptnl_and_c4(
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any, dropped: bool
+) -> None:
+    languages = {"nl": {"c4": {}}, "en": {"c4": {}}}
+    chain = new_chain(
+        Corpus.model_validate({"preset": "gptnl", "languages": languages, "deduplication": {"minhash": False}})
+    )
+    assert {(rules.language, rules.words) for rules in line_rules([chain.corpus.languages])} == {
+        ("nl", "nltk"),
+        ("en", "nltk"),
+    }
+    long = "De hond blaft. De kat slaapt. Het regent in de stad. " + texts["nl_bakker"]
+    page = long + "\n" + "\n".join(f"menu {number}" for number in range(60))
+    case = Case(chain, {"x.jsonl": as_json_lines({"page": page})})
+    chain.filter("t", {"y.jsonl": as_json_lines({"copy": long if dropped else page, "garden": texts["en_garden"]})})
+    chain.deduplicate(["t"])
+    assert {row["id"] for row in chain.rows("t.deduplicated")} == {"t/y.jsonl/copy", "t/y.jsonl/garden"}
+    assert case.reserve(domains=["nergens.nl"], ids=["page"])["documents"] == 1
+    assert case.forget("t")[0] == {"t/y.jsonl/garden"}
+
+
 def test_paragraphs_of_a_reserved_document_are_cut_nowhere(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any
 ) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
+from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
@@ -98,7 +99,7 @@ def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
     pairs: Counter[tuple[str, str]] = Counter()
     for path in removed:
         table = pq.read_table(path, columns=["source", "reason", "value"])
-        copies = table.filter(pc.ends_with(table["reason"], "_duplicate"))
+        copies = table.filter(pc.is_in(table["reason"], pa.array([EXACT_DUPLICATE, NEAR_DUPLICATE])))
         for source, value in zip(copies["source"].to_pylist(), copies["value"].to_pylist(), strict=True):
             kept = str(value).split("/", 1)[0]
             if kept in sources:

@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 from datatrove.data import Document
 
+from pipeline.corpus.removal import CURLY_BRACKET, LOREM_IPSUM, TOO_FEW_SENTENCES
 from pipeline.corpus.rules.rule_block import RuleBlock, removed
 from pipeline.corpus.rules.settings import C4
-from pipeline.corpus.text.words import remember
+from pipeline.corpus.text.words import remember, split
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
@@ -20,9 +21,9 @@ def _phrases(text: str, rules: C4) -> dict[str, list[str]]:
     """Return the phrases for which lines fail, by reason, of those that the text has at all."""
     lower = (_CITATION.sub("", text) if rules.citations else text).lower()
     listed = {
-        "lorem_ipsum": ["lorem ipsum"] * rules.lorem_ipsum,
+        LOREM_IPSUM: ["lorem ipsum"] * rules.lorem_ipsum,
         "javascript": ["javascript"] * rules.javascript,
-        "curly_bracket": ["{"] * rules.curly_bracket,
+        CURLY_BRACKET: ["{"] * rules.curly_bracket,
         "policy": rules.policy_phrases * rules.policy,
     }
     found = {reason: [phrase for phrase in phrases if phrase in lower] for reason, phrases in listed.items()}
@@ -56,6 +57,7 @@ class C4Quality(RuleBlock[C4]):
     """
 
     name = "C4 quality"
+    section = "c4"
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
@@ -63,14 +65,15 @@ class C4Quality(RuleBlock[C4]):
         rules = self.rules[language]
         if rules is None:
             return True
-        words = self.words(doc)
+        splitter = self.splitters.get(language, "plain")
+        words = split(doc.text, splitter, language)
         lines = [line.strip() for line in words.lines]
         kept_L = np.zeros(len(lines), dtype=bool)
         phrases = _phrases(doc.text, rules)
         dropped: Counter[str] = Counter()
         for place, (line, number) in enumerate(zip(lines, words.chunks_L.tolist(), strict=True)):
             failure = _failure(line, number, rules, phrases)
-            if failure in ("lorem_ipsum", "curly_bracket"):
+            if failure in (LOREM_IPSUM, CURLY_BRACKET):
                 return removed(doc, str(failure), f"line {place + 1}")
             if failure is None:
                 kept_L[place] = True
@@ -78,7 +81,7 @@ class C4Quality(RuleBlock[C4]):
                 dropped[failure] += 1
         sentences = int(words.sentences_L()[kept_L].sum())
         if rules.minimum_sentences is not None and sentences < rules.minimum_sentences:
-            return removed(doc, "too_few_sentences", sentences)
+            return removed(doc, TOO_FEW_SENTENCES, sentences)
         if rules.drop_lines:
             doc.metadata["dropped_lines"] = dict(dropped)
             for reason, count in dropped.items():
@@ -87,5 +90,5 @@ class C4Quality(RuleBlock[C4]):
             text = "\n".join(kept)
             doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
             if doc.text == text:  # nothing was cut out of a line, so the words of the lines are still theirs
-                remember(text, words.kept(kept, kept_L), self.splitters.get(language, "plain"), language)
+                remember(text, words.kept(kept, kept_L), splitter, language)
         return True

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cached_property
 
 from datatrove.data import Document
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
+from pipeline.corpus.removal import EMPTY
 from pipeline.corpus.rules.repetition import duplicates
-from pipeline.corpus.rules.rule_block import Check, MeasureBlock
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import FineWeb
+
+
+class Page(Judged[FineWeb]):
+    """What FineWeb's rules measure."""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines that are not blank."""
+        return [line for line in self.text.split("\n") if line.strip()]
+
+    @cached_property
+    def breaks(self) -> int:
+        """The number of line breaks."""
+        return self.text.count("\n")
+
+    def punctuated_lines(self) -> float:
+        """Return the share of lines that end a sentence."""
+        return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.lines) / len(self.lines)
+
+    def short_lines(self) -> float:
+        """Return the share of short lines."""
+        return sum(len(line) <= self.rules.short_line_length for line in self.lines) / len(self.lines)
+
+    def repeated_line_characters(self) -> float:
+        """Return the share of characters in lines that occurred before."""
+        return duplicates(self.lines)[1] / (len(self.text) - self.breaks)
+
+    def new_lines(self) -> float:
+        """Return the number of line breaks per word."""
+        return self.breaks / max(1, len(self.words.numbers_W))
 
 
 class FineWebQuality(MeasureBlock[FineWeb]):
@@ -19,20 +50,15 @@ class FineWebQuality(MeasureBlock[FineWeb]):
     """
 
     name = "FineWeb quality"
+    section = "fineweb"
+    judged = Page
+    declared = (
+        Rule("punctuated_lines", Page.punctuated_lines, least="punctuated_lines"),
+        Rule("short_lines", Page.short_lines, most="short_lines"),
+        Rule("repeated_line_characters", Page.repeated_line_characters, most="duplicate_line_characters"),
+        Rule("new_lines", Page.new_lines, most="new_lines"),
+    )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
-        return super().filter(doc) if doc.text.strip() else (False, "empty")
-
-    def checks(self, doc: Document, rules: FineWeb) -> Iterator[Check]:
-        """Yield the checks of a document, the cheap ones first."""
-        text = doc.text
-        lines = [line for line in text.split("\n") if line.strip()]
-        punctuated = sum(line[-1] in TERMINAL_PUNCTUATION for line in lines)
-        yield "punctuated_lines", punctuated / len(lines), rules.punctuated_lines, None
-        short = sum(len(line) <= rules.short_line_length for line in lines)
-        yield "short_lines", short / len(lines), None, rules.short_lines
-        breaks = text.count("\n")
-        share = duplicates(lines)[1] / (len(text) - breaks)
-        yield "repeated_line_characters", share, None, rules.duplicate_line_characters
-        yield "new_lines", breaks / max(1, len(self.words(doc).numbers_W)), None, rules.new_lines
+        return super().filter(doc) if doc.text.strip() else (False, EMPTY)

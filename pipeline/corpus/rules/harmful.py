@@ -12,6 +12,7 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removal import HARMFUL
 from pipeline.corpus.rules.harmful_settings import Classifier, Harmful, WordList
 from pipeline.ground.errors import InputError
 
@@ -112,5 +113,5 @@ class FlagHarmful(BaseFilter):  # type: ignore[misc]
             if entry.remove:
                 self.counts[entry.name]["removed"] += 1
                 doc.metadata["filter_value"] = value
-                return False, "harmful"
+                return False, HARMFUL
         return True

@@ -2,13 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cached_property
 
-from datatrove.data import Document
+import numpy as np
+import numpy.typing as npt
 
-from pipeline.corpus.rules.rule_block import Check, MeasureBlock
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import Quality
 from pipeline.corpus.text.words import LETTER, MARKS
+
+
+class Prose(Judged[Quality]):
+    """What Gopher's quality rules measure; a word is one of all words where it is not said that marks are none."""
+
+    @cached_property
+    def plain_W(self) -> npt.NDArray[np.bool_]:
+        """Whether each word is more than punctuation."""
+        plain_W: npt.NDArray[np.bool_] = self.words.kinds_W & MARKS == 0
+        return plain_W
+
+    @cached_property
+    def size(self) -> int:
+        """The number of words, punctuation included; 1 where there are none."""
+        return max(1, len(self.words.kinds_W))
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, at least one."""
+        return self.words.lines or [""]
+
+    @cached_property
+    def number(self) -> int:
+        """The number of words that are not punctuation."""
+        return int(self.plain_W.sum())
+
+    @cached_property
+    def mean_length(self) -> float:
+        """The mean number of characters of the words that are not punctuation."""
+        return int(self.words.lengths_W[self.plain_W].sum()) / max(1, self.number)
+
+    @cached_property
+    def ellipsis_marks(self) -> int:
+        """The number of ellipses."""
+        return self.text.count("...") + self.text.count("…")
+
+    def plain_words(self) -> int:
+        """Return the number of words that are not punctuation."""
+        return self.number
+
+    def mean_word_length(self) -> float:
+        """Return the mean number of characters of the words that are not punctuation."""
+        return self.mean_length
+
+    def hash_signs(self) -> float:
+        """Return the number of hash signs per word."""
+        return self.text.count("#") / self.size
+
+    def ellipses(self) -> float:
+        """Return the number of ellipses per word."""
+        return self.ellipsis_marks / self.size
+
+    def _share_of_lines(self, marks: int, largest: float | None, has_mark: Callable[[str], bool]) -> float:
+        """Return the share of lines that have a mark; that of the marks, which is no less, where it is small enough."""
+        share = marks / len(self.lines)
+        if largest is not None and share <= largest:
+            return share
+        return sum(map(has_mark, self.lines)) / len(self.lines)
+
+    def bullet_lines(self) -> float:
+        """Return the share of lines that begin with a bullet."""
+        marks = self.text.count("•") + self.text.count("-")
+        return self._share_of_lines(marks, self.rules.bullet_lines, lambda line: line.lstrip().startswith(("•", "-")))
+
+    def ellipsis_lines(self) -> float:
+        """Return the share of lines that end in an ellipsis."""
+        return self._share_of_lines(
+            self.ellipsis_marks, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…"))
+        )
+
+    def alphabetic_words(self) -> float:
+        """Return the share of words with a letter."""
+        return int((self.words.kinds_W & LETTER != 0).sum()) / self.size
+
+    def stop_words(self) -> int:
+        """Return the number of stop words."""
+        count = self.words.occurrences if self.rules.repeated_stop_words else self.words.different
+        return count(set(self.rules.stop_words))
 
 
 class GopherQuality(MeasureBlock[Quality]):
@@ -18,31 +98,17 @@ class GopherQuality(MeasureBlock[Quality]):
     """
 
     name = "Gopher quality"
-
-    def checks(self, doc: Document, rules: Quality) -> Iterator[Check]:
-        """Yield the checks of a document, the cheap ones first."""
-        text, words = doc.text, self.words(doc)
-        kinds_W = words.kinds_W
-        size = max(1, len(kinds_W))
-        plain_W = kinds_W & MARKS == 0
-        number = int(plain_W.sum())
-        yield "too_few_words", number, rules.minimum_words, None
-        yield "too_many_words", number, None, rules.maximum_words
-        mean_length = int(words.lengths_W[plain_W].sum()) / max(1, number)
-        yield "short_words", mean_length, rules.minimum_mean_word_length, None
-        yield "long_words", mean_length, None, rules.maximum_mean_word_length
-        yield "hash_signs", text.count("#") / size, None, rules.symbol_ratio
-        ellipses = text.count("...") + text.count("…")
-        yield "ellipses", ellipses / size, None, rules.symbol_ratio
-        # A share of lines is counted where there are enough marks for it to be too large.
-        lines = words.lines or [""]
-        bullets, most = text.count("•") + text.count("-"), rules.bullet_lines
-        if most is not None and bullets / len(lines) > most:
-            bullets = sum(line.lstrip().startswith(("•", "-")) for line in lines)
-            yield "bullet_lines", bullets / len(lines), None, most
-        if rules.ellipsis_lines is not None and ellipses / len(lines) > rules.ellipsis_lines:
-            ellipses = sum(line.rstrip().endswith(("...", "…")) for line in lines)
-            yield "ellipsis_lines", ellipses / len(lines), None, rules.ellipsis_lines
-        yield "few_alphabetic_words", int((kinds_W & LETTER != 0).sum()) / size, rules.alphabetic_words, None
-        count = words.occurrences if rules.repeated_stop_words else words.different
-        yield "few_stop_words", count(set(rules.stop_words)), rules.minimum_stop_words, None
+    section = "quality"
+    judged = Prose
+    declared = (
+        Rule("too_few_words", Prose.plain_words, least="minimum_words"),
+        Rule("too_many_words", Prose.plain_words, most="maximum_words"),
+        Rule("short_words", Prose.mean_word_length, least="minimum_mean_word_length"),
+        Rule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
+        Rule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
+        Rule("ellipses", Prose.ellipses, most="symbol_ratio"),
+        Rule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
+        Rule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
+        Rule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
+        Rule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from datatrove.data import Document
 
-from pipeline.corpus.rules.rule_block import Check, MeasureBlock
+from pipeline.corpus.removal import EMPTY
+from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import Repetition
 from pipeline.corpus.text.chunks import Integers, Numbers
 from pipeline.corpus.text.compiled import compiled
@@ -111,6 +112,54 @@ def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int) -> tu
     return top, repeated
 
 
+class Repeated(Judged[Repetition]):
+    """What Gopher's repetition rules measure: what occurred before in a document, in shares of it."""
+
+    @cached_property
+    def paragraphs(self) -> tuple[int, int, int]:
+        """The number of paragraphs, of those that occurred before, and of the characters of these."""
+        paragraphs = split_at(self.text.strip(), "\n\n")
+        return len(paragraphs), *duplicates(paragraphs)
+
+    @cached_property
+    def lines(self) -> tuple[int, int, int]:
+        """The number of lines, of those that occurred before, and of the characters of these."""
+        lines = split_at(self.text, "\n")
+        return len(lines), *duplicates(lines)
+
+    @cached_property
+    def n_grams(self) -> tuple[Numbers, Numbers]:
+        """The characters of the commonest n-gram and of those that occurred before, for each n that a rule asks of."""
+        longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
+        return repeated_n_grams(self.words.numbers_W, self.words.lengths_W, longest)
+
+    def duplicate_paragraphs(self) -> float:
+        """Return the share of paragraphs that occurred before."""
+        total, number, _ = self.paragraphs
+        return number / total
+
+    def duplicate_paragraph_characters(self) -> float:
+        """Return the share of characters in paragraphs that occurred before."""
+        return self.paragraphs[2] / len(self.text)
+
+    def duplicate_lines(self) -> float:
+        """Return the share of lines that occurred before."""
+        total, number, _ = self.lines
+        return number / total
+
+    def duplicate_line_characters(self) -> float:
+        """Return the share of characters in lines that occurred before."""
+        return self.lines[2] / len(self.text)
+
+    def top_n_gram(self, n: int) -> float:
+        """Return the share of characters in all occurrences of the commonest n-gram."""
+        return int(self.n_grams[0][n]) / len(self.text)
+
+    def duplicate_n_grams(self, n: int) -> float:
+        """Return the share of characters in n-grams that occurred before."""
+        return int(self.n_grams[1][n]) / len(self.text)
+
+
 class GopherRepetition(MeasureBlock[Repetition]):
     """Removes a document in which too much is said twice.
 
@@ -119,28 +168,21 @@ class GopherRepetition(MeasureBlock[Repetition]):
     """
 
     name = "Gopher repetition"
+    section = "repetition"
+    judged = Repeated
+    declared = (
+        Rule("duplicate_paragraphs", Repeated.duplicate_paragraphs, most="duplicate_paragraphs"),
+        Rule(
+            "duplicate_paragraph_characters",
+            Repeated.duplicate_paragraph_characters,
+            most="duplicate_paragraph_characters",
+        ),
+        Rule("duplicate_lines", Repeated.duplicate_lines, most="duplicate_lines"),
+        Rule("duplicate_line_characters", Repeated.duplicate_line_characters, most="duplicate_line_characters"),
+        Rule("top_{n}_gram", Repeated.top_n_gram, most="top_n_grams"),
+        Rule("duplicate_{n}_grams", Repeated.duplicate_n_grams, most="duplicate_n_grams"),
+    )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
-        return super().filter(doc) if doc.text else (False, "empty")
-
-    def checks(self, doc: Document, rules: Repetition) -> Iterator[Check]:
-        """Yield the checks of a document, the cheap ones first."""
-        text = doc.text
-        paragraphs = split_at(text.strip(), "\n\n")
-        number, characters = duplicates(paragraphs)
-        yield "duplicate_paragraphs", number / len(paragraphs), None, rules.duplicate_paragraphs
-        yield "duplicate_paragraph_characters", characters / len(text), None, rules.duplicate_paragraph_characters
-        lines = split_at(text, "\n")
-        number, characters = duplicates(lines)
-        yield "duplicate_lines", number / len(lines), None, rules.duplicate_lines
-        yield "duplicate_line_characters", characters / len(text), None, rules.duplicate_line_characters
-        words = self.words(doc)
-        size, longest = len(words.numbers_W), max([1, *rules.top_n_grams, *rules.duplicate_n_grams])
-        top, repeated = repeated_n_grams(words.numbers_W, words.lengths_W, longest)
-        for n, largest in rules.top_n_grams.items():
-            if n <= size:
-                yield f"top_{n}_gram", int(top[n]) / len(text), None, largest
-        for n, largest in rules.duplicate_n_grams.items():
-            if n <= size:
-                yield f"duplicate_{n}_grams", int(repeated[n]) / len(text), None, largest
+        return super().filter(doc) if doc.text else (False, EMPTY)

@@ -1,10 +1,14 @@
-"""What the datatrove blocks have in common that remove a document when a measure lies outside its bounds."""
+"""What a rule is, a measure of a document and a threshold, and what the datatrove blocks have in common that apply it.
+
+How a rule is added: docs/howto/add-a-filter.md.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
@@ -14,15 +18,64 @@ from pipeline.corpus.text.splitters import Splitter
 from pipeline.corpus.text.words import Words, split
 
 Rules = TypeVar("Rules")
-# Reason, measure, least and greatest allowed measure; a bound of None is no bound.
-Check = tuple[str, float, float | None, float | None]
+
+
+class Judged(Generic[Rules]):
+    """A document and the rules of its language; what several rules need of a document is a cached property."""
+
+    def __init__(self, text: str, rules: Rules, splitter: Splitter, language: str) -> None:
+        self.text = text
+        self.rules = rules
+        self._splitter = splitter
+        self._language = language
+
+    @cached_property
+    def words(self) -> Words:
+        """The words of the text, split once for all blocks."""
+        return split(self.text, self._splitter, self._language)
+
+
+class _Applied(NamedTuple):
+    """A rule with the threshold of one language."""
+
+    reason: str
+    measure: Callable[[Any], float]
+    threshold: float
+    is_least: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A document goes for `reason` where what `measure` returns of it lies beyond the threshold.
+
+    `least` or `most` is the key of the threshold in the rules of a language; a threshold of None switches the rule off.
+    Where the key holds a threshold for each length n of n-grams, `{n}` stands for it in the reason, and the measure is
+    told n. `corpus why` says of the value what the docstring of the measure says that it returns.
+    """
+
+    reason: str
+    measure: Callable[..., float]
+    least: str = ""
+    most: str = ""
+
+    def applied(self, rules: Any) -> Iterator[_Applied]:
+        """Yield the rule with each of its thresholds in the rules of one language."""
+        threshold = getattr(rules, self.least or self.most)
+        if isinstance(threshold, Mapping):
+            for n, limit in threshold.items():
+                yield _Applied(self.reason.format(n=n), partial(self.measure, n=n), limit, bool(self.least))
+        elif threshold is not None:
+            yield _Applied(self.reason, self.measure, threshold, bool(self.least))
 
 
 class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
     """Judges a document by the rules of the language in its metadata.
 
-    `splitters` says for each language how it is split into words; `plain` where it says nothing.
+    `section` is their key in `LanguageRules`. `splitters` says for each language how it is split into words; `plain`
+    where it says nothing.
     """
+
+    section: ClassVar[str]
 
     def __init__(
         self,
@@ -34,30 +87,41 @@ class RuleBlock(BaseFilter, Generic[Rules]):  # type: ignore[misc]
         self.rules = dict(rules)
         self.splitters = dict(splitters or {})
 
-    def words(self, doc: Document) -> Words:
-        """Return the words of a document."""
-        language = doc.metadata["language"]
-        return split(doc.text, self.splitters.get(language, "plain"), language)
-
 
 class MeasureBlock(RuleBlock[Rules]):
-    """Removes a document of which a measure lies outside its bounds; without rules for its language, none.
+    """Removes a document of which a measure lies beyond its threshold; without rules for its language, none.
 
-    The first such measure is the reason; its value goes to `filter_value` of the metadata.
+    The rules are asked in the order in which they are declared, the cheap ones first. The first that removes the
+    document is the reason; the value of its measure goes to `filter_value` of the metadata.
     """
 
-    @abstractmethod
-    def checks(self, doc: Document, rules: Rules) -> Iterator[Check]:
-        """Yield the checks of a document, the cheap ones first."""
+    judged: ClassVar[type[Judged[Any]]]
+    declared: ClassVar[tuple[Rule, ...]]
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rules | None],
+        exclusion_writer: RemovedDocuments | None = None,
+        splitters: Mapping[str, Splitter] | None = None,
+    ) -> None:
+        super().__init__(rules, exclusion_writer, splitters)
+        self._applied = {
+            language: [applied for rule in self.declared for applied in rule.applied(section)]
+            for language, section in rules.items()
+            if section is not None
+        }
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
         """Return whether the document is kept, or False and the reason."""
-        rules = self.rules[doc.metadata["language"]]
+        language = doc.metadata["language"]
+        rules = self.rules[language]
         if rules is None:
             return True
-        for reason, measure, least, greatest in self.checks(doc, rules):
-            if (least is not None and measure < least) or (greatest is not None and measure > greatest):
-                return removed(doc, reason, measure)
+        judged = self.judged(doc.text, rules, self.splitters.get(language, "plain"), language)
+        for reason, measure, threshold, is_least in self._applied[language]:
+            value = measure(judged)
+            if value < threshold if is_least else value > threshold:
+                return removed(doc, reason, value)
         return True
 
 

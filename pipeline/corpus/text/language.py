@@ -11,6 +11,7 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removal import LANGUAGE, MIXED_LANGUAGE
 
 
 class Identifier(Protocol):
@@ -68,7 +69,7 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         doc.metadata |= {"language": language, "language_score": score}
         if language not in self.minimum_scores or score < self.minimum_scores[language]:
             doc.metadata["filter_value"] = f"{language} {score:.2f}"
-            return False, "language"
+            return False, LANGUAGE
         largest = self.mixed_language.get(language)
         others: Counter[str] = Counter()
         for found, size in stretches:
@@ -76,7 +77,7 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         share = 1 - others.pop(language, 0) / max(1, sum(size for _, size in stretches))
         if largest is not None and others and share > largest:
             doc.metadata["filter_value"] = f"{others.most_common(1)[0][0]} {share:.2f}"
-            return False, "mixed_language"
+            return False, MIXED_LANGUAGE
         return True
 
     def __getstate__(self) -> dict[str, object]:
