@@ -236,9 +236,7 @@ class RunSearch:
             if not _is(self.folder / index["path"], index["sha256"]):
                 return ""
             start = previous and self.folder.joinpath(*Path(previous["path"]).parts[:4])  # models/MODEL/milestones/STEP
-            settings = SegmentSettings.model_validate(
-                (record or {})["settings"]
-            )
+            settings = SegmentSettings.model_validate((record or {})["settings"])
             return identity(settings, self.folder / index["path"], start)
         except (OSError, KeyError, ValueError):
             return ""

@@ -58,6 +58,10 @@ def _newer(project: Project, *distributions: str) -> None:
         project.edit("envs/cpu.lock", f"\n{name}==", f"\n{name}==9")
 
 
+def _training(project: Project, *keys: str) -> None:
+    project.edit(MICRO, "learning_rate:", "\n      ".join([*keys, "learning_rate:"]))
+
+
 def _another_name(project: Project) -> None:
     project.edit(MICRO, "models:\n  base:", "models:\n  renamed:")
 
@@ -114,11 +118,13 @@ NOTHING: dict[str, Callable[[Project], object]] = {
 }
 PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "how a training looks and keeps": (
-        lambda p: p.edit(
-            MICRO,
-            "learning_rate: 0.003",
-            "keep_checkpoints: 5, keep_every: 4, peak_flops_per_second: 1e12, "
-            "checkpoint_every: 7, stability: {hang_seconds: 77, restarts: 9}, learning_rate: 0.003",
+        lambda p: _training(
+            p,
+            "keep_checkpoints: 5",
+            "keep_every: 4",
+            "peak_flops_per_second: 1.0e12",
+            "checkpoint_every: 7",
+            "stability: {hang_seconds: 77, restarts: 9}",
         ),
         REPORT,
     ),
@@ -126,11 +132,11 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: p.edit(MICRO, "validation_every: 4\n      validation_batches: 2", "validation_every: 2"),
         REPORT,
     ),
-    "when it goes back to a checkpoint": (
-        lambda p: p.edit(MICRO, "learning_rate: 0.003", "stability: {bad_step: rewind}, learning_rate: 0.003"),
-        TRAINING,
+    "that it goes back to a checkpoint": (lambda p: _training(p, "stability: {bad_step: rewind}"), TRAINING),
+    "how its sums are ordered": (
+        lambda p: p.edit(MICRO, "micro_batch_size: 2", "micro_batch_size: 1"),
+        {**TRAINING, "plan_estimate": 1},
     ),
-    "how its sums are ordered": (lambda p: p.edit(MICRO, "micro_batch_size: 2", "micro_batch_size: 1"), TRAINING),
     "a formula of the plan": (
         lambda p: _rewrite(p, "pipeline/plan/formulas.py", "model_state_bytes"),
         {"plan_estimate": 1, **REPORT},
