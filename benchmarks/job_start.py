@@ -68,18 +68,18 @@ def main() -> int:
     for path in sorted(records.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["command"][3:]:
-            commands.setdefault(record["stage"], (path, record["command"][3:]))
+            commands.setdefault(record["step"], (path, record["command"][3:]))
     copies = copy_records(records, options.units)
     print(f"{len(list(records.iterdir()))} records")
     print("step | to its begin: CPU s | file calls | imports alone: CPU s | file calls | whole: CPU s | file calls")
     try:
-        for stage, (path, words) in commands.items():
-            if options.steps and stage not in options.steps:
+        for step, (path, words) in commands.items():
+            if options.steps and step not in options.steps:
                 continue
             content = path.read_bytes()
             path.unlink()  # a unit that is done is not begun
-            row = [stage, figures([sys.executable, "-c", START, *words], options.project)]
-            row.append(figures([sys.executable, "-c", f"import pipeline.{stage}"], options.project))
+            row = [step, figures([sys.executable, "-c", START, *words], options.project)]
+            row.append(figures([sys.executable, "-c", f"import pipeline.{step}"], options.project))
             if options.whole:
                 row.append(figures([sys.executable, "-m", "pipeline", *words], options.project))
             path.write_bytes(content)

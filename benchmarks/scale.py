@@ -123,16 +123,16 @@ def write_results(dag: Dag) -> int:
     written = [*dag.records(), *dag.all_batches(), dag.record("report.page"), dag.record("provenance.crate")]
     for name in written:
         chapter, step, *instance = Path(name).name.removesuffix(".json").split(".")
-        stage, wildcards = f"{chapter}.{step}", dict(zip(WILDCARDS.get(chapter, ()), instance, strict=False))
-        settings, code, environment = dag.versions(stage, wildcards)
-        content = {"stage": stage, "instance": wildcards, "settings": json.loads(settings), "inputs": [], "outputs": []}
+        step, wildcards = f"{chapter}.{step}", dict(zip(WILDCARDS.get(chapter, ()), instance, strict=False))
+        settings, code, environment = dag.versions(step, wildcards)
+        content = {"step": step, "instance": wildcards, "settings": json.loads(settings), "inputs": [], "outputs": []}
         content |= {"code_version": code, "environment_version": environment}
         if "batch" in wildcards:
             source, batch = wildcards["source"], wildcards["batch"]
             planned = dag.raw_hash if chapter == "sources" else dag.batch_hash
             content |= {"of": planned(source, batch) if step in ("fingerprint", "filter") else None}
             for unit in dag.config.batches(source)[batch]:
-                record = f"provenance/records/{stage}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
+                record = f"provenance/records/{step}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
                 for pattern in (*OF_UNITS[step], record):
                     place = pattern.format(source=source, unit=unit)
                     (run / place).parent.mkdir(parents=True, exist_ok=True)

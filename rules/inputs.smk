@@ -4,8 +4,8 @@ from pipeline.ground.ranges import shorten
 from pipeline.run.steps import CHAPTERS
 
 
-# A chapter's target asks for the records up to it, so that a stage whose record is gone runs again, whatever the target.
-# No target and no report asks for batches, which are many: each is read by a stage with a record of its own.
+# A chapter's target asks for the records up to it, so that a step whose record is gone runs again, whatever the target.
+# No target and no report asks for batches, which are many: each is read by a step with a record of its own.
 def records_until(chapter):
     return dag.records(CHAPTERS[: CHAPTERS.index(chapter) + 1])
 
@@ -20,7 +20,7 @@ def unit_file(kind, folder=RUN):
     return f"{folder}/corpus/{{corpus}}/{kind}{{source}}.%unit.parquet"
 
 
-# What stands before a checkpoint decides by its content, not by its time, whether the stages after it run again. These are
+# What stands before a checkpoint decides by its content, not by its time, whether the steps after it run again. These are
 # functions of the wildcards alone: Snakemake does not compare parameters that are derived from the input.
 def sources_complete(step):
     """Return the function that gives a batch of a step the file that says that all sources are read."""

@@ -27,7 +27,7 @@ for difference in frozen.differences(
 ):
     logger.warning(f"since the last start: {difference}")
 
-# The truth lies in the records, not in .snakemake: a stage whose record no longer says it runs again. A dry run says so
+# The truth lies in the records, not in .snakemake: a step whose record no longer says it runs again. A dry run says so
 # and deletes nothing.
 stale = Stale(dag, Path(".snakemake/metadata"))
 # Neither does a start that Snakemake is about to refuse, because its own lock lies there.
@@ -37,7 +37,7 @@ keeps = action != "execution" or is_locked(RUN, Path(lock.SNAKEMAKE_LOCKS))
 def make_again(records, because):
     if workflow.is_main_process:
         for path in records:
-            logger.warning(f"{path} {because}: its stage runs again")
+            logger.warning(f"{path} {because}: its step runs again")
             if not keeps:
                 path.unlink()
 

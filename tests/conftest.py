@@ -103,7 +103,7 @@ class Project:
         before = self.attempts()
         self.run(*options)
         stages = [
-            json.loads((self.results / "provenance" / "attempts" / name).read_text())["stage"]
+            json.loads((self.results / "provenance" / "attempts" / name).read_text())["step"]
             for name in self.attempts() - before
         ]
         return Counter(stage.replace(".", "_") for stage in stages)

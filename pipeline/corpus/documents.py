@@ -1,7 +1,7 @@
 """Documents and removed documents as Parquet: their columns, their order, and how they are read and written.
 
 A file of documents is sorted by `id_hash`, then `id`, and carries in its Parquet metadata which unit it is and what it
-counts, so that later stages can check that no document was lost.
+counts, so that later steps can check that no document was lost.
 """
 
 from __future__ import annotations

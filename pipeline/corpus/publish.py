@@ -67,15 +67,15 @@ def _front_matter(data: dict[str, Any]) -> str:
 
 
 def _funnel(data: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, int, int]]]]:
-    """Return each stage with its reasons, the largest first: reason, documents before it, documents removed."""
-    stages = []
-    for stage in data["totals"]["stages"]:
-        left, reasons = stage["in"], []
-        for reason, number in sorted(stage["removed"].items(), key=lambda item: (-item[1], item[0])):
+    """Return each step with its reasons, the largest first: reason, documents before it, documents removed."""
+    steps = []
+    for step in data["totals"]["stages"]:
+        left, reasons = step["in"], []
+        for reason, number in sorted(step["removed"].items(), key=lambda item: (-item[1], item[0])):
             reasons.append((reason, left, number))
             left -= number
-        stages.append((stage, reasons))
-    return stages
+        steps.append((step, reasons))
+    return steps
 
 
 def _matrix(data: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[tuple[int, int]]]]]:
@@ -127,7 +127,7 @@ def run(
         "filters": Markup(yaml.safe_dump(settings.filters, sort_keys=False, allow_unicode=True)),
         "columns": columns,
         "matrix": matrix,
-        "sampled": [(stage, reason, list(found)) for (stage, reason), found in samples],
+        "sampled": [(step, reason, list(found)) for (step, reason), found in samples],
         "sections": SECTIONS,
         "plots": plots,
         "per_doubling": LENGTHS_PER_DOUBLING,

@@ -23,11 +23,11 @@ class RemovedDocuments:
     Their texts go to `texts`, where the run asks for them.
     """
 
-    def __init__(self, source: str, stage: str, texts: RemovedTexts | None = None) -> None:
+    def __init__(self, source: str, step: str, texts: RemovedTexts | None = None) -> None:
         self.rows: list[dict[str, Any]] = []
         self.texts = texts
         self._source = source
-        self._stage = stage
+        self._step = step
 
     def __enter__(self) -> RemovedDocuments:
         return self
@@ -41,7 +41,7 @@ class RemovedDocuments:
             {
                 "id": document.id,
                 "source": self._source,
-                "stage": self._stage,
+                "stage": self._step,
                 "reason": document.metadata["filter_reason"],
                 "value": document.metadata.get("filter_value"),
                 "bytes": document.metadata.get("bytes", len(document.text.encode())),

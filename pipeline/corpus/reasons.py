@@ -37,7 +37,7 @@ def _of(section: str, rule: Rule) -> Reason:
     return Reason(f"{measured} is {{value}}", _LEAST if rule.least else _LARGEST, (key,))
 
 
-# By the stage that removes and by the reason; {n} stands for the length of an n-gram.
+# By the step that removes and by the reason; {n} stands for the length of an n-gram.
 REASONS: dict[str, dict[str, Reason]] = {
     "filter": {
         "broken_json": Reason("it is no valid JSON, {value}"),
@@ -142,7 +142,7 @@ def _limits(reason: Reason, row: dict[str, Any], settings: dict[str, Any]) -> It
 
 
 def sentence(
-    stage: str, row: dict[str, Any], settings: dict[str, Any], configuration: Any, corpus: str, source: str
+    step: str, row: dict[str, Any], settings: dict[str, Any], configuration: Any, corpus: str, source: str
 ) -> str | None:
     """Return what is to be said of a removed document: its value, the thresholds, and where they come from.
 
@@ -153,7 +153,7 @@ def sentence(
         settings: of the job that decided; empty where its record is not there.
         configuration: that of the run when the job was planned; None where that is not known.
     """
-    known = REASONS[stage]
+    known = REASONS[step]
     reason = known.get(row["reason"]) or known.get(re.sub(r"\d+", "{n}", row["reason"]))
     if reason is None:
         return None

@@ -15,12 +15,12 @@ from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
 # The steps that remove documents, in their order.
-STAGES = ("filter", "deduplicate", "decontaminate")
+STEPS = ("filter", "deduplicate", "decontaminate")
 Unit = tuple[str, int]
 
 
 def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
-    """Return the metadata of each file, with its path, by unit and stage."""
+    """Return the metadata of each file, with its path, by unit and step."""
     described: dict[tuple[Unit, str], dict[str, Any]] = {}
     for path in paths:
         metadata = read_metadata(path)
@@ -31,11 +31,11 @@ def _by_unit(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
     return described
 
 
-def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the counts of one stage of one unit after checking that nothing was lost or added.
+def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the counts of one step of one unit after checking that nothing was lost or added.
 
     Args:
-        before: the file of the stage before, which this one has to have begun with.
+        before: the file of the step before, which this one has to have begun with.
     """
     table = pq.read_table(removed["path"], columns=["reason", "bytes"])
     name = f"{kept['source']}.{kept['unit']}"
@@ -45,7 +45,7 @@ def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: di
     ]
     if before is not None:
         pairs += [
-            ("documents from the stage before", before["rows"], kept["documents_in"]),
+            ("documents from the step before", before["rows"], kept["documents_in"]),
             (
                 "bytes",
                 before["bytes"],
@@ -55,26 +55,26 @@ def _stage(kept: dict[str, Any], removed: dict[str, Any], stage: str, before: di
     for what, expected, found in pairs:
         if expected != found:
             raise InputError(
-                f"unit {name}, stage {stage}: {expected} {what} are expected and {found} are there: "
-                f"delete its files and run corpus.{stage} again"
+                f"unit {name}, step {step}: {expected} {what} are expected and {found} are there: "
+                f"delete its files and run corpus.{step} again"
             )
     reasons = Counter(table["reason"].to_pylist())
-    return {"stage": stage, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
+    return {"stage": step, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
 
 
 def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
     """Add the counts of a unit or a source to a total."""
     for key in ("documents_in", "bytes_in", "documents_out", "bytes_out"):
         total[key] += part[key]
-    for stage, added in zip(total["stages"], part["stages"], strict=True):
-        stage["in"] += added["in"]
-        stage["kept"] += added["kept"]
-        stage["removed"] = dict(sorted((Counter(stage["removed"]) + Counter(added["removed"])).items()))
+    for step, added in zip(total["stages"], part["stages"], strict=True):
+        step["in"] += added["in"]
+        step["kept"] += added["kept"]
+        step["removed"] = dict(sorted((Counter(step["removed"]) + Counter(added["removed"])).items()))
 
 
 def _nothing() -> dict[str, Any]:
-    stages = [{"stage": stage, "in": 0, "kept": 0, "removed": {}} for stage in STAGES]
-    return {"documents_in": 0, "bytes_in": 0, "stages": stages, "documents_out": 0, "bytes_out": 0}
+    steps = [{"stage": step, "in": 0, "kept": 0, "removed": {}} for step in STEPS]
+    return {"documents_in": 0, "bytes_in": 0, "stages": steps, "documents_out": 0, "bytes_out": 0}
 
 
 def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
@@ -112,7 +112,7 @@ def run(
     the evaluation items found, task by task.
 
     Raises:
-        InputError: documents of a unit were lost or added at a stage, a file is missing, or a source is empty.
+        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty.
     """
     kept = _by_unit(filtered) | _by_unit(deduplicated) | _by_unit(final)
     gone = _by_unit(removed)
@@ -129,17 +129,17 @@ def run(
         source, number = unit
         if source not in sources:
             raise InputError(f"unit {source}.{number} is of no source of corpus {settings.corpus}: leave out its files")
-        for stage in STAGES:
-            if (unit, stage) not in kept or (unit, stage) not in gone:
-                raise InputError(f"unit {source}.{number} lacks a file of stage {stage}: run that stage again")
-        described_stages = [kept[unit, stage] for stage in STAGES]
-        first, last = described_stages[0], described_stages[-1]
+        for step in STEPS:
+            if (unit, step) not in kept or (unit, step) not in gone:
+                raise InputError(f"unit {source}.{number} lacks a file of step {step}: run that step again")
+        described_steps = [kept[unit, step] for step in STEPS]
+        first, last = described_steps[0], described_steps[-1]
         counts = {
             "documents_in": first["documents_in"],
             "bytes_in": first["bytes_in"],
             "stages": [
-                _stage(entry, gone[unit, stage], stage, before)
-                for stage, entry, before in zip(STAGES, described_stages, [None, *described_stages], strict=False)
+                _step(entry, gone[unit, step], step, before)
+                for step, entry, before in zip(STEPS, described_steps, [None, *described_steps], strict=False)
             ],
             "documents_out": last["rows"],
             "bytes_out": last["bytes"],

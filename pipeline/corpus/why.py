@@ -1,4 +1,4 @@
-"""The story of one document: where it came from, what each stage decided about it and why, and where it lies now."""
+"""The story of one document: where it came from, what each step decided about it and why, and where it lies now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.provenance.records import Record, load_records
 NEAR_IDS = 3
 NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
 SHOWN_COPIES = 10
-STAGES = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
+STEPS = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
 
 
 def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class _Story:
         self.id = document_id
         self.source, _, rest = document_id.partition("/")
         self.records: dict[tuple[str, ...], Record] = {
-            (record.stage, *map(str, record.instance.values())): record for record in load_records(run_directory)
+            (record.step, *map(str, record.instance.values())): record for record in load_records(run_directory)
         }
         self.corpora = sorted(path.name for path in (run_directory / "corpus").glob("*") if path.is_dir())
         self.manifest = self._manifest()
@@ -115,46 +115,46 @@ class _Story:
         """Tell what one corpus did with the document; return whether it read it."""
         start = len(self.lines)
         self.lines.append(f"corpus {corpus}")
-        for stage, folder in STAGES.items():
-            gone = self._find(corpus, f"removed/{stage}.")
+        for step, folder in STEPS.items():
+            gone = self._find(corpus, f"removed/{step}.")
             kept = None if gone else self._find(corpus, folder)
             if gone is None and kept is None:
-                if stage == "filter":
+                if step == "filter":
                     del self.lines[start:]
                     return False
                 self.lines.append(
-                    f"  {stage}: its files are not there: that stage has not run, or its files were deleted"
+                    f"  {step}: its files are not there: that step has not run, or its files were deleted"
                 )
                 return True
             if gone is not None:
-                self._removed(corpus, stage, gone)
+                self._removed(corpus, step, gone)
                 return True
             if kept is not None:
-                facts = [f"{kept['language']} {kept['language_score']:.4f}"] if stage == "filter" else []
-                facts += [f"flagged {', '.join(kept['flags'])}"] if stage == "filter" and kept.get("flags") else []
-                if stage == "deduplicate" and kept["cluster_size"] > 1:
+                facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
+                facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
+                if step == "deduplicate" and kept["cluster_size"] > 1:
                     facts.append(f"best of {kept['cluster_size']} copies")
                 told = f" ({'; '.join(facts)})" if facts else ""
-                self.lines.append(f"  {stage}: kept{told}")
-                if stage == "deduplicate":
+                self.lines.append(f"  {step}: kept{told}")
+                if step == "deduplicate":
                     self._copies(corpus, self.id)
         self._tokens(corpus)
         return True
 
-    def _removed(self, corpus: str, stage: str, row: dict[str, Any]) -> None:
+    def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
         # What is a duplicate is decided of the whole corpus, by a step of its own.
-        of_unit = (f"corpus.{stage}", corpus, self.source, row["_unit"])
-        record = self.records.get(("corpus.find_duplicates", corpus) if stage == "deduplicate" else of_unit)
+        of_unit = (f"corpus.{step}", corpus, self.source, row["_unit"])
+        record = self.records.get(("corpus.find_duplicates", corpus) if step == "deduplicate" else of_unit)
         value = "no value" if row["value"] is None else f"value {row['value']}"
-        self.lines.append(f"  {stage}: removed, {row['reason']}, {value}")
+        self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
         settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
-        if told := sentence(stage, row, settings, configuration, corpus, self.source):
+        if told := sentence(step, row, settings, configuration, corpus, self.source):
             self.lines.append(f"    {told}")
         if row["reason"] == OPT_OUT:
-            self._reserved(corpus, self.id if stage == "filter" else str(row["value"]))
-        elif stage == "deduplicate":
+            self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
+        elif step == "deduplicate":
             self._copies(corpus, str(row["value"]))
-        for path in self._files(corpus, "contaminated/") if stage == "decontaminate" else []:
+        for path in self._files(corpus, "contaminated/") if step == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
@@ -192,9 +192,9 @@ class _Story:
 
     def _tokens(self, corpus: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
-        for (stage, *instance), record in sorted(self.records.items()):
+        for (step, *instance), record in sorted(self.records.items()):
             read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
-            if stage != "tokens.shard" or not read:
+            if step != "tokens.shard" or not read:
                 continue
             settings = record.settings
             if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:

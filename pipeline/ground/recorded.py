@@ -55,5 +55,5 @@ def recorded(folder: Path, paths: Iterable[str]) -> dict[str, Recorded]:
             for entry in record["outputs"]:
                 found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds)
             if path in found:
-                last_step = f"{record['stage']}."
+                last_step = f"{record['step']}."
     return found

@@ -1,4 +1,4 @@
-"""One try at a stage: its meters, its heartbeat and the file that stays when it fails or is killed."""
+"""One try at a step: its meters, its heartbeat and the file that stays when it fails or is killed."""
 
 from __future__ import annotations
 
@@ -95,17 +95,17 @@ class Attempt:
 
     counted_cpu_seconds = 0.0
 
-    def __init__(self, stage: str, instance: dict[str, str], run_directory: Path) -> None:
+    def __init__(self, step: str, instance: dict[str, str], run_directory: Path) -> None:
         self._began = time.monotonic()
         self._meters = start_meters()
         self._stop = threading.Event()
         self._peak_memory_bytes = 0
         started = _now()
         stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
-        name = ".".join([stage, *instance.values(), stamp, str(os.getpid())])
+        name = ".".join([step, *instance.values(), stamp, str(os.getpid())])
         self.path = run_directory / "provenance" / "attempts" / f"{name}.json"
         self.content: dict[str, Any] = {
-            "stage": stage,
+            "step": step,
             "instance": instance,
             "command": command_line(),
             **_place(),

@@ -109,7 +109,7 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
         outputs += [{"path": entry["path"], "bytes": entry["bytes"]} for entry in written]
         outputs.append({"path": job.shown(job.record_path), "bytes": job.record_path.stat().st_size})
     content = {
-        "stage": name,
+        "step": name,
         "instance": dict(pair.split("=", 1) for pair in options.instance),
         "settings": json.loads(options.settings),
         "code_version": options.code,

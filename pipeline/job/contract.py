@@ -281,7 +281,7 @@ class Job:
             where = execution_context(self.plan and self.plan.git)
             where["container"] = where["container"] or counts.get("container")  # what computed, not what started it
             record = {
-                "stage": self.name,
+                "step": self.name,
                 "instance": self.instance,
                 "settings": settings.of_result(),
                 "operation": settings.of_operation(),

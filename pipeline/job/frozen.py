@@ -81,7 +81,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def of_this_start(stage: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
+def of_this_start(step: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
     """Return what a job was planned by; None for a step that somebody runs by hand.
 
     Raises:
@@ -95,11 +95,11 @@ def of_this_start(stage: str, code: str, environment: str, variables: Mapping[st
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}, by which {stage} was planned, cannot be read ({error.strerror}): {again}") from None
+        raise InputError(f"{path}, by which {step} was planned, cannot be read ({error.strerror}): {again}") from None
     if hashlib.sha256(text).hexdigest() != sha256:
-        raise InputError(f"{path}, by which {stage} was planned, was altered since: {again}")
+        raise InputError(f"{path}, by which {step} was planned, was altered since: {again}")
     content = json.loads(text)
-    planned = content["versions"].get(stage)
+    planned = content["versions"].get(step)
     if planned != {"code": code, "environment": environment}:
-        raise InputError(f"{path} plans {stage} with {planned}, not with {code} and {environment}: {again}")
+        raise InputError(f"{path} plans {step} with {planned}, not with {code} and {environment}: {again}")
     return Plan({"path": f"{FOLDER}/{path.name}", "sha256": sha256}, content.get("git"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 RECORDS = "provenance/records"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
-# What people and other stages put there or take away without a record.
+# What people and other steps put there or take away without a record.
 FOLDERS = ("corpus/*/*", "tokens/*/*", "models/*/milestones/*", "models/*/final", "scratch/*/*/*", "sources/*/parts/*")
 
 

@@ -23,7 +23,7 @@ from pipeline.opt_out.search import Reserved, hashed, joined, on_domains
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 
-CORPUS_FOLDERS = {"filtered": "texts between stages", "deduplicated": "texts between stages", "final": "corpus"}
+CORPUS_FOLDERS = {"filtered": "texts between steps", "deduplicated": "texts between steps", "final": "corpus"}
 MINHASH = ("ngram", "buckets", "hashes_per_bucket", "seed")
 
 

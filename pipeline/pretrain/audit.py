@@ -33,7 +33,7 @@ class Audit:
     def __init__(self, run_directory: Path, model: str) -> None:
         self.run_directory = run_directory
         self.model = model
-        records = [record for record in load_records(run_directory) if record.stage == "pretrain.segment"]
+        records = [record for record in load_records(run_directory) if record.step == "pretrain.segment"]
         found = [record for record in records if record.instance["model"] == model]
         if not found:
             names = sorted({str(record.instance["model"]) for record in records})

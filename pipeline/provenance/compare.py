@@ -1,4 +1,4 @@
-"""What differs between two runs, stage by stage: settings, code, environment, data, results; never times or hosts."""
+"""What differs between two runs, step by step: settings, code, environment, data, results; never times or hosts."""
 
 from __future__ import annotations
 
@@ -92,27 +92,27 @@ def _results(run_directory: Path) -> dict[str, str]:
 
 
 def compare(a: Path, b: Path) -> list[str]:
-    """The differences of run `b` from run `a` as lines, grouped by stage; an empty list if there is none.
+    """The differences of run `b` from run `a` as lines, grouped by step; an empty list if there is none.
 
-    Times, hosts, attempts, energy and the number of devices are left out. A difference that several jobs of a stage
+    Times, hosts, attempts, energy and the number of devices are left out. A difference that several jobs of a step
     share is told once.
 
     Raises:
         InputError: one of the folders holds no records, or broken ones.
     """
     jobs_a, jobs_b = ({record.title: record for record in load_records(run)} for run in (a, b))
-    stages: dict[str, dict[str, list[str]]] = {}
+    steps: dict[str, dict[str, list[str]]] = {}
     for title in sorted(jobs_a.keys() | jobs_b.keys()):
         if title in jobs_a and title in jobs_b:
             differences = _of_job(jobs_a[title], jobs_b[title])
         else:
             differences = [f"only in {a if title in jobs_a else b}"]
-        stage = (jobs_a.get(title) or jobs_b[title]).stage
+        step = (jobs_a.get(title) or jobs_b[title]).step
         for difference in differences:
-            stages.setdefault(stage, {}).setdefault(difference, []).append(title.removeprefix(stage).strip(" ()"))
+            steps.setdefault(step, {}).setdefault(difference, []).append(title.removeprefix(step).strip(" ()"))
     lines = []
-    for stage, found in sorted(stages.items()):
-        lines.append(stage)
+    for step, found in sorted(steps.items()):
+        lines.append(step)
         for difference, instances in found.items():
             where = "; ".join(instance for instance in instances[:3] if instance)
             more = f" and {len(instances) - 3} more" if len(instances) > 3 else ""

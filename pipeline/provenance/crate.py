@@ -98,7 +98,7 @@ class _Graph:
         )
 
     def software(self, record: Record) -> str:
-        """Add the code of a stage at its version, with its environment."""
+        """Add the code of a step at its version, with its environment."""
         packages = record.environment.get("packages") or {}
         environment = self.add(
             f"#environment/{record.environment_version}",
@@ -108,9 +108,9 @@ class _Graph:
             description=", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
         )
         return self.add(
-            f"#software/{record.stage}/{record.code_version}",
+            f"#software/{record.step}/{record.code_version}",
             "SoftwareApplication",
-            name=f"polder {record.stage}",
+            name=f"polder {record.step}",
             softwareVersion=record.code_version,
             softwareRequirements=_reference(environment),
         )
@@ -217,7 +217,7 @@ def _add_files(graph: _Graph, run_directory: Path, paths: list[str], records: li
     made, own = producers(records), {record.file for record in records}
     gone = next((path for path in sorted(made) if not (run_directory / path).is_file()), None)
     if gone is not None:
-        raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the stage runs again")
+        raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the step runs again")
     total_bytes = 0
     for path in paths:
         size_bytes = (run_directory / path).stat().st_size
@@ -228,7 +228,7 @@ def _add_files(graph: _Graph, run_directory: Path, paths: list[str], records: li
             if entry.bytes != size_bytes:
                 raise InputError(
                     f"{path} has {size_bytes} bytes, but {record.file} says {entry.bytes}: "
-                    f"it was changed after {record.stage} wrote it, delete it so that the stage runs again"
+                    f"it was changed after {record.step} wrote it, delete it so that the step runs again"
                 )
         is_left_over = path not in made and path not in own
         graph.file(path, sha256 or sha256_of(run_directory / path), size_bytes, is_left_over)
@@ -250,10 +250,10 @@ def run(settings: CrateSettings, *, files: list[Path], crate: Path) -> dict[str,
     records = [
         record
         for record in load_records(run_directory)
-        if record.stage != "provenance.crate" and (not planned or Path(record.file).name in planned)
+        if record.step != "provenance.crate" and (not planned or Path(record.file).name in planned)
     ]
     if not records:
-        raise InputError(f"{RECORDS} holds no record of a finished stage: run the stages before the crate")
+        raise InputError(f"{RECORDS} holds no record of a finished step: run the steps before the crate")
     paths = [path for path in artefacts(run_directory) if path != crate.name]
     graph = _Graph()
     inside = _datasets(graph, run_directory, paths, records)

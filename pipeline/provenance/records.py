@@ -29,7 +29,7 @@ class FileEntry(_Read):
 
     @property
     def is_outside(self) -> bool:
-        """Whether the file is raw data, which no stage of the run made."""
+        """Whether the file is raw data, which no step of the run made."""
         return self.path.startswith("data:")
 
 
@@ -58,10 +58,10 @@ class Frozen(_Read):
 
 
 class Record(_Read):
-    """What a finished stage wrote about itself; `file` is the record's own path, relative to the run."""
+    """What a finished step wrote about itself; `file` is the record's own path, relative to the run."""
 
     file: str = ""
-    stage: str
+    step: str
     instance: dict[str, str | int]
     settings: dict[str, Any]
     operation: dict[str, Any] = {}
@@ -87,16 +87,16 @@ class Record(_Read):
 
     @property
     def title(self) -> str:
-        """The stage and its instance, such as `corpus.filter (corpus=main, source=laws, unit=0)`."""
+        """The step and its instance, such as `corpus.filter (corpus=main, source=laws, unit=0)`."""
         instance = ", ".join(f"{key}={value}" for key, value in self.instance.items())
-        return f"{self.stage} ({instance})" if instance else self.stage
+        return f"{self.step} ({instance})" if instance else self.step
 
 
 class Attempt(_Read):
-    """One try at a stage, finished or not; a killed one stays `running`."""
+    """One try at a step, finished or not; a killed one stays `running`."""
 
     file: str = ""
-    stage: str
+    step: str
     instance: dict[str, str | int]
     command: list[str]
     host: str | None = None

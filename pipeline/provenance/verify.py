@@ -54,14 +54,14 @@ def _read_crate(
 
 
 def _conserved(name: str, part: dict[str, Any]) -> list[str]:
-    """Problems of the counts of one source or of the totals: documents in = kept + removed, stage by stage."""
+    """Problems of the counts of one source or of the totals: documents in = kept + removed, step by step."""
     problems, expected = [], int(part["documents_in"])
-    for stage in part["stages"]:
-        entering, kept, removed = int(stage["in"]), int(stage["kept"]), sum(map(int, stage["removed"].values()))
+    for step in part["stages"]:
+        entering, kept, removed = int(step["in"]), int(step["kept"]), sum(map(int, step["removed"].values()))
         if entering != expected:
-            problems.append(f"{name}, {stage['stage']}: {entering} documents came in, but {expected} were there.")
+            problems.append(f"{name}, {step['stage']}: {entering} documents came in, but {expected} were there.")
         if entering != kept + removed:
-            problems.append(f"{name}, {stage['stage']}: {entering} in is not {kept} kept + {removed} removed.")
+            problems.append(f"{name}, {step['stage']}: {entering} in is not {kept} kept + {removed} removed.")
         expected = kept
     if int(part["documents_out"]) != expected:
         problems.append(f"{name}: {part['documents_out']} documents came out, but {expected} were kept.")

@@ -1,4 +1,4 @@
-"""The sums that must add up: documents in and out of every stage, and hashes along the chain of records."""
+"""The sums that must add up: documents in and out of every step, and hashes along the chain of records."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Check:
 
 def _stage_checks(name: str, part: Json, link: str) -> Iterator[Check]:
     before = part["documents_in"]
-    for stage in part["stages"]:
-        removed = sum(stage["removed"].values())
+    for step in part["stages"]:
+        removed = sum(step["removed"].values())
         yield Check(
-            f"{name}: in = kept + removed, stage {stage['stage']}",
-            f"{stage['in']:,} = {stage['kept']:,} + {removed:,}",
-            stage["in"] == stage["kept"] + removed,
+            f"{name}: in = kept + removed, step {step['stage']}",
+            f"{step['in']:,} = {step['kept']:,} + {removed:,}",
+            step["in"] == step["kept"] + removed,
             link,
         )
         yield Check(
-            f"{name}: what goes into {stage['stage']} came out before it",
-            f"{before:,} = {stage['in']:,}",
-            before == stage["in"],
+            f"{name}: what goes into {step['stage']} came out before it",
+            f"{before:,} = {step['in']:,}",
+            before == step["in"],
             link,
         )
-        before = stage["kept"]
+        before = step["kept"]
     yield Check(
         f"{name}: documents out = kept by the last stage",
         f"{part['documents_out']:,} = {before:,}",
@@ -103,17 +103,17 @@ def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
 
 
 def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
-    """What the proof counts as there before must be what the stages removed, and nothing may be found after."""
+    """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
     corpus, before, after = proof.content["corpus"], proof.content["before"], proof.content["after"]
     for statistics in material.statistics:
         if statistics.content["corpus"] != corpus:
             continue
         read = {name: part for name, part in proof.content["sources"].items() if name in statistics.content["sources"]}
         counted = {"filter": sum(part["documents"] for part in read.values()), "deduplicate": before["copies"]}
-        for stage in statistics.content["totals"]["stages"]:
-            if stage["stage"] in counted:
-                removed, known = stage["removed"].get("opt_out", 0), counted[stage["stage"]]
-                what = f"corpus {corpus}: removed as opt_out by {stage['stage']} = what the lists name"
+        for step in statistics.content["totals"]["stages"]:
+            if step["stage"] in counted:
+                removed, known = step["removed"].get("opt_out", 0), counted[step["stage"]]
+                what = f"corpus {corpus}: removed as opt_out by {step['stage']} = what the lists name"
                 yield Check(what, f"{removed:,} = {known:,}", removed == known, proof.link)
         searched, out = proof.content["searched"]["documents"], statistics.content["totals"]["documents_out"]
         what = f"corpus {corpus}: documents searched for what is forgotten = documents out"

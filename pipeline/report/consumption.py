@@ -72,7 +72,7 @@ class Attempt:
 class Energy:
     """The energy and carbon of a run: location-based and, by the contract, market-based; None without intensity."""
 
-    stages: list[Consumption]
+    steps: list[Consumption]
     finished: Consumption
     lost: Consumption
     total: Consumption
@@ -110,17 +110,17 @@ def carbon(facility_joules: float, grams_per_kwh: float | None) -> float | None:
 
 
 def run_energy(material: Material, settings: PageSettings) -> Energy:
-    """Return the energy of every stage in the order of the pipeline, of lost attempts, and of both together."""
-    stages: dict[str, list[Json]] = {}
+    """Return the energy of every step in the order of the pipeline, of lost attempts, and of both together."""
+    steps: dict[str, list[Json]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        stages.setdefault(record.content["stage"], []).append(record.content)
+        steps.setdefault(record.content["step"], []).append(record.content)
     attempts = lost_attempts(material)
     finished = [record.content for record in material.records]
     lost = [attempt.artefact.content for attempt in attempts]
     total = consumption("all attempts", [*finished, *lost])
     facility_joules = total.joules * (settings.pue or 1.0)
     return Energy(
-        stages=[consumption(name, jobs) for name, jobs in stages.items()],
+        steps=[consumption(name, jobs) for name, jobs in steps.items()],
         finished=consumption("jobs whose outputs stand", finished),
         lost=consumption("attempts that did not finish or were replaced", lost),
         total=total,

@@ -1,4 +1,4 @@
-"""What the jobs of a run asked Slurm for and what they used, by stage, from `provenance/accounting`."""
+"""What the jobs of a run asked Slurm for and what they used, by step, from `provenance/accounting`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROOM = 1.25  # above the most that was used
 
 
 @dataclass(frozen=True)
-class StageUse:
-    """What the jobs of a stage asked for and used; shares are of the request, and None where nobody measured them.
+class StepUse:
+    """What the jobs of a step asked for and used; shares are of the request, and None where nobody measured them.
 
     What is billed counts the site's units, which are cores where no GPU is: `billed_share` is by how much more of them
     was billed than cores were busy.
@@ -50,16 +50,16 @@ class StageUse:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """All stages, their sum, the jobs that did not simply finish, and how many jobs are not in the books."""
+    """All steps, their sum, the jobs that did not simply finish, and how many jobs are not in the books."""
 
-    stages: list[StageUse]
-    total: StageUse
+    steps: list[StepUse]
+    total: StepUse
     troubled: list[Artefact]
     missing: int
 
 
 def stage_of(comment: str | None) -> str:
-    """Return the stage that the comment of a job names, `rule_corpus_filter_wildcards_…`: corpus.filter."""
+    """Return the step that the comment of a job names, `rule_corpus_filter_wildcards_…`: corpus.filter."""
     found = re.fullmatch(r"rule_([a-z]+)_(.+?)(_wildcards_.*)?", comment or "")
     return f"{found[1]}.{found[2]}" if found else comment or "not known"
 
@@ -106,7 +106,7 @@ def _suggestions(cpu_share: float | None, gpu_share: float | None, allocations: 
     return told
 
 
-def _use(name: str, jobs: list[Json], training: float | None = None) -> StageUse:
+def _use(name: str, jobs: list[Json], training: float | None = None) -> StepUse:
     """Return the sum of some jobs; `training` is the share of time that training itself saw its devices busy."""
     allocations = [part for job in jobs for part in job["allocations"]]
     causes = Counter(part["cause"] for part in allocations if part["cause"] != "finished")
@@ -128,7 +128,7 @@ def _use(name: str, jobs: list[Json], training: float | None = None) -> StageUse
             ("elapsed_seconds", "time_limit_seconds"),
         )
     )
-    return StageUse(
+    return StepUse(
         name=name,
         jobs=len(jobs),
         allocations=len(allocations),
@@ -159,24 +159,24 @@ def efficiency(material: Material) -> Efficiency | None:
     clusters: dict[str, set[str | None]] = {}
     for book in material.accounting:
         clusters.setdefault(book.content["job"], set()).add(book.content.get("cluster"))
-    stages_of: dict[tuple[str | None, str], set[str]] = {}
+    steps_of: dict[tuple[str | None, str], set[str]] = {}
     for tried in [*material.attempts, *material.records]:
         slurm = tried.content.get("slurm") or {}
         if (job := slurm.get("slurm_job_id")) is not None:
             cluster, told = slurm.get("slurm_cluster_name"), clusters.get(job, set())
             same = told & {cluster, None} if cluster else told
             for of_cluster in same or {cluster}:
-                stages_of.setdefault((of_cluster, job), set()).add(tried.content["stage"])
+                steps_of.setdefault((of_cluster, job), set()).add(tried.content["step"])
     by_stage: dict[str, list[Json]] = {}
     for book in material.accounting:
-        known = stages_of.get((book.content.get("cluster"), book.content["job"]))
+        known = steps_of.get((book.content.get("cluster"), book.content["job"]))
         name = " + ".join(sorted(known)) if known else stage_of(book.content["comment"])
         by_stage.setdefault(name, []).append(book.content)
     busy = [value for metrics in material.metrics for _, value in present(metrics.lines, "device_utilization")]
     training = sum(busy) / len(busy) if busy else None
     everything = [book.content for book in material.accounting]
     return Efficiency(
-        stages=[
+        steps=[
             _use(name, jobs, training if "pretrain.segment" in name else None)
             for name, jobs in sorted(by_stage.items())
         ],
@@ -186,5 +186,5 @@ def efficiency(material: Material) -> Efficiency | None:
             for book in material.accounting
             if any(part["cause"] != "finished" for part in book.content["allocations"])
         ],
-        missing=len(stages_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
+        missing=len(steps_of.keys() - {(job.get("cluster"), job["job"]) for job in everything}),
     )

@@ -30,7 +30,7 @@ SECTIONS = (
     ("training", "Training"),
     ("evaluation", "Evaluation"),
     ("energy", "Energy and carbon"),
-    ("stages", "Every job"),
+    ("steps", "Every job"),
     ("attempts", "Attempts whose result was lost"),
     ("verify", "How to verify all of it"),
 )

@@ -42,12 +42,12 @@ class Material:
     remains: list[Artefact]
     plan: Artefact
 
-    def records_of(self, stage: str, **instance: str) -> list[Artefact]:
-        """Return the records of one stage whose instance has the given values."""
+    def records_of(self, step: str, **instance: str) -> list[Artefact]:
+        """Return the records of one step whose instance has the given values."""
         return [
             record
             for record in self.records
-            if record.content["stage"] == stage
+            if record.content["step"] == step
             and all(record.content["instance"].get(key) == value for key, value in instance.items())
         ]
 
@@ -61,9 +61,9 @@ def read_object(path: Path) -> Json:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not readable as JSON ({error}): rerun the stage that writes it") from None
+        raise InputError(f"{path} is not readable as JSON ({error}): rerun the step that writes it") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no JSON object: rerun the stage that writes it")
+        raise InputError(f"{path} holds no JSON object: rerun the step that writes it")
     return content
 
 
@@ -113,14 +113,14 @@ def read_material(
             content = read_object(path)
             missing = [key for key in keys if key not in content]
             if missing:
-                raise InputError(f"{path} lacks the key {missing[0]!r}: rerun the stage that writes it")
+                raise InputError(f"{path} lacks the key {missing[0]!r}: rerun the step that writes it")
             found.append(Artefact(path.parent.name, link(path), content))
         return sorted(found, key=lambda artefact: artefact.link)
 
     def counted(artefacts: list[Artefact]) -> list[Artefact]:
-        return [artefact for artefact in artefacts if not artefact.content["stage"].startswith(UNCOUNTED)]
+        return [artefact for artefact in artefacts if not artefact.content["step"].startswith(UNCOUNTED)]
 
-    keys = ("stage", "instance", "started")
+    keys = ("step", "instance", "started")
     results = objects(evaluation, "model", "step", "tasks")
     return Material(
         records=counted(objects(records, *keys, "settings", "inputs", "outputs", "energy", "wall_seconds", "ended")),

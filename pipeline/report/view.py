@@ -65,7 +65,7 @@ def sources(material: Material) -> list[Json]:
 
 
 def corpus(statistics: Artefact) -> Json:
-    """Return a corpus: its totals, its sources, and per source the reasons of removal of all stages."""
+    """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps."""
     content = statistics.content
     return {
         "name": content["corpus"],
@@ -80,12 +80,12 @@ def corpus(statistics: Artefact) -> Json:
 
 
 def removed(material: Material, reason: str) -> list[tuple[str, str, int]]:
-    """Return (corpus, stage and reason, documents) of every stage that removed documents for the reason."""
+    """Return (corpus, step and reason, documents) of every step that removed documents for the reason."""
     return [
-        (statistics.content["corpus"], f"{stage['stage']}: {reason}", count)
+        (statistics.content["corpus"], f"{step['stage']}: {reason}", count)
         for statistics in material.statistics
-        for stage in statistics.content["totals"]["stages"]
-        if (count := stage["removed"].get(reason))
+        for step in statistics.content["totals"]["stages"]
+        if (count := step["removed"].get(reason))
     ]
 
 
@@ -170,9 +170,9 @@ def plan(content: Json) -> Json:
 def context(material: Material, settings: PageSettings) -> Json:
     """Return everything that the templates show."""
     checks = conservation_checks(material)
-    stages: dict[str, list[Artefact]] = {}
+    steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        stages.setdefault(record.content["stage"], []).append(record)
+        steps.setdefault(record.content["step"], []).append(record)
     moments = [record.content[key] for record in material.records for key in ("started", "ended")]
     gits = [record.content.get("git") for record in material.records]
     return {
@@ -187,7 +187,7 @@ def context(material: Material, settings: PageSettings) -> Json:
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": [model(material, metrics) for metrics in material.metrics],
         "evaluations": evaluations(material),
-        "stages": stages,
+        "steps": steps,
         "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),
         "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),
         "first": min(moments, default=""),

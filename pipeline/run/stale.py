@@ -1,7 +1,7 @@
 """Which records no longer say the truth about a run: what Snakemake cannot know, because it forgot or does not look.
 
 Snakemake compares a job's parameters with those in its memory (.snakemake/metadata). Where that is lost it believes
-every file that exists; the truth then lies in the records. A stale record is deleted, so that its stage runs again.
+every file that exists; the truth then lies in the records. A stale record is deleted, so that its step runs again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Stale:
             if path.is_file() and not remembered(self.memory, name):
                 try:
                     record = _read(path) or {}
-                    planned = self.dag.versions(record["stage"], record["instance"])
+                    planned = self.dag.versions(record["step"], record["instance"])
                     written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
                     fits = planned == (written, record["code_version"], record["environment_version"])
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
@@ -84,7 +84,7 @@ class Stale:
         return stale
 
     def incomplete(self) -> list[Path]:
-        """Return the records of stages and batches that wrote a file which is missing or has another size.
+        """Return the records of steps and batches that wrote a file which is missing or has another size.
 
         Snakemake looks no further than whether a folder exists, and knows nothing of the units in a batch.
         """

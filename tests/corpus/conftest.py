@@ -205,7 +205,7 @@ class Chain:
             StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
             filtered=[self.folder / f"{source}.filtered" for source in sources],
             deduplicated=[self.folder / f"{source}.deduplicated" for source in sources],
-            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STAGES],
+            removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STEPS],
             hits=[self.folder / f"{source}.hits" for source in sources],
             final=[self.folder / f"{source}.final" for source in sources],
             statistics=self.folder / "statistics.json",

@@ -27,7 +27,7 @@ BAD = "Dit is een korte zin. " * 30
 
 def record(stage: str, instance: dict[str, str], settings: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
     return {
-        "stage": stage,
+        "step": stage,
         "instance": instance,
         "settings": settings,
         "command": [],
@@ -96,7 +96,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     configuration = {"sources": [{"name": "s"}], "corpus": {"main": corpus.model_dump(mode="json", exclude_unset=True)}}
     (run / "provenance/frozen/1.json").write_text(json.dumps({"configuration": configuration}))
     for content in written:
-        name = ".".join([content["stage"], *content["instance"].values()])
+        name = ".".join([content["step"], *content["instance"].values()])
         (run / f"provenance/records/{name}.json").write_text(json.dumps(content))
     return run
 

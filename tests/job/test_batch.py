@@ -111,7 +111,7 @@ def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: 
         made.start()
         files = {path.name: path.read_text() for path in (made.source / "fingerprints").iterdir()}
         records = {unit: json.loads(made.record(unit).read_text()) for unit in UNITS}
-        kept = ("stage", "instance", "settings", "inputs", "outputs", "command", "counts", "launch", "code_version")
+        kept = ("step", "instance", "settings", "inputs", "outputs", "command", "counts", "launch", "code_version")
         facts = {unit: {key: record[key] for key in kept} for unit, record in records.items()}
         batch = json.loads((made.run / "provenance/batches/b.json").read_text())
         sizes = [entry.pop("bytes") for entry in batch["outputs"] if "/records/" in entry["path"]]

@@ -128,7 +128,7 @@ class Runs:
         }
 
 
-OWN = {"new/corpus/main/filtered": ("texts between stages", True, 1)}
+OWN = {"new/corpus/main/filtered": ("texts between steps", True, 1)}
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def made(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "results")
 
 
-def test_the_own_run_is_clean_but_for_the_copies_between_the_stages(made: Runs) -> None:
+def test_the_own_run_is_clean_but_for_the_copies_between_the_steps(made: Runs) -> None:
     made.trained(made.new, "base", 4)
     assert made.found() == OWN
     assert made.content["tokens"] == {"main": {"documents": 1, "found": 0}}

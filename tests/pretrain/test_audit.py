@@ -31,7 +31,7 @@ def run_directory(
     content = tokens["index"].read_bytes()
     entry = {"name": "index", "path": "tokens/main/index.json", "sha256": hashlib.sha256(content).hexdigest()}
     record = {
-        "stage": "pretrain.segment",
+        "step": "pretrain.segment",
         "instance": {"model": "tiny", "step": str(STEPS)},
         "settings": settings(last_step=STEPS, steps=STEPS).model_dump(mode="json"),
         "command": [],

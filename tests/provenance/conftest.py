@@ -49,7 +49,7 @@ class RunBuilder:
             self.written[path] = entry("output", path, content)
         name = ".".join([stage, *instance.values()])
         record = {
-            "stage": stage,
+            "step": stage,
             "instance": instance,
             "settings": {"seed": 42},
             "command": ["python", "-m", "pipeline", *stage.split("."), "--settings", '{"seed": 42}'],

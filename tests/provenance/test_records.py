@@ -14,7 +14,7 @@ from pipeline.provenance.records import load_attempts, load_records
 def test_records_come_in_the_order_of_their_names(finished: Path) -> None:
     records = load_records(finished)
     assert [record.file for record in records] == sorted(record.file for record in records)
-    laws = next(record for record in records if record.instance.get("source") == "laws" and record.stage[0] == "c")
+    laws = next(record for record in records if record.instance.get("source") == "laws" and record.step[0] == "c")
     assert laws.title == "corpus.filter (corpus=main, source=laws, unit=0)"
     assert laws.inputs[0].is_outside
     assert laws.energy.joules == 100.5
@@ -46,7 +46,7 @@ def test_a_killed_attempt_is_read_as_it_was_left(tmp_path: Path) -> None:
     folder = tmp_path / "provenance/attempts"
     folder.mkdir(parents=True)
     attempt = {
-        "stage": "pretrain.segment",
+        "step": "pretrain.segment",
         "instance": {"model": "base", "step": "10"},
         "command": ["python"],
         "host": "node1",

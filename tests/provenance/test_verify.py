@@ -128,7 +128,7 @@ def test_two_makers_of_one_file_are_told(build_run: Callable[..., Any]) -> None:
     assert "tokens/main/train/0.arrow has two makers" in " ".join(verify(run.folder))
 
 
-@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"stage": "corpus.filter"}', b"\xff\xfe"])
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"step": "corpus.filter"}', b"\xff\xfe"])
 def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
     (finished / LAWS_RECORD).write_bytes(broken)
     problems = verify(finished)

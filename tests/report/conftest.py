@@ -196,7 +196,7 @@ def run_folder(tmp_path: Path) -> Run:
         "failed",
         {
             **lost,
-            "stage": "corpus.filter",
+            "step": "corpus.filter",
             "instance": {"corpus": "main"},
             "energy": energy(500.0),
             "attempt": "corpus.filter.main.20260301T0430.9.json",

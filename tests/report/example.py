@@ -66,7 +66,7 @@ class Run:
     def record(self, stage: str, instance: dict[str, str], hour: int, **fields: Any) -> None:
         name = ".".join([stage, *instance.values()])
         content = {
-            "stage": stage,
+            "step": stage,
             "instance": instance,
             "settings": {},
             "command": ["python", "-m", "pipeline", *stage.split("."), "--settings", '{"a": "<b>"}'],
@@ -94,7 +94,7 @@ class Run:
 
     def attempt(self, name: str, content: dict[str, Any], status: str, **fields: Any) -> None:
         keys = (
-            "stage",
+            "step",
             "instance",
             "command",
             "host",

@@ -23,7 +23,7 @@ def done(project: Project, before: set[str]) -> dict[str, list[str]]:
         attempt = json.loads((project.results / "provenance/attempts" / name).read_text())
         if "unit" in attempt["instance"]:
             unit = f"{attempt['instance']['source']}.{attempt['instance']['unit']}"
-            found.setdefault(attempt["stage"].split(".")[1], []).append(unit)
+            found.setdefault(attempt["step"].split(".")[1], []).append(unit)
     return found
 
 

@@ -287,7 +287,7 @@ def test_what_was_done_under_another_name_is_taken_over(project: Project) -> Non
     _second_corpus(project)
     project.run()
     records = [json.loads(path.read_text()) for path in (project.results / "provenance/records").glob("*.json")]
-    found = {(r["stage"], *r["instance"].values()): r["taken_over_from"] for r in records}
+    found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
     done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
     assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites"}
     assert found["pretrain.segment", "renamed", "8"] == "pretrain.segment.base.8.json"

@@ -40,7 +40,7 @@ def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: py
     found = stale(project, monkeypatch)
     assert found.unfit() == [] == found.incomplete()
     records = [f"{RECORDS}/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
-    Path(records[0]).write_text('{"stage": "tokens.in')
+    Path(records[0]).write_text('{"step": "tokens.in')
     Path(records[1]).write_text("[]")
     assert {str(path) for path in found.unfit()} == set(records)
 

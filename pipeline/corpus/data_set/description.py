@@ -107,12 +107,12 @@ def _duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, Any]]:
     return [{"removed": one, "kept": other, "documents": number} for (one, other), number in sorted(pairs.items())]
 
 
-def _samples(removed: list[Path], stages: list[str]) -> list[dict[str, Any]]:
-    """Return the samples that the files hold, of each stage and reason those whose ids have the least hashes."""
+def _samples(removed: list[Path], steps: list[str]) -> list[dict[str, Any]]:
+    """Return the samples that the files hold, of each step and reason those whose ids have the least hashes."""
     best: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for path in removed:
         for sample in read_metadata(path).get("samples", []):
-            found = best.setdefault((stages.index(sample["stage"]), sample["reason"]), [])
+            found = best.setdefault((steps.index(sample["stage"]), sample["reason"]), [])
             found.append(sample)
             found.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
             del found[SAMPLES_PER_REASON:]
@@ -138,7 +138,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         )
     groups = {name: counts.group(name) for name in GROUPS}
     nothing = {"documents": 0, "bytes": 0}
-    stages = [stage["stage"] for stage in counted["totals"]["stages"]]
+    steps = [step["stage"] for step in counted["totals"]["stages"]]
     return {
         "run": settings.run,
         "corpus": settings.corpus,
@@ -158,6 +158,6 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
         "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},
         "duplicates": _duplicates(removed, {source.name for source in settings.sources}),
-        "samples": _samples(removed, stages) if settings.keep_removed else None,
+        "samples": _samples(removed, steps) if settings.keep_removed else None,
         "files": [_described(path) for path in sorted(final, key=lambda path: path.name)],
     }

@@ -28,7 +28,7 @@ from pipeline.pretrain.gauges import memory, metrics
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
-from pipeline.pretrain.parallel import agree
+from pipeline.pretrain.parallel import all_reduce
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.schedule import learning_rate
@@ -113,7 +113,7 @@ class Worker:
         loss = self.backend.accumulate(self._micro_batches(step))
         self.watchdog.beat()
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop, failed = agree.sums(self.device, loss, float(asked), float(self.saver.failed))
+        loss_sum, stop, failed = all_reduce.sums(self.device, loss, float(asked), float(self.saver.failed))
         if failed:
             self.settle()
         values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
@@ -121,7 +121,7 @@ class Worker:
 
         def accept(norm: float) -> bool:
             if not reasons:  # a backend asks several times, or not at all
-                values["gradient_norm"] = agree.largest(self.device, norm)
+                values["gradient_norm"] = all_reduce.maximum(self.device, norm)
                 reasons.append(self.judge.reason(**values))
             return reasons[0] is None
 
@@ -166,7 +166,7 @@ class Worker:
             return self._split(*(torch.from_numpy(array).to(self.device) for array in arrays))
 
         def sums(*values: float) -> list[float]:
-            return agree.sums(self.device, *values)
+            return all_reduce.sums(self.device, *values)
 
         line = validate(self.backend, self.paths["index"], self.training, split, sums, self.watchdog.beat)
         return {"step": step, **line}

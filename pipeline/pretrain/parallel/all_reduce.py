@@ -1,4 +1,4 @@
-"""Numbers on which all processes agree."""
+"""All-reduce of a few numbers: every process gets the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sums(device: torch.device, *values: float | Tensor) -> list[float]:
     return [float(value) for value in tensor.tolist()]
 
 
-def largest(device: torch.device, value: float) -> float:
+def maximum(device: torch.device, value: float) -> float:
     """Return the largest of the processes' values; one that is not finite is infinite."""
     finite = value if math.isfinite(value) else math.inf
     tensor = torch.tensor(finite, dtype=torch.float64, device=device)
