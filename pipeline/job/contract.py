@@ -94,7 +94,7 @@ class Job:
         self.outputs = {name: Path(path) for name, path in arguments.output}
         self.owner = Owner(Path(arguments.scratch or "."))
         self.is_placed = False
-        self.twin: str | None = None
+        self.twin: dict[str, Any] | None = None
 
     def refuse_other_versions(self) -> None:
         """Raise InputError where code or environment are not those that the job was planned with."""
@@ -237,7 +237,7 @@ class Job:
             for path in self.partial.values():
                 give_back(path)
             return None
-        self.twin = found.name
+        self.twin = {"record": found.name, "attempt": found.attempt}
         print(f"taken over from {found.name}: the same settings, code, environment and inputs", flush=True)
         return found.counts
 

@@ -36,9 +36,13 @@ def _renamed(path: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class Twin:
-    """The record of a job's twin: the record's name, what it counted and wrote, and the given names of both."""
+    """The record of a job's twin: the record's name, what it counted and wrote, and the given names of both.
+
+    `attempt` is the file of the attempt that computed it, which may be of a twin's twin.
+    """
 
     name: str
+    attempt: str | None
     counts: dict[str, Any]
     outputs: list[dict[str, Any]]
     other: str
@@ -89,5 +93,6 @@ def find(record: Path, instance: Mapping[str, str], described: Mapping[str, Any]
             other = str(content["instance"][kind])
             read = [{**entry, "path": _renamed(entry["path"], other, own)} for entry in content["inputs"]]
             if other != own and content["outputs"] and {**content, "inputs": read}.items() >= described.items():
-                return Twin(name, content["counts"], content["outputs"], other, own)
+                earlier = content.get("taken_over_from") or content
+                return Twin(name, earlier.get("attempt"), content["counts"], content["outputs"], other, own)
     return None

@@ -90,12 +90,34 @@ def consumption(name: str, jobs: Iterable[Json]) -> Consumption:
     return total
 
 
+def _attempt_of(artefact: Artefact) -> str:
+    return artefact.link.rsplit("/", 1)[-1]
+
+
+def computed(material: Material, records: Iterable[Artefact]) -> list[Json]:
+    """Return, for each record, what computed its outputs: itself, or the attempt that they were taken over from."""
+    attempts = {_attempt_of(attempt): attempt.content for attempt in material.attempts}
+    found = []
+    for record in records:
+        taken = (record.content.get("taken_over_from") or {}).get("attempt")
+        found.append(attempts.get(str(taken), record.content))
+    return found
+
+
+def _taken_over(material: Material) -> list[Json]:
+    """Return the attempts, of no record any more, that computed what a record of another name has taken over."""
+    standing = {record.content.get("attempt") for record in material.records}
+    taken = {(record.content.get("taken_over_from") or {}).get("attempt") for record in material.records} - standing
+    return [attempt.content for attempt in material.attempts if _attempt_of(attempt) in taken]
+
+
 def lost_attempts(material: Material) -> list[Attempt]:
     """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
     standing = {record.content.get("attempt") for record in material.records}
+    standing |= {(record.content.get("taken_over_from") or {}).get("attempt") for record in material.records}
     found = []
     for attempt in sorted(material.attempts, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        if attempt.link.rsplit("/", 1)[-1] in standing:
+        if _attempt_of(attempt) in standing:
             continue
         status = attempt.content["status"]
         if status == "running" and not attempt.content.get("ended"):
@@ -115,7 +137,10 @@ def run_energy(material: Material, settings: PageSettings) -> Energy:
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         steps.setdefault(record.content["step"], []).append(record.content)
     attempts = lost_attempts(material)
-    finished = [record.content for record in material.records]
+    taken_over = _taken_over(material)
+    for content in taken_over:
+        steps.setdefault(content["step"], []).append(content)
+    finished = [*(record.content for record in material.records), *taken_over]
     lost = [attempt.artefact.content for attempt in attempts]
     total = consumption("all attempts", [*finished, *lost])
     facility_joules = total.joules * (settings.pue or 1.0)

@@ -6,9 +6,10 @@ import hashlib
 from typing import Any
 
 from pipeline.corpus.removal import HARMFUL, OPT_OUT
+from pipeline.ground.settings import joined
 from pipeline.report import training
 from pipeline.report.checks import conservation_checks
-from pipeline.report.consumption import consumption, run_energy
+from pipeline.report.consumption import computed, consumption, run_energy
 from pipeline.report.efficiency import efficiency
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.settings import PageSettings
@@ -105,7 +106,7 @@ def model(material: Material, metrics: Artefact) -> Json:
     planned = material.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
-    recorded = last.get("settings", {})
+    recorded = joined(last.get("settings", {}), last.get("operation", {}))
     steps = metrics.lines
 
     def values(key: str) -> list[float]:
@@ -126,7 +127,7 @@ def model(material: Material, metrics: Artefact) -> Json:
         "memory_bytes": max(values("memory_bytes"), default=None),
         "settings": flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
-        "energy": consumption(metrics.name, [record.content for record in segments]),
+        "energy": consumption(metrics.name, computed(material, segments)),
         "charts": training.charts(steps),
         "figures": training.figures(steps),
         "validation": training.validation(steps),

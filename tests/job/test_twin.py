@@ -36,7 +36,7 @@ class Done:
             outputs.append({"name": name, "path": path, "sha256": hashlib.sha256(content).hexdigest(), "bytes": 19})
         inputs = [{**DESCRIBED["inputs"][0], "path": "corpus/a/filtered/s.0.parquet"}]
         record = {**DESCRIBED, "instance": {**OWN, "corpus": "a"}, "inputs": inputs, "outputs": outputs}
-        record |= {"counts": {"documents": 3}, **changes}
+        record |= {"counts": {"documents": 3}, "attempt": "computed.json", **changes}
         (self.records / "corpus.decontaminate.a.s.0.json").write_text(json.dumps(record))
         self.outputs = {"file": folder / "corpus/b/final/s.0.parquet", "folder": folder / "corpus/b/found/s.0"}
         self.partial = {name: path.with_name(f".partial-{path.name}") for name, path in self.outputs.items()}
@@ -50,6 +50,7 @@ def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bo
     done = Done(tmp_path)
     found = done.find()
     assert found is not None and found.name == "corpus.decontaminate.a.s.0.json" and found.counts == {"documents": 3}
+    assert found.attempt == "computed.json"
     assert found.take_over(tmp_path, done.outputs, done.partial, linked=linked)
     assert done.partial["file"].read_bytes() == b"what the step wrote"
     assert done.partial["file"].samefile(tmp_path / "corpus/a/final/s.0.parquet") == linked
@@ -95,3 +96,9 @@ def test_a_torn_record_is_no_twin(tmp_path: Path) -> None:
     done = Done(tmp_path)
     (done.records / "corpus.decontaminate.a.s.0.json").write_text('{"settings": ')
     assert done.find() is None
+
+
+def test_the_twin_of_a_twin_names_who_computed_it(tmp_path: Path) -> None:
+    first = {"record": "corpus.decontaminate.c.s.0.json", "attempt": "first.json"}
+    found = Done(tmp_path, taken_over_from=first).find()
+    assert found is not None and found.attempt == "first.json"

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.report.page import SECTIONS, run
-from tests.report.example import HOSTILE, Run
+from tests.report.example import HOSTILE, Run, energy
 
 VOID = {"meta", "br"}
 
@@ -133,6 +133,20 @@ def test_an_attempt_that_was_done_again_counts_as_lost(run_folder: Run) -> None:
     run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
     assert run(run_folder.settings, **run_folder.arguments())["attempts_lost"] == 3
     assert "finished, replaced by a later one" in (run_folder.root / "report/index.html").read_text()
+
+
+def test_a_segment_that_was_taken_over_has_the_energy_of_the_one_that_computed_it(run_folder: Run) -> None:
+    """A model got another name: its record is new and cheap, and what was spent is counted once, and as not lost."""
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    taken = {"record": "pretrain.segment.old.500.json", "attempt": record["attempt"]}
+    renamed = {**record, "attempt": "later.json", "energy": energy(7.0, measured=True), "taken_over_from": taken}
+    run_folder.write(path, renamed)
+    assert run(run_folder.settings, **run_folder.arguments())["attempts_lost"] == 2
+    text = outline(run_folder.root / "report/index.html").text
+    assert "all attempts 12 " in text and "300,007 J 63,500 J" in text
+    assert "Electricity of its segments 66.7 Wh" in text  # 2 of 120,000 J, as before
+    assert "by pretrain.segment.old.500.json , of the same settings" in text
 
 
 def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:

@@ -290,7 +290,7 @@ def test_what_was_done_under_another_name_is_taken_over(project: Project) -> Non
     found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
     done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
     assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites"}
-    assert found["pretrain.segment", "renamed", "8"] == "pretrain.segment.base.8.json"
+    assert found["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
     one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
     assert one.samefile(two)
     assert verify(project.results, None) == []
