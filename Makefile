@@ -30,7 +30,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakemake --profile local --lint
 
 test: check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 20
 
 lock:
 	sh envs/lock.sh

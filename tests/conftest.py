@@ -27,6 +27,26 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
 
 
+# What shares a cluster or a finished run stays together, and comes first, because it takes longest.
+TOGETHER = ("slurm", "rules", "pretrain")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests one worker does, with `--dist loadgroup`: those of a file, or of a folder that shares much."""
+
+    def group(item: pytest.Item) -> str:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return folder if folder in TOGETHER[:2] else str(item.path)
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return TOGETHER.index(folder) if folder in TOGETHER else len(TOGETHER)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=place)
+
+
 def is_lacking(reason: str) -> NoReturn:
     """Skip a test for want of something that every machine of continuous integration has; fail there."""
     if "CI" in os.environ:
