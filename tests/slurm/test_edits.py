@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Project
+from tests.conftest import Project, rewrite
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.test_whole_run import OnSlurm
 
@@ -74,8 +74,7 @@ def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_nex
     held = Held(project, "sources")
     held.wait_for_jobs(4)
     old = project.path("pipeline/sources/fingerprint.py").read_text()
-    with project.path("pipeline/sources/fingerprint.py").open("a") as stream:
-        stream.write("\nEDITED = True\n")
+    rewrite(project.path("pipeline/sources/fingerprint.py"))
     assert held.go() != 0
     said = held.log.read_text()
     assert said.count("It was refused, and is not tried again") == 4 and "Trying to restart" not in said
