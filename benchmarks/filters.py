@@ -11,12 +11,10 @@ which is its default, and writes JSON lines, ours masks ten kinds of personal da
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from datatrove.data import Document  # noqa: E402
-from datatrove.pipeline import filters  # noqa: E402
-from datatrove.pipeline.filters import (  # noqa: E402
-    c4_filters,
-    fineweb_quality_filter,
-    gopher_quality_filter,
-    gopher_repetition_filter,
-)
 from datatrove.pipeline.filters.base_filter import BaseFilter  # noqa: E402
 from datatrove.pipeline.formatters import FTFYFormatter, PIIFormatter  # noqa: E402
 from datatrove.pipeline.readers import JsonlReader  # noqa: E402
@@ -38,137 +29,11 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus.execute import execute  # noqa: E402
-from pipeline.corpus.filter import Collect, blocks, rule_blocks  # noqa: E402
+from pipeline.corpus.filter import Collect, blocks  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
-from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
 from pipeline.corpus.text.splitters import Splitter  # noqa: E402
-from pipeline.corpus.text.words import split, word_tokenize  # noqa: E402
-
-LANGUAGES = {"nl": "nld", "en": "eng"}
-
-
-def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
-    """Return datatrove's blocks with the same thresholds, by the key of their rules, in the order of ours."""
-    found: dict[str, BaseFilter] = {}
-    if (c4 := rules.c4) is not None:
-        found["c4"] = filters.C4QualityFilter(
-            remove_citations=c4.citations,
-            filter_no_terminal_punct=c4.terminal_punctuation,
-            min_num_sentences=c4.minimum_sentences or -1,
-            min_words_per_line=c4.minimum_words_per_line or -1,
-            max_word_length=c4.maximum_word_length or -1,
-            filter_lorem_ipsum=c4.lorem_ipsum,
-            filter_javascript=c4.javascript,
-            filter_curly_bracket=c4.curly_bracket,
-            filter_policy=c4.policy,
-            language=language,
-        )
-    if (repetition := rules.repetition) is not None:
-        found["repetition"] = filters.GopherRepetitionFilter(
-            dup_line_frac=repetition.duplicate_lines,
-            dup_para_frac=repetition.duplicate_paragraphs,
-            dup_line_char_frac=repetition.duplicate_line_characters,
-            dup_para_char_frac=repetition.duplicate_paragraph_characters,
-            top_n_grams=tuple(repetition.top_n_grams.items()),
-            dup_n_grams=tuple(repetition.duplicate_n_grams.items()),
-            language=language,
-        )
-    if (quality := rules.quality) is not None:
-        found["quality"] = filters.GopherQualityFilter(
-            min_doc_words=quality.minimum_words,
-            max_doc_words=quality.maximum_words,
-            min_avg_word_length=quality.minimum_mean_word_length,
-            max_avg_word_length=quality.maximum_mean_word_length,
-            max_symbol_word_ratio=quality.symbol_ratio,
-            max_bullet_lines_ratio=quality.bullet_lines,
-            max_ellipsis_lines_ratio=quality.ellipsis_lines,
-            max_non_alpha_words_ratio=quality.alphabetic_words,
-            min_stop_words=quality.minimum_stop_words,
-            stop_words=quality.stop_words,
-            language=language,
-        )
-    if (fineweb := rules.fineweb) is not None:
-        never = 1e9
-        found["fineweb"] = filters.FineWebQualityFilter(
-            line_punct_thr=fineweb.punctuated_lines or 0.0,
-            short_line_thr=never if fineweb.short_lines is None else fineweb.short_lines,
-            short_line_length=fineweb.short_line_length,
-            char_duplicates_ratio=(
-                never if fineweb.duplicate_line_characters is None else fineweb.duplicate_line_characters
-            ),
-            new_line_ratio=never if fineweb.new_lines is None else fineweb.new_lines,
-            language=language,
-        )
-    return found
-
-
-@contextlib.contextmanager
-def our_words_in_datatrove() -> Iterator[None]:
-    """Give datatrove's blocks the plain words and sentences of this package."""
-
-    def sentences(text: str, language: str) -> list[str]:
-        return [""] * int(split(text).sentences_L().sum())
-
-    places = [
-        (gopher_quality_filter, "split_into_words", lambda text, language: word_tokenize(text)),
-        (gopher_repetition_filter, "split_into_words", lambda text, language: word_tokenize(text)),
-        (fineweb_quality_filter, "split_into_words", lambda text, language: word_tokenize(text)),
-        (c4_filters, "split_into_sentences", sentences),
-    ]
-    before = [getattr(module, name) for module, name, _ in places]
-    for module, name, words in places:
-        setattr(module, name, words)
-    try:
-        yield
-    finally:
-        for (module, name, _), words in zip(places, before, strict=True):
-            setattr(module, name, words)
-
-
-KEYS = ("c4", "repetition", "quality", "fineweb")
-Decisions = dict[str, list[tuple[bool, int]]]
-
-
-def agreement_rules(splitter: Splitter) -> dict[str, LanguageRules]:
-    """Return the thresholds that are compared: those of `standard`, with those of C4 and FineWeb."""
-    rules = {
-        code: PRESETS["standard"][code].model_copy(update={"words": splitter, "c4": C4(), "fineweb": FineWeb()})
-        for code in LANGUAGES
-    }
-    return rules | {"nl": rules["nl"].model_copy(update={"fineweb": PRESETS["fineweb2"]["nl"].fineweb})}
-
-
-def our_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
-    """Return for each block whether it keeps each document, and a hash of the text that it leaves."""
-    found: Any = zip(KEYS, rule_blocks(agreement_rules(splitter)), strict=True)
-    return _decisions(documents, [(key, dict.fromkeys(LANGUAGES, block)) for key, block in found])
-
-
-def their_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
-    """Return the same of datatrove's blocks, with these words."""
-    theirs = {code: stock(rules, LANGUAGES[code]) for code, rules in agreement_rules(splitter).items()}
-    with our_words_in_datatrove() if splitter == "plain" else contextlib.nullcontext():
-        return _decisions(documents, [(key, {code: theirs[code][key] for code in LANGUAGES}) for key in KEYS])
-
-
-def _decisions(documents: list[tuple[str, str]], found: list[tuple[str, dict[str, BaseFilter]]]) -> Decisions:
-    """Let every block judge every text as it is given."""
-    decisions: Decisions = {key: [] for key, _ in found}
-    for text, language in documents:
-        for key, by_language in found:
-            document = Document(text=text, id="", metadata={"language": language})
-            kept = by_language[language].filter(document) is True
-            decisions[key].append((kept, hash(document.text)))
-    return decisions
-
-
-def agreement(ours: Decisions, theirs: Decisions) -> dict[str, tuple[int, int]]:
-    """Return for each kind of rules how many decisions are the same, and how many there are; and C4's texts."""
-    same = {key: [mine[0] == other[0] for mine, other in zip(ours[key], theirs[key], strict=True)] for key in KEYS} | {
-        "c4 text": [mine == other for mine, other in zip(ours["c4"], theirs["c4"], strict=True)]
-    }
-    return {key: (sum(equal), len(equal)) for key, equal in same.items()}
+from tests.corpus.rules.peers import KEYS, LANGUAGES, agreement, our_decisions, stock, their_decisions  # noqa: E402
 
 
 class PerLanguage(BaseFilter):  # type: ignore[misc]
@@ -229,7 +94,7 @@ def stock_filter(preset: str, file: Path, folder: Path) -> int:
     """Filter the texts of a file with datatrove's blocks, write JSON lines, and return the number of documents."""
     rules = PRESETS[preset]
     theirs = {code: stock(rules[code], LANGUAGES[code]) for code in LANGUAGES}
-    keys = [key for key in ("c4", "repetition", "quality", "fineweb") if any(key in b for b in theirs.values())]
+    keys = [key for key in KEYS if any(key in b for b in theirs.values())]
     ran: Any = execute(
         [
             JsonlReader(str(file.parent), glob_pattern=file.name),

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import chaos
 from pipeline.ground.errors import InputError
 from pipeline.ground.owner import Owner
 from pipeline.job import versions
@@ -26,6 +25,7 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.run.config import load
 from pipeline.run.dag import Dag
+from tests.pretrain.processes import chaos
 from tests.pretrain.test_segment import start_apart
 
 Make = Callable[..., SegmentSettings]

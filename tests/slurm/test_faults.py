@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import chaos
 from pipeline.slurm import queue
 from pipeline.slurm.queue import Queued
 from pipeline.slurm.waiting import Waiting
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
+from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import ROOT
 from tests.slurm.training import SlurmTraining

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import chaos
 from pipeline.job import versions
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
 from tests.conftest import is_lacking
 from tests.pretrain.conftest import tokens  # noqa: F401
+from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster, Link, running, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]

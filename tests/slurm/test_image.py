@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import chaos
 from pipeline.pretrain.processes.rendezvous import first_node
 from pipeline.slurm import accounting
 from tests.conftest import Project, new_project
 from tests.pretrain.conftest import tokens  # noqa: F401
+from tests.pretrain.processes import chaos
 from tests.slurm import image
 from tests.slurm.cluster import CLIENTS, Cluster, wait_until
 from tests.slurm.training import SlurmTraining, has_got

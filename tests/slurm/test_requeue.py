@@ -18,7 +18,6 @@ from tests.slurm.submitted import STEP, submit
 
 pytestmark = pytest.mark.slurm
 
-ROOT = Path(__file__).parents[2]
 MODULE = "pipeline.sources.fingerprint"
 
 

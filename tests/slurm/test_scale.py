@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.slurm_jobs import measure
 from tests.slurm.cluster import Cluster
+from tests.slurm.jobs import measure
 
 pytestmark = pytest.mark.slurm
 

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks import chaos
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
+from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.training import SlurmTraining, has_got
 

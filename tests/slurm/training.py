@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import chaos
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
+from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 

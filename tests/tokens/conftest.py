@@ -108,10 +108,5 @@ def build_tokens(small_batches: None) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def rows_of() -> Callable[..., list[dict[str, object]]]:
-    return make_rows
-
-
-@pytest.fixture(scope="session")
 def write() -> Callable[..., Path]:
     return write_documents

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from stdnum import iban, luhn
 from stdnum.nl import bsn
 
-from benchmarks.personal_data import PRECISION, RECALL, measure, shares
-from benchmarks.personal_texts import Writer
 from pipeline.corpus.personal_data import MaskPersonalData, find, mask
 from pipeline.corpus.settings import PersonalData
 from pipeline.corpus.text.model_files import fingerprint
 from pipeline.ground.errors import InputError
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
+from tests.corpus.personal_data.recall import PRECISION, RECALL, measure, shares
+from tests.corpus.personal_data.texts import Writer
 
 ALL = PersonalData()
 SYNTHETIC = PersonalData(replacement="synthetic")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.personal_texts import Writer
 from pipeline.corpus.personal_data import find
 from pipeline.corpus.personal_data.block import _SEARCHES
 from pipeline.corpus.personal_data.found import Found
 from pipeline.corpus.personal_data.sieve import EVERYWHERE, Places, places
 from pipeline.corpus.settings import PersonalData
+from tests.corpus.personal_data.texts import Writer
 
 ALL = PersonalData()
 PIECES = [

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 
-from benchmarks.filters import agreement, our_decisions, their_decisions
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.c4 import C4Quality
 from pipeline.corpus.rules.nordic_pile import NordicPileQuality
@@ -31,6 +30,7 @@ from pipeline.corpus.text.words import forget, split, word_tokenize
 from pipeline.ground.errors import InputError
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
+from tests.corpus.rules.peers import agreement, our_decisions, their_decisions
 from tests.corpus.rules.test_gopher import demonstration_texts
 
 PLACE = Path(__file__).parents[3]

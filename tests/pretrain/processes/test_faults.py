@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chaos
 from pipeline.ground.errors import TRY_AGAIN, Stopped
 from pipeline.ground.owner import Owner
 from pipeline.pretrain import segment
@@ -20,6 +19,7 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
+from tests.pretrain.processes import chaos
 
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]

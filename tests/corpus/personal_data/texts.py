@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-WORDS = tomllib.loads((Path(__file__).parent / "personal_texts.toml").read_text(encoding="utf-8"))
+WORDS = tomllib.loads((Path(__file__).parent / "texts.toml").read_text(encoding="utf-8"))
 LETTERS = "BDFGHJKLNPRSTVXZ"
 
 
