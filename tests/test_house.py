@@ -142,9 +142,9 @@ def test_a_room_says_what_it_is_and_so_does_the_page(room: str) -> None:
 
 
 def test_the_page_lists_the_steps_of_each_chapter() -> None:
-    rows = dict(re.findall(r"^\| (\w+) \| ((?:\w+\.\w+(?:, )?)+) \|", PAGE, flags=re.MULTILINE))
+    rows = dict(re.findall(r"^\| (\w+) \| (\w+\.\w+ \(.*\)) \|$", PAGE, flags=re.MULTILINE))
     listed = {name: [step for step in STEPS if chapter(step) == name] for name in CHAPTERS}
-    assert {name: steps.split(", ") for name, steps in rows.items()} == listed
+    assert {name: re.findall(r"(\w+\.\w+) \([a-z ]+\)", steps) for name, steps in rows.items()} == listed
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -158,3 +158,46 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert [target for target in links if not (page.parent / target).exists()] == []
     named = [] if page.parent.name == "howto" else FILE.findall(text)  # those pages tell of files that are to come
     assert [name for name in named if not any((ROOT / base / name).exists() for base in ("", "tests"))] == []
+
+
+EDIT = re.compile(
+    r"^(?:(?P<new>New file)|(?P<end>At the end of)|In) `(?P<file>[^`]+)`"
+    r"(?:, (?P<place>below|above|instead of) `(?P<line>[^`]+)`|, write `(?P<text>[^`]+)` instead of `(?P<old>[^`]+)`)?"
+    r"(?::\n\n```\w*\n(?P<block>.*?)^```$|\.$)",
+    flags=re.MULTILINE | re.DOTALL,
+)
+
+
+def edited(folder: Path, edit: re.Match[str]) -> tuple[Path, str]:
+    """Return the file of an edit of a how-to page, and what it holds afterwards."""
+    file, block = folder / edit["file"], edit["block"] or ""
+    if edit["new"]:
+        assert not file.exists(), f"{file} is there"
+        return file, block
+    content = file.read_text(encoding="utf-8")
+    if edit["end"]:
+        return file, content + block
+    found = edit["line"] or edit["old"]
+    assert content.count(found) == 1, f"{found} stands {content.count(found)} times in {file}"
+    if edit["old"]:
+        return file, content.replace(found, edit["text"])
+    before, after = content.split(found)
+    head, start = before.rpartition("\n")[::2]
+    rest, end = after.partition("\n")[::2]
+    line = f"{start}{found}{rest}\n"
+    replaced = {"below": line + block, "above": block + line, "instead of": block}[edit["place"]]
+    return file, f"{head}\n{replaced}{end}"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/howto/*.md")), ids=lambda page: page.name)
+def test_the_edits_of_a_page_can_be_made_in_their_order(page: Path, tmp_path: Path) -> None:
+    edits = [*EDIT.finditer(page.read_text(encoding="utf-8"))]
+    for edit in edits:
+        copy = tmp_path / edit["file"]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not copy.exists() and (ROOT / edit["file"]).exists():
+            copy.write_bytes((ROOT / edit["file"]).read_bytes())
+        path, content = edited(tmp_path, edit)
+        path.write_text(content, encoding="utf-8")
+    for file in tmp_path.rglob("*.py"):
+        ast.parse(file.read_text(encoding="utf-8"))
