@@ -176,7 +176,7 @@ def edited(folder: Path, edit: re.Match[str]) -> tuple[Path, str]:
         return file, block
     content = file.read_text(encoding="utf-8")
     if edit["end"]:
-        return file, content + block
+        return file, f"{content}\n\n{block}"
     found = edit["line"] or edit["old"]
     assert content.count(found) == 1, f"{found} stands {content.count(found)} times in {file}"
     if edit["old"]:
@@ -185,6 +185,7 @@ def edited(folder: Path, edit: re.Match[str]) -> tuple[Path, str]:
     head, start = before.rpartition("\n")[::2]
     rest, end = after.partition("\n")[::2]
     line = f"{start}{found}{rest}\n"
+    block += "\n\n" * block.startswith("def ")
     replaced = {"below": line + block, "above": block + line, "instead of": block}[edit["place"]]
     return file, f"{head}\n{replaced}{end}"
 
