@@ -32,9 +32,9 @@ check: $(VENV)/installed-$(LOCK)
 test: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 20
 
-# Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked slow,
-# slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports PyTorch,
-# datatrove or spaCy (LONG in tests/conftest.py): the model, parallel training, checkpoints, comparisons with others' code.
+# Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked
+# slow, slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports
+# PyTorch, datatrove or spaCy (LONG in tests/conftest.py): the model, parallel training, checkpoints, comparisons.
 quick: $(VENV)/installed-$(LOCK)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -87,8 +87,8 @@ def is_drawn(module: str, other: str) -> bool:
     if other in EXCEPTIONS.get(module, ()):
         return True
     if top != their_top:
-        return their_top in FLOORS[top]
-    return bool({theirs, other} & set(INSIDE[room]))
+        return their_top in FLOORS.get(top, ())
+    return bool({theirs, other} & set(INSIDE.get(room, ())))
 
 
 def test_all_imports_are_drawn() -> None:
