@@ -1,5 +1,5 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing into .venv first; `make install`
-# does nothing else, for a login node.
+# Two commands for a fresh machine: `make demo` and `make test`. Both install what is missing into .venv first; `make
+# install` does nothing else, for a login node. `make quick` is for a person between two edits.
 SHELL := /bin/bash
 PYTHON ?= python3
 LOCK ?= cpu
@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: install demo test check lock wheels clean
+.PHONY: install demo test quick check lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
@@ -31,6 +31,15 @@ check: $(VENV)/installed-$(LOCK)
 
 test: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 20
+
+# Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked
+# slow, slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports
+# PyTorch, datatrove or spaCy (LONG in tests/conftest.py): the model, parallel training, checkpoints, comparisons.
+quick: $(VENV)/installed-$(LOCK)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --quick --numprocesses 2 --dist loadfile
 
 lock:
 	sh envs/lock.sh

@@ -54,6 +54,36 @@ def is_lacking(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+# What a file of tests imports that takes seconds: it starts processes, trains, plans a run, or loads large libraries.
+LONG = {"subprocess", "concurrent", "multiprocessing", "segment", "new_project", "torch", "datatrove", "spacy"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what takes seconds: see LONG")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --quick, do not even import a file of tests that imports by itself what takes long."""
+    if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
+        return None
+    nodes = [*ast.walk(ast.parse(collection_path.read_text(encoding="utf-8")))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    names = {str(node.module) for node in found} | {alias.name for node in found for alias in node.names}
+    return True if LONG & {word for name in modules | names for word in name.split(".")} else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --quick, leave out the tests of a whole run and what is marked."""
+    if config.getoption("--quick"):
+        named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+        items[:] = [
+            item
+            for item in items
+            if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
+        ]
+
+
 class Project:
     """A copy of the project with its own results."""
 
