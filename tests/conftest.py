@@ -27,26 +27,6 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
 
 
-# What shares a cluster or a finished run stays together, and comes first, because it takes longest.
-TOGETHER = ("slurm", "rules", "pretrain")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests one worker does, with `--dist loadgroup`: those of a file, or of a folder that shares much."""
-
-    def group(item: pytest.Item) -> str:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return folder if folder in TOGETHER[:2] else str(item.path)
-
-    def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return TOGETHER.index(folder) if folder in TOGETHER else len(TOGETHER)
-
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=place)
-
-
 def is_lacking(reason: str) -> NoReturn:
     """Skip a test for want of something that every machine of continuous integration has; fail there."""
     if "CI" in os.environ:
@@ -73,8 +53,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if LONG & {word for name in modules | names for word in name.split(".")} else None
 
 
+# What shares a cluster or a finished run stays together, and comes first, because it takes longest.
+TOGETHER = ("slurm", "rules")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --quick, leave out the tests of a whole run and what is marked."""
+    """With --quick, leave out the tests of a whole run and what is marked; else say which tests one worker does.
+
+    With `--dist loadgroup` these are those of a file, or of a folder that shares much.
+    """
     if config.getoption("--quick"):
         named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
         items[:] = [
@@ -82,6 +69,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
         ]
+        return
+    folders = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
+    for item, folder in folders.items():
+        item.add_marker(pytest.mark.xdist_group(folder if folder in TOGETHER else str(item.path)))
+    order = (*TOGETHER, "pretrain")
+    items.sort(key=lambda item: order.index(folders[item]) if folders[item] in order else len(order))
 
 
 class Project:

@@ -162,7 +162,8 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 EDIT = re.compile(
     r"^(?:(?P<new>New file)|(?P<end>At the end of)|In) `(?P<file>[^`]+)`"
-    r"(?:, (?P<place>below|above|instead of) `(?P<line>[^`]+)`|, write `(?P<text>[^`]+)`\s+instead of `(?P<old>[^`]+)`)?"
+    r"(?:, (?P<place>below|above|instead of) `(?P<line>[^`]+)`"
+    r"|, write `(?P<text>[^`]+)`\s+instead of `(?P<old>[^`]+)`)?"
     r"(?::\n\n```\w*\n(?P<block>.*?)^```$|\.$)",
     flags=re.MULTILINE | re.DOTALL,
 )
