@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipeline.energy.carbon import carbon_grams
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
@@ -152,7 +153,7 @@ def _consumption(
         )
         found["energy_joules"] = joules
         found["facility_energy_joules"] = joules * energy.pue
-        found["carbon_grams"] = formulas.carbon_grams(
-            joules, pue=energy.pue, carbon_intensity_grams_per_kwh=energy.carbon_intensity_grams_per_kwh
+        found["carbon_grams"] = carbon_grams(
+            joules, pue=energy.pue, grams_per_kwh=energy.carbon_intensity_grams_per_kwh
         )
     return found

@@ -1,4 +1,4 @@
-"""Compute, memory, time, energy and carbon of a training run, each from its published formula."""
+"""Compute, memory, time and energy of a training run, each from its published formula."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pipeline.model.settings import Architecture
 from pipeline.plan.settings import Precision
 from pipeline.plan.strategies import STRATEGIES, Placed
 
-JOULES_PER_KWH = 3_600_000
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
 
 # Bytes per parameter of weights, gradients and optimizer state with Adam. bf16: weights and gradients of 2 bytes, and
@@ -44,14 +43,6 @@ def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float
 def energy_joules(seconds: float, *, devices: int, device_power_watts: float) -> float:
     """Return the energy of the devices, each at a constant power; without the building's overhead."""
     return seconds * devices * device_power_watts
-
-
-def carbon_grams(joules: float, *, pue: float, carbon_intensity_grams_per_kwh: float) -> float:
-    """Return grams of CO2 equivalent: energy x PUE x intensity.
-
-    PUE is the building's energy over that of computing: Patterson et al. 2021, section 2.
-    """
-    return joules / JOULES_PER_KWH * pue * carbon_intensity_grams_per_kwh
 
 
 def tensor_parallel_degrees(architecture: Architecture, largest: int = 8) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipeline.report.formats import JOULES_PER_KWH
+from pipeline.energy.carbon import carbon_grams
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.settings import PageSettings
 
@@ -94,27 +94,28 @@ def _attempt_of(artefact: Artefact) -> str:
     return artefact.link.rsplit("/", 1)[-1]
 
 
+def _computed_by(record: Artefact) -> str | None:
+    """Return the attempt that a record's outputs were taken over from, if they were."""
+    return (record.content.get("taken_over_from") or {}).get("attempt")
+
+
 def computed(material: Material, records: Iterable[Artefact]) -> list[Json]:
     """Return, for each record, what computed its outputs: itself, or the attempt that they were taken over from."""
     attempts = {_attempt_of(attempt): attempt.content for attempt in material.attempts}
-    found = []
-    for record in records:
-        taken = (record.content.get("taken_over_from") or {}).get("attempt")
-        found.append(attempts.get(str(taken), record.content))
-    return found
+    return [attempts.get(str(_computed_by(record)), record.content) for record in records]
 
 
 def _taken_over(material: Material) -> list[Json]:
     """Return the attempts, of no record any more, that computed what a record of another name has taken over."""
     standing = {record.content.get("attempt") for record in material.records}
-    taken = {(record.content.get("taken_over_from") or {}).get("attempt") for record in material.records} - standing
+    taken = {_computed_by(record) for record in material.records} - standing
     return [attempt.content for attempt in material.attempts if _attempt_of(attempt) in taken]
 
 
 def lost_attempts(material: Material) -> list[Attempt]:
     """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
     standing = {record.content.get("attempt") for record in material.records}
-    standing |= {(record.content.get("taken_over_from") or {}).get("attempt") for record in material.records}
+    standing |= {_computed_by(record) for record in material.records}
     found = []
     for attempt in sorted(material.attempts, key=lambda artefact: (artefact.content["started"], artefact.link)):
         if _attempt_of(attempt) in standing:
@@ -124,11 +125,6 @@ def lost_attempts(material: Material) -> list[Attempt]:
             status = "killed"
         found.append(Attempt(attempt, "finished, replaced by a later one" if status == "finished" else status))
     return found
-
-
-def carbon(facility_joules: float, grams_per_kwh: float | None) -> float | None:
-    """Return grams of CO2 equivalent: energy of the facility in kWh × intensity in g/kWh; None without intensity."""
-    return None if grams_per_kwh is None else facility_joules / JOULES_PER_KWH * grams_per_kwh
 
 
 def run_energy(material: Material, settings: PageSettings) -> Energy:
@@ -143,14 +139,18 @@ def run_energy(material: Material, settings: PageSettings) -> Energy:
     finished = [*(record.content for record in material.records), *taken_over]
     lost = [attempt.artefact.content for attempt in attempts]
     total = consumption("all attempts", [*finished, *lost])
-    facility_joules = total.joules * (settings.pue or 1.0)
+    pue = settings.pue or 1.0
+
+    def grams(per_kwh: float | None) -> float | None:
+        return None if per_kwh is None else carbon_grams(total.joules, pue=pue, grams_per_kwh=per_kwh)
+
     return Energy(
         steps=[consumption(name, jobs) for name, jobs in steps.items()],
         finished=consumption("jobs whose outputs stand", finished),
         lost=consumption("attempts that did not finish or were replaced", lost),
         total=total,
         attempts=attempts,
-        facility_joules=facility_joules,
-        carbon_grams=carbon(facility_joules, settings.carbon_intensity_grams_per_kwh),
-        market_based_grams=carbon(facility_joules, settings.market_based_grams_per_kwh),
+        facility_joules=total.joules * pue,
+        carbon_grams=grams(settings.carbon_intensity_grams_per_kwh),
+        market_based_grams=grams(settings.market_based_grams_per_kwh),
     )

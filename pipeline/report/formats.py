@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline.energy.carbon import JOULES_PER_KWH
 from pipeline.ground.markup import number
-
-JOULES_PER_KWH = 3_600_000
 
 
 def duration(seconds: float | None) -> str:

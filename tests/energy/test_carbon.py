@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pipeline.energy.carbon import carbon_grams, footprint, kilowatt_hours
+from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
 from pipeline.energy.settings import Energy
 
 # Carbon table of the Poro talk on LUMI: MWh, PUE, kg CO2 per kWh, tonnes as printed.
@@ -22,23 +22,8 @@ CARBON_TABLE = [
 def test_published_carbon_table_recomputes(
     model: str, megawatt_hours: float, pue: float, kilograms_per_kwh: float, tonnes: int
 ) -> None:
-    grams = carbon_grams(megawatt_hours * 1000, pue, kilograms_per_kwh * 1000)
+    grams = carbon_grams(megawatt_hours * 1000 * JOULES_PER_KWH, pue=pue, grams_per_kwh=kilograms_per_kwh * 1000)
     assert round(grams / 1e6) == tonnes
-
-
-def test_ear_job_of_two_nodes() -> None:
-    energy_joules = 381.51 * 3660 * 2
-    assert energy_joules == pytest.approx(2_792_619, rel=1e-4)
-    assert kilowatt_hours(energy_joules) == pytest.approx(0.776, abs=5e-4)
-
-
-def test_footprint_states_both_accounts_and_their_sources() -> None:
-    result = footprint(3.6e6, Energy(pue=1.5, carbon_intensity_grams_per_kwh=100, market_based_grams_per_kwh=0))
-    assert result["energy_kwh"] == 1
-    assert result["facility_kwh"] == 1.5
-    assert result["location_based_grams"] == 150
-    assert result["market_based_grams"] == 0
-    assert footprint(3.6e6, Energy())["market_based_grams"] is None
 
 
 def test_a_figure_of_ones_own_does_not_keep_the_source_of_the_default() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.energy.carbon import JOULES_PER_KWH
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan import formulas
@@ -43,26 +43,6 @@ def test_the_criterion_of_general_purpose_depends_on_the_convention():
     assert (round(share, 2), round(again, 2)) == (0.81, 1.08)
 
 
-@pytest.mark.parametrize(
-    ("model", "megawatt_hours", "pue", "kilograms_per_kwh", "tonnes"),
-    [
-        ("Gopher", 1066, 1.08, 0.330, 380),
-        ("BLOOM", 433, 1.2, 0.057, 30),
-        ("OPT", 324, 1.1, 0.231, 82),
-        ("T5", 77, 1.12, 0.545, 47),
-        ("LLaMA", 33, 1.1, 0.385, 14),
-        ("LLaMA-2", 74, 1.1, 0.385, 31),
-        ("OLMo", 135, 1.1, 0.0, 0),
-    ],
-)
-def test_the_carbon_table_recomputes(
-    model: str, megawatt_hours: float, pue: float, kilograms_per_kwh: float, tonnes: float
-):
-    joules = megawatt_hours * 1000 * formulas.JOULES_PER_KWH
-    grams = formulas.carbon_grams(joules, pue=pue, carbon_intensity_grams_per_kwh=kilograms_per_kwh * 1000)
-    assert round(grams / 1e6) == tonnes, model
-
-
 def test_model_state_of_a_13_6b_model_with_zero1_on_80_data_parallel_devices():
     state = formulas.model_state_bytes(13.6e9, strategy="zero1", precision="bf16", devices=80)
     assert round(state / 1e9, 1) == 56.4
@@ -71,7 +51,7 @@ def test_model_state_of_a_13_6b_model_with_zero1_on_80_data_parallel_devices():
 def test_energy_of_two_nodes_over_an_hour():
     joules = formulas.energy_joules(3660, devices=2, device_power_watts=381.51)
     assert round(joules / 1e6, 2) == 2.79
-    assert round(joules / formulas.JOULES_PER_KWH, 3) == 0.776
+    assert round(joules / JOULES_PER_KWH, 3) == 0.776
 
 
 def test_thirteen_key_value_heads_do_not_split():
