@@ -25,8 +25,8 @@ def _records(folder: Path) -> dict[tuple[str, ...], list[str]]:
     """Return the names of the records in a folder, by their words but the third, a given name; listed once a job."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        chapter, step, *instance = name.split(".")
-        found.setdefault((chapter, step, *instance[1:]), []).append(name)
+        room, step, *instance = name.split(".")
+        found.setdefault((room, step, *instance[1:]), []).append(name)
     return found
 
 
@@ -86,8 +86,8 @@ def find(record: Path, instance: Mapping[str, str], described: Mapping[str, Any]
     kind, own = next(iter(instance.items()), ("", ""))
     if kind not in GIVEN_NAMES:
         return None
-    chapter, step, _, *rest = record.name.split(".")
-    for name in _records(record.parent).get((chapter, step, *rest), []):
+    room, step, _, *rest = record.name.split(".")
+    for name in _records(record.parent).get((room, step, *rest), []):
         with suppress(OSError, ValueError, KeyError, TypeError):  # no record
             content = json.loads((record.parent / name).read_text(encoding="utf-8"))
             other = str(content["instance"][kind])

@@ -31,7 +31,8 @@ def run(
     lines = [line for _, folder in ordered for line in read(folder / "metrics.jsonl")]
     steps = [line for line in lines if "loss" in line]
     if [line["step"] for line in steps] != list(range(1, ordered[-1][0] + 1)):
-        raise InputError(f"{milestones[0].parent} does not hold every step once: remove what is too much")
+        folder = milestones[0].parent
+        raise InputError(f"{folder} does not hold every step once: remove it, so that they are trained again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
     writer.add(lines)

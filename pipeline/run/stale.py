@@ -112,8 +112,8 @@ class Stale:
         records = Path(self.dag.run, "provenance/records")
         found = {path.name for path in records.glob("*.*.*.json")} - known
         for file in sorted(found):
-            chapter, name, of, *rest = file.removesuffix(".json").split(".")
-            step = STEPS.get(f"{chapter}.{name}")
+            room, name, of, *rest = file.removesuffix(".json").split(".")
+            step = STEPS.get(f"{room}.{name}")
             if step is None or step.per.units is None:
                 continue
             if of in (sources if step.per.wildcards[0] == "source" else self.dag.config.corpus):
