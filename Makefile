@@ -30,7 +30,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakemake --profile local --lint
 
 test: check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 20
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20
 
 # Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked
 # slow, slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports

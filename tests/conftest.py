@@ -53,16 +53,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if LONG & {word for name in modules | names for word in name.split(".")} else None
 
 
-# What shares a cluster or a finished run stays together, and comes first, because it takes longest.
-TOGETHER = ("slurm", "rules")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --quick, leave out the tests of a whole run and what is marked; else say which tests one worker does.
-
-    With `--dist loadgroup` these are those of a file, or of a folder that shares much.
-    """
+    """With --quick, leave out the tests of a whole run and what is marked."""
     if config.getoption("--quick"):
         named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
         items[:] = [
@@ -70,12 +62,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
         ]
-        return
-    folders = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
-    for item, folder in folders.items():
-        item.add_marker(pytest.mark.xdist_group(folder if folder in TOGETHER else str(item.path)))
-    order = (*TOGETHER, "pretrain")
-    items.sort(key=lambda item: order.index(folders[item]) if folders[item] in order else len(order))
 
 
 class Project:
