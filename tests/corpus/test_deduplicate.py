@@ -147,7 +147,7 @@ def test_a_lost_document_is_noticed(chain: Any, texts: dict[str, str], as_json_l
         stored = pq.read_metadata(chain.folder / name).metadata[b"polder"]
         table = pq.read_table(chain.folder / name).slice(1).replace_schema_metadata({"polder": stored})
         pq.write_table(table, chain.folder / name)
-        with pytest.raises(InputError, match=rf"unit s\.0, stage {what}: "):
+        with pytest.raises(InputError, match=rf"unit s\.0, step {what}: "):
             chain.statistics(["s"])
         (chain.folder / name).write_bytes(before)
     assert chain.statistics(["s"])["totals"]["documents_out"] == 5
@@ -161,7 +161,7 @@ def test_files_of_another_source_and_missing_ones_are_named(
     files = {
         "filtered": [chain.folder / "s.filtered"],
         "deduplicated": [chain.folder / "s.deduplicated"],
-        "removed": [chain.folder / f"s.{stage}" for stage in statistics.STAGES],
+        "removed": [chain.folder / f"s.{stage}" for stage in statistics.STEPS],
         "hits": [chain.folder / "s.hits"],
         "final": [chain.folder / "s.final"],
     }
@@ -169,7 +169,7 @@ def test_files_of_another_source_and_missing_ones_are_named(
     with pytest.raises(InputError, match=r"unit s\.0 is of no source of corpus main"):
         statistics.run(StatisticsSettings.model_validate(settings), **files, statistics=chain.folder / "out")
     settings["sources"] = [{"name": "s", "license": "CC0-1.0", "language": "nl"}]
-    with pytest.raises(InputError, match=r"unit s\.0 lacks a file of stage decontaminate"):
+    with pytest.raises(InputError, match=r"unit s\.0 lacks a file of step decontaminate"):
         statistics.run(
             StatisticsSettings.model_validate(settings), **files | {"final": []}, statistics=chain.folder / "out"
         )
