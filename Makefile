@@ -16,6 +16,11 @@ $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
 
 install: $(VENV)/installed-$(LOCK)
 
+# The tools of others that the tests check records and papers with.
+$(VENV)-auditors/installed: tests/auditors/requirements.lock envs/setup.sh
+	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV)-auditors tests/auditors/requirements.lock
+	@touch $@
+
 demo: $(VENV)/installed-$(LOCK)
 	@$(BIN)/snakemake --profile local
 	@$(BIN)/python -m pipeline verify results/demo
@@ -29,8 +34,13 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --profile local --lint
 
-test: check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20
+# The tests of Slurm wait more than they compute: they run beside the others, on one cluster, and are shown after them.
+test: check $(VENV)-auditors/installed
+	@log=$$(mktemp); $(BIN)/python -m pytest tests/slurm --durations 20 >$$log 2>&1 & slurm=$$!; \
+	trap "kill $$slurm" INT TERM; \
+	$(BIN)/python -m pytest --ignore tests/slurm --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	    --durations 20; others=$$?; \
+	wait $$slurm; alone=$$?; cat $$log; rm $$log; exit $$((others + alone))
 
 # Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked
 # slow, slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports
@@ -49,4 +59,4 @@ wheels:
 	@PYTHON=$(PYTHON) sh envs/wheels.sh pack envs/$(LOCK).lock wheels-$(LOCK)
 
 clean:
-	rm -rf $(VENV) .snakemake results
+	rm -rf $(VENV) $(VENV)-auditors .snakemake results

@@ -94,6 +94,7 @@ rule evaluate:
             f"{RUN}/evaluation/{model}/{step}/results.json"
             for model, step in run.evaluated()
         ],
+        [f"{RUN}/evaluation/{model}/samples.json" for model in run.searched_models()],
         records_until("evaluate"),
     message:
         "The models are evaluated"

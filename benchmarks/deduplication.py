@@ -52,7 +52,7 @@ def write_signatures(folder: Path, documents: int, settings: Deduplication) -> l
     """Write the signatures of synthetic documents, a unit for each 100,000, and return the files.
 
     The last of every five documents is a copy of the first of some five; of two copies one has the same text, and the
-    other shares a certain bucket and each other one with the probability of texts that are similar to .9.
+    other shares a certain band and each other one with the probability of texts that are similar to .9.
     """
     paths = []
     for unit, first in enumerate(range(0, documents, UNIT_DOCUMENTS)):
@@ -67,10 +67,10 @@ def write_signatures(folder: Path, documents: int, settings: Deduplication) -> l
             columns: list[Any] = [[f"web/part-{unit:05d}.jsonl.gz/{place}" for place in number.tolist()]]
             columns.append((_mixed(original) % np.uint64(3000)).astype(np.int64))
             columns += [_mixed(np.where(exact, original, number) * 64 + place) for place in range(len(CONTENT))]
-            for bucket in range(settings.buckets):
-                drawn = (_mixed(number * 64 + 2 + bucket) >> np.uint64(11)).astype(np.float64) / 2**53
-                shared = exact | (number % settings.buckets == bucket) | (drawn < 0.9**settings.hashes_per_bucket)
-                columns.append(_mixed(np.where(copies & shared, original, number) * 64 + 32 + bucket))
+            for band in range(settings.bands):
+                drawn = (_mixed(number * 64 + 2 + band) >> np.uint64(11)).astype(np.float64) / 2**53
+                shared = exact | (number % settings.bands == band) | (drawn < 0.9**settings.rows)
+                columns.append(_mixed(np.where(copies & shared, original, number) * 64 + 32 + band))
             writer.write(pa.record_batch([pa.array(column) for column in columns], schema=writer.schema))
         writer.close()
     return paths

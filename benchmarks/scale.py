@@ -40,14 +40,20 @@ OF_UNITS = {
         "corpus/main/contaminated/{source}.{unit}.parquet",
     ),
 }
-FOLDERS = ("corpus/main/duplicates", "models/base/milestones/2", "models/base/final", "models/base/tensorboard")
+FOLDERS = (
+    "corpus/main/duplicates",
+    "models/base/milestones/2",
+    "models/base/final",
+    "models/base/tensorboard",
+    "report/papers",
+)
 FILES = (
     *(f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json", "README.md", "croissant.json")),
     *(f"corpus/main/{name}" for name in ("dataset.json", "dataset.html")),
     *(f"tokenizer/main/{name}.json" for name in ("tokenizer", "tokenizer_config", "fertility")),
     *(f"tokens/main/{split}/0.arrow" for split in ("train", "validation")),
     *("tokens/main/index.json", "models/base/metrics.jsonl", "evaluation/base/2/results.json", "plan/plan.json"),
-    *(f"report/{name}" for name in ("index.html", "model-card.md", "training-content-summary.md")),
+    *(f"report/{name}" for name in ("index.html", "model-card.md")),
     *("ro-crate-metadata.json", "provenance/batches/sources"),
 )
 WILDCARDS = {

@@ -11,3 +11,6 @@ cuda_only='^(triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)=='
 { echo '# CPU: made from requirements.in by lock.sh'; echo "$resolved" | grep -vE "$cuda_only" ; } >cpu.lock
 echo "$resolved" | grep '^nvidia-ml-py==' >>cpu.lock # a library that zeus imports, not a part of CUDA
 { echo '# ROCm: made from requirements.in by lock.sh'; sed -e 1d -e '/^torch==/d' cpu.lock; } >rocm.lock
+cd ../tests/auditors
+{ echo '# Made from requirements.in by envs/lock.sh'
+  uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header requirements.in; } >requirements.lock

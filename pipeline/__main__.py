@@ -1,7 +1,8 @@
 """The one command line.
 
-`CHAPTER STEP …` is for rules; `verify`, `trace`, `audit`, `accounting`, `corpus why`, `model import`, `model export`,
-`compare`, `plan`, `platform check` and `schema` are for people.
+`CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
+`model export`, `compare`, `plan`, `energy`, `environment`, `platform check`, `provenance keygen`, `provenance pack`,
+`provenance quote` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from pipeline.ground.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
 from pipeline.slurm import requeue
 
 COMMANDS = {
-    "verify": ("pipeline.provenance.verify", "main"),
-    "trace": ("pipeline.provenance.trace", "main"),
+    "verify": ("pipeline.commands", "verify"),
+    "trace": ("pipeline.commands", "trace"),
     "audit": ("pipeline.pretrain.audit", "main"),
+    "provenance quote": ("pipeline.pretrain.quote", "main"),
     "corpus why": ("pipeline.corpus.why", "main"),
     "model import": ("pipeline.model.commands", "import_model"),
     "model export": ("pipeline.model.commands", "export_model"),
-    "compare": ("pipeline.provenance.compare", "main"),
+    "provenance pack": ("pipeline.provenance.pack", "main"),
+    "compare": ("pipeline.commands", "compare"),
+    "reproduce": ("pipeline.run.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),
     "plan": ("pipeline.commands", "plan"),
+    "energy": ("pipeline.run.progress", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
+    "provenance keygen": ("pipeline.provenance.keygen", "main"),
+    "environment": ("pipeline.job.environment", "main"),
     "schema": ("pipeline.commands", "schema"),
 }
 

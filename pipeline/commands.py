@@ -1,4 +1,4 @@
-"""What people ask of a configuration: `python -m pipeline plan CONFIG` and `python -m pipeline schema`."""
+"""What people ask of a configuration (`plan`, `schema`), of runs what no room answers alone (`compare`, `trace`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from pipeline.ground.errors import InputError
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
+from pipeline.provenance.compare import compare as compared
+from pipeline.provenance.figures import trace_figure
+from pipeline.provenance.spread import is_source, trace_source
+from pipeline.provenance.trace import is_of_the_run
+from pipeline.provenance.trace import trace as trace_file
+from pipeline.provenance.verify import main as verified
+from pipeline.provenance.verify import options_of
+from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
+from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
+from pipeline.run.token_origin import trace_token
 
 
 def read(path: Path, **changes: str) -> Config:
@@ -37,8 +47,10 @@ def plan(arguments: list[str]) -> int:
     """Print compute, memory, time, energy, carbon and cost of a configuration, all estimated."""
     parser = argparse.ArgumentParser(prog="python -m pipeline plan")
     parser.add_argument("configuration", type=Path)
+    parser.add_argument("--data", help="the folder that {data} stands for, to see how much text there is")
     options = parser.parse_args(arguments)
-    settings = step_settings(read(options.configuration), "plan.estimate", {})
+    changes = {"data": options.data} if options.data else {}
+    settings = step_settings(read(options.configuration, **changes), "plan.estimate", {})
     print(table(estimate(EstimateSettings.model_validate(settings.model_dump()))))
     return 0
 
@@ -47,4 +59,53 @@ def schema(arguments: list[str]) -> int:
     """Print the JSON Schema of a configuration, for editors."""
     argparse.ArgumentParser(prog="python -m pipeline schema").parse_args(arguments)
     print(json.dumps(Config.model_json_schema(), indent=2, sort_keys=True))
+    return 0
+
+
+def verify(arguments: list[str]) -> int:
+    """Check a run, and with --recompute do again what concludes anything from its files; 0, 1 or 2 as in both."""
+    options = options_of(arguments)
+    codes = [verified(options)]
+    for outcome in recomputed(options.run_directory) if options.recompute else ():
+        print("\n".join(outcome.told()), flush=True)
+        codes.append(outcome.verdict)
+    return next(worst for worst in (1, 2, 0) if worst in codes)
+
+
+def compare(arguments: list[str]) -> int:
+    """Print what differs between two runs, and return 1 if something does."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=compared.__doc__)
+    parser.add_argument("a", type=Path, help="results/RUN")
+    parser.add_argument("b", type=Path, help="results/OTHER_RUN")
+    options = parser.parse_args(arguments)
+    found = compared(options.a, options.b)
+    lines = found.differences
+    if found.code:
+        lines += ["code", *(f"  {line}" for line in changed_code(found.code))]
+    same = "Settings, code, environment, data, counts, results and energy are the same."
+    print("\n".join([*(lines or [same]), *found.notes]))
+    return 1 if lines else 0
+
+
+def trace(arguments: list[str]) -> int:
+    """Print where a file, a figure or a token comes from, or what has a source inside."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline trace", description=trace.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument(
+        "what", help="a file or folder of the run, a figure, a source, or a model with --step and so on"
+    )
+    parser.add_argument("--step", type=int, help="a step of the training of the model WHAT; from 1")
+    parser.add_argument("--sample", type=int, default=0, help="a sample of the step; from 0")
+    parser.add_argument("--token", type=int, default=0, help="an input token of the sample; from 0")
+    options = parser.parse_args(arguments)
+    run, what = options.run_directory, options.what
+    if options.step is not None:
+        lines = trace_token(run, what, options.step, options.sample, options.token)
+    elif is_of_the_run(run, what) or "/" in what:
+        lines = trace_file(run, what)
+    elif is_source(run, what):
+        lines = trace_source(run, what)
+    else:
+        lines = trace_figure(run, what)
+    print("\n".join(lines))
     return 0

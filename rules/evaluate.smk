@@ -1,3 +1,29 @@
+rule evaluate_samples:
+    input:
+        sources=SOURCES_READ,
+        index=ancient(tokens_read),
+        tokenizer=ancient(model_tokenizer("tokenizer.json")),
+        suffixes=ancient(suffixes_of_model),
+        final=f"{RUN}/models/{{model}}/final",
+    output:
+        samples=f"{RUN}/evaluation/{{model}}/samples.json",
+        record=record("evaluate.samples"),
+    log:
+        log_file("evaluate.samples"),
+    threads: 2  # of PyTorch, on a CPU
+    resources:
+        **resources_of("evaluate.samples"),
+    params:
+        contract=contract("evaluate.samples"),
+        suffixes=short("suffixes"),
+    message:
+        "Let the model {wildcards.model} write, and look for it in the training documents"
+    shell:
+        "python -m pipeline evaluate samples {params.contract:q} --input index {input.index}"
+        " --input tokenizer {input.tokenizer} --input suffixes {params.suffixes:q} --input final {input.final}"
+        " --output samples {output.samples} --record {output.record} 2> {log}"
+
+
 rule evaluate_suites:
     input:
         sources=SOURCES_READ,

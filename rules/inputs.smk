@@ -57,6 +57,14 @@ def tokens_read(wildcards):
     return f"{RUN}/tokens/{run.models[wildcards.model].tokens}/index.json"
 
 
+def suffixes_of_model(wildcards):
+    tokens = run.models[wildcards.model].tokens
+    return [
+        f"{RUN}/tokens/{tokens}/suffixes/{shard}.arrow"
+        for shard in range(run.tokens[tokens].shards)
+    ]
+
+
 def tokens_hash(wildcards):
     return dag.tokens_hash(wildcards.model)
 

@@ -15,13 +15,18 @@ rule report_page:
             f"{RUN}/evaluation/{model}/{step}/results.json"
             for model, step in run.evaluated()
         ],
+        samples=[
+            f"{RUN}/evaluation/{model}/samples.json" for model in run.searched_models()
+        ],
         plan=f"{RUN}/plan/plan.json",
         manifests=expand(
             f"{RUN}/sources/{{source}}/manifest.json",
             source=[source.name for source in run.sources],
         ),
+        data_sets=expand(f"{RUN}/corpus/{{corpus}}/dataset.json", corpus=run.corpus),
         forgotten=dag.forgotten(),
         remains=dag.remains(),
+        carbon_intensity=dag.carbon_intensity(),
     output:
         page=report(
             f"{RUN}/report/index.html",
@@ -33,11 +38,14 @@ rule report_page:
             category="Report",
             labels={"document": "the model card"},
         ),
-        training_content_summary=report(
-            f"{RUN}/report/training-content-summary.md",
+        papers=report(
+            directory(f"{RUN}/report/papers"),
+            patterns=["{document}.html"],
             category="Report",
-            labels={"document": "the summary of training content"},
+            labels={"document": "{document}"},
         ),
+        energy=f"{RUN}/report/energy.json",
+        figures=f"{RUN}/report/figures.json",
         record=record("report.page"),
     log:
         log_file("report.page"),
@@ -50,11 +58,15 @@ rule report_page:
     message:
         "Write the report"
     shell:
-        # What Slurm knows of the jobs so far, for the report; without it the report is written all the same.
-        "python -m pipeline accounting {params.run} > {log} 2>&1 || true; "
+        # What the cluster's meters know of the jobs so far. A meter that does not answer is told in the report and stops
+        # nothing; a configuration of meters that has no sense does.
+        "python -m pipeline accounting {params.run} > {log} 2>&1 && "
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
-        " --input metrics {input.metrics} --input evaluation {input.evaluation} --input plan {input.plan}"
-        " --input manifests {input.manifests} --input forgotten {input.forgotten:q}"
-        " --input remains {input.remains:q} --output page {output.page} --output model_card {output.model_card}"
-        " --output training_content_summary {output.training_content_summary} --record {output.record} 2>> {log}"
+        " --input metrics {input.metrics} --input evaluation {input.evaluation}"
+        " --input samples {input.samples} --input plan {input.plan}"
+        " --input manifests {input.manifests} --input data_sets {input.data_sets} --input forgotten {input.forgotten:q}"
+        " --input remains {input.remains:q} --input carbon_intensity {input.carbon_intensity:q}"
+        " --output page {output.page} --output model_card {output.model_card}"
+        " --output papers {output.papers}"
+        " --output energy {output.energy} --output figures {output.figures} --record {output.record} 2>> {log}"

@@ -1,5 +1,6 @@
 """The configuration, validated before anything starts, and the names that all rules share."""
 
+import os
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -7,17 +8,51 @@ from snakemake.logging import logger
 
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.ground.errors import InputError
+from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import load
+from pipeline.run import invocation
 from pipeline.run.dag import Dag
+from pipeline.slurm import image
 from pipeline.slurm.resources import Requests
+
+# A start is refused before it forgets any record: what is not the lock's computes with other versions. A dry run says it.
+executes = workflow.is_main_process and invocation.action(sys.argv[1:]) == "execution"
+
+
+def refuse(sentence):
+    if executes:
+        raise InputError(sentence)
+    if workflow.is_main_process:
+        logger.warning(f"This would be refused: {sentence}")
+
+
+def in_image():
+    """Return what is installed in the platform's image; of one that cannot be asked, nothing."""
+    try:
+        return image.environments_in(run.platform, run.run.environment)
+    except InputError as error:
+        refuse(str(error))
+
 
 try:
     run = load(config)
-    dag = Dag(run)
+    dag = Dag(run, in_image())
+    if other_than_lock := dag.other_than_lock():
+        refuse(other_than_lock)
     all_records = dag.records()
+    forecast_plan(run)  # a calibration run that is none is told now, in one sentence
     task_files = [str(file) for suite in run.suites() for file in suite_files(suite)]
 except InputError as error:
     raise WorkflowError(str(error)) from None
+
+# What the crate keeps of the workflow.
+workflow_files = [
+    os.path.relpath(file)
+    for file in [
+        workflow.main_snakefile,
+        *sorted(Path(workflow.basedir, "rules").glob("*.smk")),
+    ]
+]
 
 RUN, PRIVATE = dag.run, dag.private
 contract, record, batch, log_file = dag.contract, dag.record, dag.batch, dag.log

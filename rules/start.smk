@@ -1,7 +1,15 @@
 """What a start does before the rules are read: it locks the run, keeps what it is now, and forgets what is stale."""
 
+import atexit
+import os
+import time
+
+from pipeline.energy import readings, watch
 from pipeline.job import frozen
+from pipeline.job.attempt import SNAKEMAKE
+from pipeline.provenance import evidence, seal
 from pipeline.run import invocation, lock
+from pipeline.run.renamed import in_new_words
 from pipeline.run.stale import Stale, is_locked
 from pipeline.slurm import live
 
@@ -11,20 +19,40 @@ action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other
 try:
     if action == "execution":
         held = lock.take(Path(RUN), logger.warning)
+        seal.begin(Path(RUN), run.provenance)
         live.take_over(Path(RUN), logger.warning)
         if any(not holder.is_mine for holder in held.dead):
             live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
         held.dead.clear()
+        # What Snakemake itself uses, with all that runs below it: on a cluster that is its share of the login node.
+        # In an allocation of Slurm it says which. Its jobs say whose they are.
+        began = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        allocation = os.environ.get("SLURM_JOB_ID", "")
+        name = f"snakemake.{began}.{os.getpid()}.{allocation}.{Path(RUN).name}"
+        os.environ[SNAKEMAKE] = name
+        meter = watch.NodeMeter(
+            watch.readings_file(Path(RUN).absolute() / readings.READINGS, name)
+        )
+        # At the end of a start, also of one that had nothing to do, when its own meter has ended.
+        atexit.register(seal.end, Path(RUN), run.provenance, seal.say)
+        atexit.register(meter.end)
     elif action == "unlock":
         lock.unlock(Path(RUN), logger.warning)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
+if workflow.is_main_process:
+    for sentence in in_new_words(config)[1]:
+        logger.warning(sentence)
+
 # Jobs are those of the configuration and the code of this moment, however much is edited until they run.
+last_start = frozen.newest(Path(RUN))
 frozen_now = dag.frozen() if workflow.is_main_process else {}
-for difference in frozen.differences(
-    frozen.newest(Path(RUN)) or frozen_now, frozen_now
-):
+if workflow.is_main_process:
+    frozen_now |= image.described(
+        run.platform, last_start, hashed=action == "execution"
+    )
+for difference in frozen.differences(last_start or frozen_now, frozen_now):
     logger.warning(f"since the last start: {difference}")
 
 # The truth lies in the records, not in .snakemake: a step whose record no longer says it runs again. A dry run says so
@@ -47,8 +75,13 @@ if no_more:
     logger.warning(
         f"{len(no_more)} files are of units that the sources no longer have, such as {no_more[0]}: they are deleted"
     )
-    for path in no_more if not keeps else []:
-        path.unlink()
+    if not keeps:
+        try:
+            evidence.attest_removed(Path(RUN), no_more)
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
+        for path in no_more:
+            path.unlink()
 
 make_again(
     stale.unfit(), "was made with other settings, code or environment, or is no record"

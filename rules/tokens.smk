@@ -25,6 +25,27 @@ rule tokens_shard:
         " --record {output.record} 2> {log}"
 
 
+rule tokens_suffixes:
+    input:
+        sources=SOURCES_READ,
+        train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
+        tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
+    output:
+        suffixes=f"{RUN}/tokens/{{tokens}}/suffixes/{{shard}}.arrow",
+        record=record("tokens.suffixes"),
+    log:
+        log_file("tokens.suffixes"),
+    resources:
+        **resources_of("tokens.suffixes"),
+    params:
+        contract=contract("tokens.suffixes"),
+    message:
+        "Sort the suffixes of shard {wildcards.shard} of the token set {wildcards.tokens}"
+    shell:
+        "python -m pipeline tokens suffixes {params.contract:q} --input train {input.train}"
+        " --input tokenizer {input.tokenizer} --output suffixes {output.suffixes} --record {output.record} 2> {log}"
+
+
 checkpoint tokens_index:
     input:
         sources=SOURCES_READ,
@@ -35,6 +56,12 @@ checkpoint tokens_index:
         validation=lambda w: [
             f"{RUN}/tokens/{w.tokens}/validation/{n}.arrow"
             for n in range(run.tokens[w.tokens].shards)
+        ],
+        # Not read: behind this checkpoint nothing of the tokens is made any more, so that equal bytes stop what follows.
+        suffixes=lambda w: [
+            f"{RUN}/tokens/{w.tokens}/suffixes/{n}.arrow"
+            for n in range(run.tokens[w.tokens].shards)
+            if run.tokens[w.tokens].suffixes
         ],
     output:
         index=f"{RUN}/tokens/{{tokens}}/index.json",

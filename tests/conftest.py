@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from filelock import FileLock
 
 from pipeline.sources import fingerprint
 from pipeline.sources.settings import FingerprintSettings
@@ -53,8 +54,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if LONG & {word for name in modules | names for word in name.split(".")} else None
 
 
+# Folders whose files of tests take minutes: they begin first, so that no worker is left alone with one at the end.
+MINUTES = ("tests/rules/test_demo.py", "tests/rules/", "tests/pretrain/")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --quick, leave out the tests of a whole run and what is marked."""
+    """Put the longest first; with --quick, leave out the tests of a whole run and what is marked."""
+    items.sort(key=lambda item: [not item.nodeid.startswith(name) for name in MINUTES])
     if config.getoption("--quick"):
         named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
         items[:] = [
@@ -181,9 +187,15 @@ def fingerprinted(folder: Path, source: str, files: dict[str, Path], unit: int =
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a project whose micro run is complete; do not edit it, clone it."""
-    project = new_project(tmp_path_factory.mktemp("finished") / "polder")
-    project.run()
+    """Return a project whose micro run is complete, the same for all workers; do not edit it, clone it."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "finished"
+    with FileLock(f"{folder}.lock"):
+        if (folder / "complete").exists():
+            return Project(folder / "polder")
+        project = new_project(folder / "polder")
+        project.run()
+        (folder / "complete").touch()
     return project
 
 

@@ -115,7 +115,7 @@ def test_arrows_point_downwards() -> None:
 
 
 def test_what_the_floors_are_for() -> None:
-    assert FLOORS["ground"] == [] and set(FLOORS["job"]) <= {"energy", "ground"}
+    assert FLOORS["ground"] == [] and set(FLOORS["job"]) <= {"attestation", "energy", "ground"}
     rooms = {step.partition(".")[0] for step in STEPS} | {"model"}
     for room in rooms:
         assert not {"run", "job", "slurm", "report", "commands"} & set(FLOORS[room]), room

@@ -37,7 +37,8 @@ def test_a_file_of_tests_is_left_out_by_what_it_imports(tmp_path: Path, text: st
 
 def test_what_is_marked_and_what_needs_a_whole_run_is_left_out() -> None:
     def item(mark: str, fixture: str) -> Any:
-        return SimpleNamespace(iter_markers=lambda: [SimpleNamespace(name=mark)], fixturenames=[fixture])
+        marks = [SimpleNamespace(name=mark)]
+        return SimpleNamespace(nodeid="tests/x.py", iter_markers=lambda: marks, fixturenames=[fixture])
 
     kept = item("parametrize", "tmp_path")
     items = [item("slow", ""), item("slurm", ""), item("demo", ""), item("", "finished"), kept]

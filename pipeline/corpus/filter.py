@@ -13,7 +13,7 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
-from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
 from pipeline.corpus.rules.c4 import C4Quality
@@ -101,7 +101,8 @@ def blocks(
         harmful: the files of the word lists and classifiers.
         texts: what keeps the texts of removed documents.
     """
-    removed = RemovedDocuments(settings.source, "filter", texts)
+    fields = Fields(settings.personal_data)
+    removed = RemovedDocuments(settings.source, "filter", fields, texts)
     languages = settings.languages
     return [
         Reader(
@@ -118,6 +119,7 @@ def blocks(
             is_part,
         ),
         *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
+        MaskFields(fields),
         Normalise(settings.normalisation),
         IdentifyLanguage(
             {code: rules.minimum_score for code, rules in languages.items()},
@@ -180,6 +182,7 @@ def run(
     steps = blocks(settings, names, files, content["is_part"], opt_out, holder, language_model, harmful, texts)
     executed = execute([*steps, Collect()])
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
+    masked_fields = next(block.counts for block in executed if isinstance(block, MaskFields))
     reader, collect = executed[0], executed[-1]
     rows = reader.removed.rows
     if reader.records_in != collect.kept + len(rows):
@@ -214,6 +217,7 @@ def run(
         "bytes_out": metadata["bytes"],
         "removed": dict(sorted(reasons.items())),
         "personal_data": dict(sorted(collect.personal_data.items())),
+        "masked_fields": dict(sorted(masked_fields.items())),
         "dropped_lines": dict(sorted(collect.dropped_lines.items())),
         "flagged": flagged,
         **kept_texts,

@@ -1,7 +1,7 @@
 """Finds the documents of a corpus that are copies of a better one: of the first preferred source, then the longest, not
 counting repeated white space, then the first id.
 
-Documents are joined where their texts have the same hash, or where all hashes of one MinHash bucket agree, and what is
+Documents are joined where their texts have the same hash, or where all hashes of one MinHash band agree, and what is
 joined to the same document is one cluster. For each document that has a copy the result says which document of its
 cluster is kept and how large the cluster is; where paragraphs are asked for, also which of its paragraphs occurred
 before: in the order of the preferred sources, then of source, unit and place in the unit. Where a holder reserved a
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.copies.groups import Groups, equal_pairs
 from pipeline.corpus.copies.paragraphs import Bits, cuts, repeated_paragraphs
-from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, bucket_columns, open_units
+from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings
 from pipeline.ground.errors import InputError
@@ -100,7 +100,7 @@ def _roots(units: list[SignedUnit], reserved: list[SignedUnit], settings: Dedupl
     documents = sum(unit.rows for unit in units)
     total = documents + sum(unit.rows for unit in reserved)
     groups = Groups(total)
-    for columns in [CONTENT] * (settings.exact or bool(reserved)) + [[name] for name in bucket_columns(settings)]:
+    for columns in [CONTENT] * (settings.exact or bool(reserved)) + [[name] for name in band_columns(settings)]:
         keys = partial(_document_keys, columns=columns)
         # Of equal keys the first is paired with each of the others, so the reserved ones come first.
         for ones, others in equal_pairs([*reserved, *units], keys, total, memory_bytes):

@@ -9,25 +9,28 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
+from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.removed_texts import RemovedTexts
 from pipeline.ground.errors import InputError
 from pipeline.sources.formats import read_records
 from pipeline.sources.parts import read_part
-from pipeline.sources.reading import BROKEN, RawDocument, raw_documents
+from pipeline.sources.reading import BROKEN, WITHHELD, RawDocument, raw_documents
 from pipeline.sources.records import Keys
 
 
 class RemovedDocuments:
     """Collects removed documents without their text; serves as the `exclusion_writer` of datatrove's filters.
 
-    Their texts go to `texts`, where the run asks for them.
+    Their ids, and the values that decided, are without personal data, as `fields` replaces it. Their texts go to
+    `texts`, where the run asks for them.
     """
 
-    def __init__(self, source: str, step: str, texts: RemovedTexts | None = None) -> None:
+    def __init__(self, source: str, step: str, fields: Fields, texts: RemovedTexts | None = None) -> None:
         self.rows: list[dict[str, Any]] = []
         self.texts = texts
         self._source = source
         self._step = step
+        self._fields = fields
 
     def __enter__(self) -> RemovedDocuments:
         return self
@@ -39,11 +42,11 @@ class RemovedDocuments:
         """Add one document, whose metadata holds `filter_reason` and may hold `filter_value` and `bytes`."""
         self.rows.append(
             {
-                "id": document.id,
+                "id": self._fields.document_id(document),
                 "source": self._source,
                 "stage": self._step,
                 "reason": document.metadata["filter_reason"],
-                "value": document.metadata.get("filter_value"),
+                "value": self._fields.value(document.metadata.get("filter_value")),
                 "bytes": document.metadata.get("bytes", len(document.text.encode())),
                 "language": document.metadata.get("language"),
             }
@@ -114,7 +117,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 if found.text is None:
                     self._set_aside(found, name)
                 else:
-                    yield self._document(found)
+                    yield self._document(found, name)
         if self.broken > self.broken_share * self.records_in:
             raise InputError(
                 f"source {self.source}: {self.broken / self.records_in:.1%} of {self.records_in} lines are broken, "
@@ -129,7 +132,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
         for found, _ in raw_documents(records, f"{self.source}/{name}", self.keys):
             yield found
 
-    def _document(self, found: RawDocument) -> Document:
+    def _document(self, found: RawDocument, name: str) -> Document:
         return Document(
             text=str(found.text),
             id=found.id,
@@ -141,6 +144,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 "date": found.date,
                 "holder": found.holder,
                 "original_id": found.original_id,
+                "withheld_id": f"{self.source}/{name}/{WITHHELD}-{found.number}",
                 "bytes": found.size,
             },
         )

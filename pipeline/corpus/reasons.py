@@ -90,7 +90,7 @@ REASONS: dict[str, dict[str, Reason]] = {
         removal.NEAR_DUPLICATE: Reason(
             "its text is nearly that of the copy that was kept: {value}",
             _BY,
-            ("deduplication.buckets", "deduplication.hashes_per_bucket", "deduplication.ngram"),
+            ("deduplication.bands", "deduplication.rows", "deduplication.ngram"),
         ),
         removal.DUPLICATE_PARAGRAPHS: Reason(
             "all its paragraphs that are long enough occurred before", _LEAST, ("deduplication.paragraph_characters",)

@@ -66,13 +66,13 @@ class PersonalData(Settings):
 class Signatures(Settings):
     """What is computed of a document to find its copies.
 
-    Two texts are near duplicates from a similarity of about (1/buckets)^(1/hashes_per_bucket).
+    Two texts are near duplicates from a similarity of about (1/bands)^(1/rows).
     """
 
     minhash: bool = True
     ngram: int = Field(default=5, ge=1)
-    buckets: int = Field(default=14, ge=1)
-    hashes_per_bucket: int = Field(default=8, ge=1)
+    bands: int = Field(default=14, ge=1, description="of MinHash values; texts that agree in one of them are compared")
+    rows: int = Field(default=8, ge=1, description="MinHash values of a band")
     seed: int = Field(default=1, ge=0, lt=2**32)
     paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")

@@ -1,4 +1,4 @@
-"""Computes what the deduplication compares: of each document of a unit its hash and the keys of its MinHash buckets."""
+"""Computes what the deduplication compares: of each document of a unit its hash and the keys of its MinHash bands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.copies.minhash import MinhashSignature
 from pipeline.corpus.copies.paragraphs import paragraph_keys
-from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, bucket_columns, content_hash
+from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, band_columns, content_hash
 from pipeline.corpus.documents import read_documents, read_metadata
 from pipeline.corpus.execute import execute
 from pipeline.corpus.settings import SignaturesSettings
@@ -49,7 +49,7 @@ class SignDocuments(PipelineStep):  # type: ignore[misc]
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> None:
         """Sign the documents."""
-        settings, columns = self.settings, bucket_columns(self.settings)
+        settings, columns = self.settings, band_columns(self.settings)
         writer = SignatureWriter(self.signatures, settings, self.unit)
         with tempfile.TemporaryDirectory() as folder:
             minhash = MinhashSignature(Path(folder), settings)

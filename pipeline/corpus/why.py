@@ -136,6 +136,8 @@ class _Story:
                     facts.append(f"best of {kept['cluster_size']} copies")
                 told = f" ({'; '.join(facts)})" if facts else ""
                 self.lines.append(f"  {step}: kept{told}")
+                if step == "filter":
+                    self._masked(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._copies(corpus, self.id)
         self._tokens(corpus)
@@ -158,6 +160,16 @@ class _Story:
             for hit in _rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
+
+    def _masked(self, corpus: str, unit: str) -> None:
+        """Tell how many of each kind of personal data were masked, and nothing of what they said."""
+        from pipeline.corpus.masked import masked  # the filter's libraries take seconds
+
+        record = self.records.get(("corpus.filter", corpus, self.source, unit))
+        path = self.run_directory / "corpus" / corpus / f"filtered/{self.source}.{unit}.parquet"
+        text = next((row.get("text") for row in _rows(path, [self.id], leave_out="")), None)
+        if record is not None and self.file and text is not None:
+            self.lines.append(f"    {masked(self.run_directory, record, self.id, self.file['name'], text)}")
 
     def _configuration(self, record: Record) -> Any:
         """Return the configuration that a job was planned by; None where the record names none that is there."""
@@ -192,14 +204,14 @@ class _Story:
 
     def _tokens(self, corpus: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
-        for (step, *instance), record in sorted(self.records.items()):
+        for (step, *_), record in sorted(self.records.items()):
             read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
             if step != "tokens.shard" or not read:
                 continue
             settings = record.settings
             if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
                 split = "validation" if is_validation(self.id, settings["validation_fraction"]) else "train"
-                self.lines.append(f"  tokens {instance[0]}: {split}, shard {settings['shard']}")
+                self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 
 def why(run_directory: Path, document_id: str) -> list[str]:

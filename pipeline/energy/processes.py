@@ -14,7 +14,7 @@ import psutil
 MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
-def _below(process: int) -> Iterator[int]:
+def below(process: int) -> Iterator[int]:
     """Yield the numbers of the processes below one, as Linux lists them.
 
     Raises:
@@ -24,14 +24,14 @@ def _below(process: int) -> Iterator[int]:
         for child in map(int, (thread / "children").read_text(encoding="ascii").split()):
             yield child
             with contextlib.suppress(OSError):
-                yield from _below(child)
+                yield from below(child)
 
 
 def _children() -> list[psutil.Process]:
     """Return the processes below this one; psutil itself would read the state of each process of the machine."""
     found: list[psutil.Process] = []
     try:
-        for number in _below(os.getpid()):
+        for number in below(os.getpid()):
             with contextlib.suppress(psutil.Error):
                 found.append(psutil.Process(number))
     except OSError:

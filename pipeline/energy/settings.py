@@ -1,30 +1,134 @@
-"""What turns joules into kilowatt-hours at the meter of the building and into grams of CO2: the `energy` section."""
+"""What turns joules into kilowatt-hours at the meter of the building, into grams of CO2, litres and euros: `energy`."""
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.ground.settings import Settings
 
-SOURCE_OF = {"pue": "pue_source", "carbon_intensity_grams_per_kwh": "carbon_intensity_source"}
+# Whoever states a figure states where it comes from; the words of another figure do not stay with it.
+SOURCE_OF = {
+    "pue": "pue_source",
+    "carbon_intensity_grams_per_kwh": "carbon_intensity_source",
+    "market_based_grams_per_kwh": "market_based_source",
+    "water_liters_per_kwh": "water_source",
+    "electricity_euros_per_kwh": "electricity_price_source",
+}
+OF_INTENSITY = ("carbon_intensity_place", "carbon_intensity_year")
+
+
+class SmartMeter(Settings):
+    """The table of a smart meter or a power distribution unit, a CSV: what stands in which column, and in which unit.
+
+    Either each outlet has a column of its own, or each row names its outlet in the column `outlet` and has its figure
+    in the column `value`. A node that has two power supplies has two outlets.
+    """
+
+    path: str = Field(min_length=1, description="the file; times have a zone, or are seconds of Unix time")
+    time: str = Field("time", min_length=1, description="the column of times")
+    unit: Literal["W", "kW", "J", "Wh", "kWh"] = Field(description="of power, or of energy counted since whenever")
+    nodes: dict[str, tuple[str, ...]] = Field(min_length=1, description="each node's column or columns, or its outlets")
+    outlet: str | None = Field(None, description="the column that names the outlet of a row, if there is one")
+    value: str | None = Field(None, description="the column of the figure, where rows name their outlet")
+
+    @field_validator("nodes", mode="before")
+    @classmethod
+    def _one_outlet(cls, nodes: Any) -> Any:
+        """One outlet may be written without a list."""
+        if not isinstance(nodes, dict):
+            return nodes
+        return {node: (outlets,) if isinstance(outlets, str) else outlets for node, outlets in nodes.items()}
+
+    @model_validator(mode="after")
+    def _each_outlet_once(self) -> SmartMeter:
+        for node, of_node in self.nodes.items():
+            if not of_node:
+                raise ValueError(f"nodes.{node} has no column: name one, or leave the node out")
+        for outlet in self.outlets:
+            if self.outlets.count(outlet) > 1:
+                raise ValueError(f"nodes: {outlet!r} is there twice, and its energy would count twice: name it once")
+        if (self.outlet is None) != (self.value is None):
+            raise ValueError("outlet and value belong together: write both where rows name their outlet, else neither")
+        return self
+
+    @property
+    def outlets(self) -> list[str]:
+        """The columns or outlets of all nodes."""
+        return [outlet for outlets in self.nodes.values() for outlet in outlets]
+
+    @property
+    def is_power(self) -> bool:
+        """Whether the table has powers, not energies."""
+        return self.unit.endswith("W")
+
+
+class CarbonIntensitySeries(Settings):
+    """The intensity of a grid over time, a CSV: each row holds from its time to that of the next."""
+
+    path: str = Field(min_length=1, description="the file; it may come after the run")
+    time: str = Field("time", min_length=1, description="the column of times: with a zone, or named as those of UTC")
+    grams_per_kwh: str = Field(min_length=1, description="the column of grams of CO2 equivalent per kilowatt-hour")
+    place: str = Field(min_length=1, description="the grid that the intensity is of")
+    source: str = Field(min_length=1, description="who says so, and where")
 
 
 class Energy(Settings):
-    """Overhead and carbon intensity, each with its source; a figure given without a source is the configuration's."""
+    """Overhead, carbon intensity, water and price, each with its source; without one it is the configuration's."""
 
     meters: Literal["auto"] = Field("auto", description="every meter of the machine; where it has none, an estimate")
     pue: float = Field(1.2, ge=1, description="power usage effectiveness: energy of the building / energy of computing")
     pue_source: str = "assumed: a modern data centre"
     carbon_intensity_grams_per_kwh: float = Field(267.622, ge=0, description="location-based: the grid's average")
     carbon_intensity_source: str = "codecarbon 3.3.2, Netherlands"
+    carbon_intensity_place: str | None = Field("Netherlands", description="the grid that the intensity is of")
+    carbon_intensity_year: int | None = Field(2023, ge=1990, description="the year that the intensity is of")
+    carbon_intensity_series: CarbonIntensitySeries | None = Field(
+        None, description="location-based: the grid's intensity in each hour, where it is known"
+    )
     market_based_grams_per_kwh: float | None = Field(None, ge=0, description="intensity of the contract, if any")
+    market_based_source: str | None = None
+    water_liters_per_kwh: float | None = Field(
+        None, ge=0, description="water usage effectiveness: litres of the site / kilowatt-hour of computing, if stated"
+    )
+    water_source: str | None = None
+    electricity_euros_per_kwh: float | None = Field(
+        None, ge=0, description="what the site pays at its meter, if stated"
+    )
+    electricity_price_source: str | None = None
+    smart_meters: tuple[SmartMeter, ...] = Field((), description="tables of meters that know nodes and no jobs")
+    ear_files: tuple[str, ...] = Field((), description="files that `srun --ear-user-db` has written")
+    calibration: tuple[str, ...] = Field(
+        (), description="folders of finished runs on less text, of two sizes, from which energy and time are forecast"
+    )
+
+    @field_validator("calibration")
+    @classmethod
+    def _each_run_once(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        for folder in folders:
+            if sum(PurePath(other) == PurePath(folder) for other in folders) > 1:
+                raise ValueError(f"{folder!r} is there twice, which makes no second run of it: name it once")
+        return folders
+
+    @property
+    def yearly(self) -> dict[str, Any]:
+        """The grid's average with its source, place and year, as keys: no default of another place beside a series."""
+        keys = ("carbon_intensity_grams_per_kwh", "carbon_intensity_source", *OF_INTENSITY)
+        if self.carbon_intensity_series and keys[0] not in self.model_fields_set:
+            return dict.fromkeys(keys)
+        return {key: getattr(self, key) for key in keys}
 
     @model_validator(mode="before")
     @classmethod
     def _own_figures_have_their_own_source(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        missing = [source for figure, source in SOURCE_OF.items() if figure in values and source not in values]
-        return {**values, **{source: "stated in the configuration" for source in missing}}
+        given = {figure for figure in SOURCE_OF if values.get(figure) is not None}
+        missing: dict[str, Any] = {
+            SOURCE_OF[figure]: "stated in the configuration" for figure in given if SOURCE_OF[figure] not in values
+        }
+        if "carbon_intensity_grams_per_kwh" in given:
+            missing |= {key: None for key in OF_INTENSITY if key not in values}
+        return {**values, **missing}

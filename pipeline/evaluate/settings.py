@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
+from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
 
 class Suite(Settings):
@@ -48,6 +49,22 @@ KNOWN_SUITES = {
 }
 
 
+class Samples(Settings):
+    """What of a model's own text is looked for in its training documents."""
+
+    tokens: int = Field(default=100, ge=1, description="that the model writes after each prompt, at most")
+    minimum_characters: int = Field(
+        default=MINIMUM_CHARACTERS, ge=1, description="shorter parts do not count as copied from a training document"
+    )
+    held_out: int = Field(default=50, ge=1, description="validation documents that are searched for comparison")
+
+
+class SamplesSettings(Samples):
+    """Settings of the step `evaluate samples`."""
+
+    model: str
+
+
 class Evaluation(Settings):
     """The section `evaluation` of a run."""
 
@@ -56,6 +73,7 @@ class Evaluation(Settings):
     )
     checkpoints: Literal["all", "final"] = "all"
     batch_size: int = Field(default=16, ge=1)
+    samples: Samples = Samples()
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Evaluation:

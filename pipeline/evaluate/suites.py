@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
 from pipeline.ground.errors import InputError
+from pipeline.pretrain.processes.launch import set_variables
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -53,9 +54,7 @@ def run(
     import lm_eval
     import torch
 
-    from pipeline.pretrain.processes import device
-
-    device.set_variables(platform)
+    set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     torch.manual_seed(settings.seed)

@@ -1,6 +1,8 @@
-"""The errors that a sentence can cure, the end that was asked for, and the exit codes of both."""
+"""The errors that a sentence can cure, the end that was asked for, their exit codes, and sentences without names."""
 
 import errno
+import getpass
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -29,3 +31,13 @@ TRY_AGAIN = 75
 """The exit code of `Stopped`, EX_TEMPFAIL of sysexits.h."""
 NO_ROOM = 74
 """The exit code where a disk or a quota is full, EX_IOERR of sysexits.h: it goes on when there is room."""
+
+
+def anonymous(text: str) -> str:
+    """Return the text without the home directory and the name of the user."""
+    text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in some containers
+        return text
+    return text if user == "root" else text.replace(f"/{user}/", "/USER/")

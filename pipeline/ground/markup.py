@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
 from pathlib import Path
@@ -71,6 +73,11 @@ def style(own: Path) -> Markup:
     """Return the style sheet of a page: what all pages share, then its own."""
     shared = Path(__file__).parent / STYLE
     return Markup(shared.read_text(encoding="utf-8") + own.read_text(encoding="utf-8"))
+
+
+def allowed(text: str) -> str:
+    """Return how the policy of a page names the one style sheet, or script, that may work in it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:

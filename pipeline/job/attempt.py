@@ -1,8 +1,8 @@
-"""One try at a step: its meters, its heartbeat and the file that stays when it fails or is killed."""
+"""One try at a step: the meter of its node, its heartbeat and the file that stays when it fails or is killed."""
 
 from __future__ import annotations
 
-import getpass
+import glob
 import json
 import os
 import platform
@@ -16,11 +16,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipeline.energy.meters import Reading, cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree, start_meters
+from pipeline.attestation import statements
+from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy.readings import READINGS
+from pipeline.energy.uses import ATTEMPT
+from pipeline.energy.watch import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 from pipeline.ground import platform_files
 from pipeline.ground.checkout import checkout
-from pipeline.ground.errors import Stopped
+from pipeline.ground.errors import InputError, Stopped, anonymous
+from pipeline.ground.machine import facts
 from pipeline.ground.space import disk_full, is_full
+
+SNAKEMAKE = "PIPELINE_SNAKEMAKE"
+"""The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
 
 HEARTBEAT_SECONDS = 5.0
 SAMPLE_SECONDS = 2.0
@@ -38,16 +46,6 @@ SLURM_VARIABLES = (
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def anonymous(text: str) -> str:
-    """Return the text without the home directory and the name of the user."""
-    text = text.replace(str(Path.cwd()) + "/", "").replace(str(Path.home()), "~")
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # an id without a name, as in some containers
-        return text
-    return text if user == "root" else text.replace(f"/{user}/", "/USER/")
 
 
 def _relative(argument: str) -> str:
@@ -81,7 +79,7 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         **_place(),
         "git": code_in(Path.cwd()) if code is None else code,
-        "machine": {"architecture": platform.machine(), "system": platform.system(), "processors": os.cpu_count()},
+        "machine": facts(),
         "container": platform_files.image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
     }
@@ -90,16 +88,17 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
 class Attempt:
     """Measures the block that it surrounds and keeps its own file up to date while the block runs.
 
-    Of several in one process each counts the CPU seconds since the end of the one before it.
+    From its making on it meters its node, in a file of `provenance/readings`, and tells its children so: those on other
+    nodes meter theirs. Of several in one process each counts the CPU seconds since the end of the one before it.
     """
 
     counted_cpu_seconds = 0.0
 
     def __init__(self, step: str, instance: dict[str, str], run_directory: Path) -> None:
         self._began = time.monotonic()
-        self._meters = start_meters()
         self._stop = threading.Event()
         self._peak_memory_bytes = 0
+        self._run_directory = run_directory
         started = _now()
         stamp = started.replace(":", "").replace("-", "").replace(".", "").split("+")[0]
         name = ".".join([step, *instance.values(), stamp, str(os.getpid())])
@@ -108,12 +107,18 @@ class Attempt:
             "step": step,
             "instance": instance,
             "command": command_line(),
+            "snakemake": os.environ.get(SNAKEMAKE),
             **_place(),
             "started": started,
             "ended": None,
             "status": "running",
             "error": None,
         }
+        folder = run_directory.absolute() / READINGS
+        told = {ATTEMPT: name, FOLDER: str(folder), METERED_NODE: node_name()}
+        self._before = {variable: os.environ.get(variable) for variable in told}
+        os.environ |= told
+        self._meter = NodeMeter(readings_file(folder, name))
 
     def _write(self) -> None:
         self.content |= {
@@ -121,7 +126,6 @@ class Attempt:
             "wall_seconds": round(time.monotonic() - self._began, 3),
             "cpu_seconds": round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             "peak_memory_bytes": self._peak_memory_bytes,
-            "energy": self._meters.read(),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".partial-{self.path.name}")
@@ -150,6 +154,9 @@ class Attempt:
 
     def _end(self, status: str, error: str | None) -> None:
         self._sample_memory()
+        self._meter.end()
+        for variable, value in self._before.items():
+            os.environ.pop(variable, None) if value is None else os.environ.update({variable: value})
         self.content |= {"ended": _now(), "status": status, "error": error and anonymous(error)}
         try:
             self._write()
@@ -157,11 +164,28 @@ class Attempt:
             if status == "finished":
                 raise
             # What stopped the job is told by its exit; the file still says when it was last seen.
-        Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
+            return
+        finally:
+            Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
+        if status != "finished":  # of that tells what attests the record
+            with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
+                statements.ended(self._run_directory, self.path, status, self._readings())
 
-    def energy(self) -> Reading:
-        """Return what the meters say since the start; from any thread."""
-        return self._meters.read()
+    def _readings(self) -> list[Path]:
+        """Return the files of what meters have read of this attempt, on all its nodes."""
+        of_this_node = self._meter.path
+        alone = os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1"
+        others = [] if alone else of_this_node.parent.glob(f"{glob.escape(self.path.stem)}@*")
+        return sorted({of_this_node, *others})
+
+    def recorded(self, record: Path, content: dict[str, Any]) -> None:
+        """Attest the record of a step that is finished.
+
+        Raises:
+            InputError: the signing key cannot be used.
+            DiskFull: there was no room.
+        """
+        statements.finished(self._run_directory, self.path, self._readings(), record, content)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -173,6 +197,7 @@ class Attempt:
 
     def __enter__(self) -> Attempt:
         self._write()
+        statements.began(self._run_directory, self.path, self.content)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self
@@ -188,6 +213,6 @@ class Attempt:
             self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
 
     def measured(self) -> dict[str, Any]:
-        """Return what the record takes over: times, CPU seconds, memory, energy and the attempt's file name."""
-        keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "energy")
+        """Return what the record takes over: times, CPU seconds, memory and the attempt's file name."""
+        keys = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
         return {**{key: self.content[key] for key in keys}, "attempt": self.path.name}

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from pipeline.energy.processes import cpu_seconds_of_process_tree
+from pipeline.energy.uses import share_start
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.recorded import as_written
@@ -86,6 +87,7 @@ def _execute(jobs: Sequence[Job]) -> None:
         return
     os.environ |= workers.ONE_THREAD
     importlib.import_module(jobs[0].module)  # once, for all of them
+    share_start(len(jobs))
     Attempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [workers.Work(f"{job.name} of {job.instance}", _bytes_read(job), job.execute) for job in jobs]
     workers.side_by_side(works, processes)

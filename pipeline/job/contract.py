@@ -12,7 +12,6 @@ import importlib
 import inspect
 import json
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -22,6 +21,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
+from pipeline.attestation.log import refuse_without_key
 from pipeline.ground import owner
 from pipeline.ground.errors import DiskFull, InputError, Superseded
 from pipeline.ground.hashing import sha256_of
@@ -31,7 +31,7 @@ from pipeline.ground.ranges import expand
 from pipeline.ground.recorded import recorded
 from pipeline.ground.settings import Settings, joined
 from pipeline.ground.space import disk_full, give_back, is_full, remove
-from pipeline.job import frozen, twin, versions
+from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import Attempt, command_line, execution_context
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
@@ -97,27 +97,32 @@ class Job:
         self.twin: dict[str, Any] | None = None
 
     def refuse_other_versions(self) -> None:
-        """Raise InputError where code or environment are not those that the job was planned with."""
+        """Raise InputError where code or environment are not those of the plan, or what is installed not the lock's."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
-        self.environment_version = versions.environment_version(self.module, lock)
+        found = environments.of_job(self.name, lock)
+        platform = self.arguments.platform or frozen.platform()
+        self.environment_version = found.version
         self.environment = {
-            "python": ".".join(map(str, sys.version_info[:3])),
+            "python": found.python,
+            "python_build": found.python_build,
             "lock": lock,
-            "packages": versions.environment_packages(self.module, lock),
+            "packages": found.packages,
+            "sha256": found.sha256,
+            "other_than_lock": found.refuse_others(self.name, lock, platform),
         }
-        for what, planned, found in (
+        for what, planned, now in (
             ("code", self.arguments.code, self.code_version),
             ("environment", self.arguments.environment, self.environment_version),
         ):
-            if planned != found:
+            if planned != now:
                 raise InputError(
-                    f"the {what} of {self.name} changed while the job waited ({planned} was planned, {found} is here): "
+                    f"the {what} of {self.name} changed while the job waited ({planned} was planned, {now} is here): "
                     "start snakemake again, so that it plans with what is here"
                 )
         self.plan = frozen.of_this_start(self.name, self.code_version, self.environment_version)
 
-    def bind(self, attempt: Attempt) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
+    def bind(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
         run = importlib.import_module(self.module).run
         hints = get_type_hints(run)
@@ -150,8 +155,6 @@ class Job:
             keywords["staging"] = Path(folder(self.arguments.staging, account=None))
         if "platform" in parameters:
             keywords["platform"] = self.arguments.platform
-        if "energy" in parameters:
-            keywords["energy"] = attempt.energy
         for name in ("raw", "private"):
             if name in parameters:
                 keywords[name] = Path(getattr(self.arguments, name))
@@ -270,10 +273,14 @@ class Job:
         """
         attempt = Attempt(self.name, self.instance, self.run_directory)
         try:
+            refuse_without_key()
             self.refuse_other_versions()
-            run, settings, keywords = self.bind(attempt)
+            run, settings, keywords = self.bind()
         except InputError as error:
             attempt.refused(str(error))
+            raise
+        except Exception as error:
+            attempt.failed(error)
             raise
         try:
             with attempt:
@@ -299,9 +306,10 @@ class Job:
                 **attempt.measured(),
             }
             write_json(self.record_path, record)
+            attempt.recorded(self.record_path, record)
         except DiskFull as error:
             if self.is_placed:  # outputs without a record are none, and without them there is room to say so
-                for path in self.outputs.values():
+                for path in (*self.outputs.values(), self.record_path):
                     remove(path)
                 attempt.failed(error)
             raise

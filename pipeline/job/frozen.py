@@ -81,6 +81,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
+def platform(variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return the platform of the start that a job belongs to; None for a step that somebody runs by hand."""
+    name = variables.get(VARIABLE, "").partition(":")[2]
+    try:
+        return str(json.loads(Path(name).read_bytes())["configuration"]["platform"]) if name else None
+    except (OSError, ValueError, KeyError, TypeError):  # `of_this_start` says what is wrong with it
+        return None
+
+
 def of_this_start(step: str, code: str, environment: str, variables: Mapping[str, str] = os.environ) -> Plan | None:
     """Return what a job was planned by; None for a step that somebody runs by hand.
 

@@ -13,7 +13,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -245,3 +245,25 @@ class Reach:
                     self._name(meant, attribute)
                 else:
                     self._touch(meant)
+
+
+WATCHING = "WATCHING"
+
+
+@cache
+def reach(module: str) -> Reach:
+    """Return what a step can run from its function `run` on.
+
+    A step may name modules in a constant WATCHING: what only watches, and changes nothing of the result.
+    """
+    apart: tuple[str, ...] = ()
+    if (file := file_of(module)) is not None:
+        for number in module_of(file).binding.get(WATCHING, []):
+            apart = ast.literal_eval(module_of(file).statements[number].node.value)  # type: ignore[attr-defined]
+    return Reach(module, "run", apart)
+
+
+def data_files(file: Path, statements: Iterable[Statement]) -> list[Path]:
+    """Return the files at `file` that the statements name in a string constant."""
+    named = {file.parent / name for statement in statements for name in statement.file_names}
+    return sorted(path for path in named if path.suffix != ".py" and path.name in names_in(path.parent))

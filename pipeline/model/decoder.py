@@ -7,6 +7,7 @@ device. Parallelism and the switches of `prepare` reach the parts by the names t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -44,7 +45,7 @@ class FeedForward(nn.Module):
         return y_BTD
 
 
-class Block(nn.Module):
+class Block(nn.Module, ABC):
     """One layer of the stream; an architecture says its parts and what it computes."""
 
     recomputation: Recomputation = "none"
@@ -55,9 +56,9 @@ class Block(nn.Module):
         """Return the stream after this layer, (B, T, D)."""
         return recomputed(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
+    @abstractmethod
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
         """Return the same; the angles are those of `rotary_angles`, the limits those of `document_limits`."""
-        raise NotImplementedError
 
 
 class Output(nn.Linear):

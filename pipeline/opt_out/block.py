@@ -12,16 +12,17 @@ from pipeline.corpus.removal import OPT_OUT
 from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
 
 
-def _two(one: str | None, other: str | None, listed: set[str]) -> Iterator[str]:
-    """Yield which of two values are on a list, a value once."""
-    yield from (value for value in dict.fromkeys((one, other)) if value in listed)
+def _on(listed: set[str], *values: str | None) -> Iterator[str]:
+    """Yield which of the values are on a list, a value once."""
+    yield from (value for value in dict.fromkeys(values) if value in listed)
 
 
 class OptOutFilter(BaseFilter):  # type: ignore[misc]
     """Removes documents on an opt-out list under the reason `opt_out`, with the entry that decided as the value.
 
-    A domain stands for all its subdomains. An id is that of the document, or the original one behind SOURCE/FILE/. A
-    holder is that which a document names itself, or that of its source.
+    A domain stands for all its subdomains. An id is that of the document, the original one behind SOURCE/FILE/, or the
+    one that it has instead where that holds personal data. A holder is that which a document names itself, or that of
+    its source.
     """
 
     name = "Opt-out"
@@ -37,10 +38,10 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
 
     def entries(self, document: Document) -> Iterator[str]:
         """Yield the entries that a document falls under, the one that decides first."""
-        yield from (
-            f"id {candidate}" for candidate in _two(document.id, document.metadata.get("original_id"), self.ids)
-        )
-        yield from (f"holder {name}" for name in _two(document.metadata.get("holder"), self.holder, self.holders))
+        known = document.metadata
+        ids = document.id, known.get("original_id"), known.get("withheld_id")
+        yield from (f"id {candidate}" for candidate in _on(self.ids, *ids))
+        yield from (f"holder {name}" for name in _on(self.holders, known.get("holder"), self.holder))
         if self.domains:
             suffixes = suffixes_of(host_of(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)

@@ -21,7 +21,7 @@ import xxhash
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
 from pipeline.sources.formats import read_records, split_name
-from pipeline.sources.reading import as_string
+from pipeline.sources.reading import WITHHELD, as_string
 from pipeline.sources.records import Keys
 from pipeline.sources.settings import EntriesSettings
 from pipeline.sources.streams import pieces
@@ -29,7 +29,8 @@ from pipeline.sources.streams import pieces
 Index = npt.NDArray[np.uint64]
 WAITING = 500_000  # hashes that are held before they are sorted
 ROWS_PER_BATCH = 10_000
-_AGAIN = re.compile(r"#\d+$")  # what the later of two documents with one id has at its end
+# What the later of two documents with one id has at its end, and the number of one whose id is withheld.
+_NUMBERED = re.compile(rf"#\d+$|(?<=/{WITHHELD})-\d+$")
 
 
 class Named(NamedTuple):
@@ -116,6 +117,7 @@ def entries_of(
     found = np.empty(0, dtype=np.uint64)
     waiting: set[int] = set()
     for name, path in files:
+        waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD}"]))
         read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", id_key, limit)
         for ids, url, holder in read:
             waiting.update(_hashes("id", ids))
@@ -133,7 +135,8 @@ def _merged(found: Index, new: set[int]) -> Index:
 
 
 def write_entries(path: Path, entries: Index) -> None:
-    """Write the hashes of a unit."""
+    """Write the hashes of a unit, for nobody else to read: whom one guesses, one can look for in them."""
+    path.touch(mode=0o660)
     with path.open("wb") as stream:
         np.save(stream, entries, allow_pickle=False)
 
@@ -163,7 +166,7 @@ class ListedEntries:
         self.holder = holder
         self._listed = {
             "domains": [_hashes("domain", opt_out.domains)],
-            "ids": [_hashes("id", opt_out.ids), _hashes("id", (_AGAIN.sub("", value) for value in opt_out.ids))],
+            "ids": [_hashes("id", opt_out.ids), _hashes("id", (_NUMBERED.sub("", value) for value in opt_out.ids))],
             "holders": [_hashes("holder", opt_out.holders)],
         }
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.signed import CONTENT, bucket_columns
+from pipeline.corpus.copies.signed import CONTENT, band_columns
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.entries import contains
-from pipeline.opt_out.lists import KINDS
+from pipeline.opt_out.lists import KINDS, shown
 from pipeline.opt_out.reserved_settings import ForgottenSettings
 from pipeline.opt_out.search import Reserved, hashed, joined, listed, on_domains, removed_copies
 
@@ -51,7 +51,7 @@ class _Search:
         self, settings: ForgottenSettings, reserved: Reserved, copies: pa.Table, lists: dict[str, dict[str, Any]]
     ) -> None:
         self.reserved = reserved
-        self.columns = [CONTENT[0], *bucket_columns(settings.signatures)]
+        self.columns = [CONTENT[0], *band_columns(settings.signatures)]
         self.ids = joined([reserved.ids, hashed(copies["id"])])
         self.lists = lists
         self.searched: Counter[str] = Counter(documents=0, bytes=0, units=0)
@@ -98,7 +98,7 @@ def run(
     """Write what each list names, how much was there before, and that nothing was found after.
 
     Documents are looked for by their id, by the domain of their address, by the holder of their source, and by their
-    signatures: a text with the hash, or a bucket key, of a reserved one.
+    signatures: a text with the hash, or a band's key, of a reserved one.
 
     Args:
         manifests: of the sources that have a list.
@@ -117,7 +117,7 @@ def run(
     for path in manifests:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         name, opt_out = manifest["source"]["name"], listed(manifest)
-        lists[name] = {**opt_out, "holder": manifest["source"]["rights"]["holder"]}
+        lists[name] = {**opt_out, "holder": shown(manifest["source"]["rights"]["holder"])}
         if name in left_out and left_out[name] != known.documents[name]:
             raise InputError(
                 f"source {name}: {known.documents[name]} documents are reserved, the filter removed {left_out[name]}: "

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
+from pipeline.corpus.personal_data import marked
+from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.sources.reading import iso_date
@@ -44,6 +46,16 @@ class OptOut(Settings):
         if not all(value.strip() for value in values):
             raise ValueError("an entry is empty: write what is meant, or take the line out")
         return sorted({value.strip() for value in values})
+
+    def published(self) -> dict[str, Any]:
+        """Return the list as anybody may see it."""
+        ids, holders = map(shown, self.ids), map(shown, self.holders)
+        return {"date": self.date, "domains": self.domains, "ids": [*ids], "holders": [*holders]}
+
+
+def shown(entry: str) -> str:
+    """Return an id or a holder with markers for all personal data, whatever a corpus replaces."""
+    return marked(entry, PersonalData())
 
 
 def bare_domain(domain: str) -> str:
@@ -104,9 +116,9 @@ def read_opt_out(path: Path) -> OptOut:
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
+        raise InputError(shown(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}")) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct the file") from None
+        raise InputError(shown(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct it")) from None
 
 
 def _lines(content: str) -> dict[str, Any]:

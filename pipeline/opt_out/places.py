@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.signed import CONTENT, Keys, bucket_columns
+from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignaturesSettings
 from pipeline.ground.hashing import sha256_of
 from pipeline.opt_out.entries import contains
@@ -24,7 +24,8 @@ from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings
 
 CORPUS_FOLDERS = {"filtered": "texts between steps", "deduplicated": "texts between steps", "final": "corpus"}
-MINHASH = ("ngram", "buckets", "hashes_per_bucket", "seed")
+# What a signature depends on, each with its name in records that are one version older.
+MINHASH = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ class RunSearch:
             present = pq.read_schema(path).names
             parts = []
             for settings, reserved in self.wanted.reserved:
-                same = all(stored.get(key) == getattr(settings, key) for key in MINHASH)
-                columns = [name for name in [CONTENT[0], *bucket_columns(settings) * same] if name in present]
+                same = all(stored.get(key, stored.get(old)) == getattr(settings, key) for key, old in MINHASH.items())
+                columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
                 table = pq.read_table(path, columns=["id", *columns])
                 parts.append(hashed(table["id"].filter(pa.array(reserved.signed_alike(table, columns)))))
             return joined(parts)
@@ -173,7 +174,9 @@ class RunSearch:
         for folder in sorted(self.folder.glob("tokens/*")):
             if folder.name in self.proven:
                 continue
-            found = joined(self._each("tokens", folder.glob("*/*.arrow"), read))
+            found = joined(
+                self._each("tokens", [*folder.glob("train/*.arrow"), *folder.glob("validation/*.arrow")], read)
+            )
             self.in_tokens[folder.name] = len(found)
             if len(found):
                 yield self._place("tokens", folder, len(found), "searched")

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.corpus.copies.signed import signature_schema
-from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.personal_data import Fields, MaskPersonalData
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.rules.c4 import C4Quality
 from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.signatures import SignDocuments
 from pipeline.corpus.text.normalise import Normalise
 from pipeline.opt_out.block import OptOutFilter
-from pipeline.opt_out.lists import KINDS, OptOut
+from pipeline.opt_out.lists import KINDS, OptOut, shown
 from pipeline.opt_out.reserved_settings import LineRules, ReservedSettings
 from pipeline.sources.unit import refuse_other_files
 
@@ -35,11 +35,18 @@ def _line_block(rules: LineRules) -> C4Quality:
     return C4Quality({rules.language: C4(**every)}, None, {rules.language: rules.words})
 
 
+def _shown(entry: str) -> str:
+    """Return an entry, its kind before it, as the manifest shows it."""
+    kind, _, value = entry.partition(" ")
+    return entry if kind == "domain" else f"{kind} {shown(value)}"
+
+
 class _Reserved:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
     def __init__(self, settings: ReservedSettings, files: list[Path], described: dict[str, Any]) -> None:
-        removed = RemovedDocuments(settings.source, "reserved")
+        self.fields = Fields(settings.personal_data)
+        removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = Reader(
             settings.source,
             "",
@@ -69,12 +76,13 @@ class _Reserved:
                 continue
             self.documents += 1
             self.bytes += document.metadata["bytes"]
-            self.entries.update(found)
+            self.entries.update(_shown(entry) for entry in found)
             whole = self.normalise.format(document.text)
+            shown_id = self.fields.document_id(document)
             forms = dict.fromkeys([whole, *(self._without_lines(whole, *entry) for entry in self.lines)])
             for text in forms:
                 if text:
-                    yield from self.mask.run(iter([Document(text=text, id=document.id)]))
+                    yield from self.mask.run(iter([Document(text=text, id=shown_id)]))
 
     @staticmethod
     def _without_lines(text: str, language: str, block: C4Quality) -> str:

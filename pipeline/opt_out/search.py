@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.corpus.copies.signed import CONTENT, Keys, bucket_columns
+from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Signatures
@@ -27,7 +27,7 @@ class Reserved:
     """The documents that opt-out lists name, from the files of their signatures.
 
     `documents` and `bytes` are per source, `entries` counts per source the documents that each entry names. Sorted are
-    `ids`, the hashes of their ids, and, by column, `hashes`: those of the texts and the keys of the MinHash buckets.
+    `ids`, the hashes of their ids, and, by column, `hashes`: those of the texts and the keys of the MinHash bands.
     """
 
     def __init__(self, paths: Iterable[Path], settings: Signatures) -> None:
@@ -35,7 +35,7 @@ class Reserved:
         self.bytes: Counter[str] = Counter()
         self.entries: dict[str, Counter[str]] = {}
         ids: list[Keys] = []
-        keys: dict[str, list[Keys]] = {name: [] for name in [CONTENT[0], *bucket_columns(settings)]}
+        keys: dict[str, list[Keys]] = {name: [] for name in [CONTENT[0], *band_columns(settings)]}
         for path in paths:
             known = read_metadata(path)
             self.documents[known["source"]] += known["documents"]
@@ -53,7 +53,7 @@ class Reserved:
         """Return for each row of signatures whether one of the columns has what it has in a reserved document.
 
         Args:
-            columns: those that were computed as here; a bucket key of 0 stands for none.
+            columns: those that were computed as here; a band's key of 0 stands for none.
         """
         alike = np.zeros(len(table), dtype=bool)
         for name in columns:
@@ -76,7 +76,8 @@ def on_domains(urls: pa.ChunkedArray, domains: set[str]) -> Mask:
     if not domains:
         return np.zeros(len(urls), dtype=bool)
     return np.array(
-        [url is not None and any(s in domains for s in suffixes_of(host_of(url))) for url in urls.to_pylist()]
+        [url is not None and any(s in domains for s in suffixes_of(host_of(url))) for url in urls.to_pylist()],
+        dtype=bool,  # also of none
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.energy.carbon import carbon_grams
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan import formulas
+from pipeline.plan.forecast import forecast
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 
 FORMULAS = {
@@ -57,7 +58,7 @@ def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
 def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """Return the plan: `models` and `totals` hold estimates, each by the formula of the same name in `formulas`.
 
-    What needs a figure that the platform does not state is None.
+    What needs a figure that the platform does not state is None; `forecast` is, where no calibration runs are named.
     """
     models = {
         name: _model(model, settings.platform, settings.energy) for name, model in sorted(settings.models.items())
@@ -73,6 +74,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "energy": settings.energy.model_dump(),
         "models": models,
         "totals": totals,
+        "forecast": settings.forecast and forecast(settings.forecast, settings.platform.name),
     }
 
 

@@ -98,9 +98,45 @@ class EnergyPlan(_Part):
     carbon_intensity_grams_per_kwh: float = Field(default=267.622, ge=0)
 
 
+class StepCost(Settings):
+    """What a step of a calibration run did and took: its jobs whose outputs stand, one after another."""
+
+    work: float = Field(ge=0, description="in the unit of the step")
+    seconds: float = Field(ge=0)
+    joules: float = Field(ge=0)
+    low_joules: float = Field(ge=0, description="95 % interval of the account")
+    high_joules: float = Field(ge=0)
+    refused: str | None = Field(default=None, description="why nothing can be told from it, in one sentence")
+
+
+class CalibrationRun(Settings):
+    """A finished small run: where it was, how its joules are known, and each step that it did."""
+
+    folder: str
+    platform: str
+    known: str = Field(description="measured, estimated or stated, with shares")
+    steps: dict[str, StepCost]
+
+
+class PlannedWork(Settings):
+    """The work of a step of the run that is planned; None where it is not known before the run, and why."""
+
+    amount: float | None = Field(ge=0)
+    unit: str
+    refused: str | None = None
+
+
+class ForecastPlan(Settings):
+    """What a forecast is made from: finished small runs, and the work of the run that is planned."""
+
+    runs: list[CalibrationRun]
+    work: dict[str, PlannedWork]
+
+
 class EstimateSettings(Settings):
     """Settings of the step `plan estimate`."""
 
     models: dict[str, ModelPlan]
     platform: PlatformPlan
     energy: EnergyPlan
+    forecast: ForecastPlan | None = Field(default=None, description="none where no calibration runs are named")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.plan.forecast import NO_RUNS
+
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "seconds": (("days", 86_400), ("hours", 3600), ("minutes", 60), ("s", 1)),
     "hours": (("h", 1),),
     "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)),
-    "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600)),
+    "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600), ("J", 1)),
     "grams": (("t", 1e6), ("kg", 1e3), ("g", 1)),
     "flops": (("FLOP", 1),),
     "euros": (("EUR", 1),),
@@ -57,12 +59,44 @@ def table(plan: dict[str, Any]) -> str:
         [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]
         for key in keys
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned(rows)
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]
     lines += ["", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
     if missing:
         lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines with columns of one width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
+    """Return the forecast by calibration runs in lines of text: energy and time of each step with 95 % intervals."""
+    if forecast is None:
+        return [NO_RUNS]
+    told = {**forecast["steps"], "whole chain": forecast["chain"]}
+    rows = [["forecast, estimated", "energy", "95 % interval", "time of jobs", "95 % interval"]]
+    rows += [
+        [step, *(cell for key in ("joules", "seconds") for cell in _range(key, values))]
+        for step, values in told.items()
+        if "refused" not in values
+    ]
+    lines = aligned(rows) if len(rows) > 1 else ["forecast: none"]
+    refused: dict[str, list[str]] = {}
+    for step, values in told.items():
+        if "refused" in values:
+            refused.setdefault(values["refused"], []).append(step)
+    lines += [f"{', '.join(steps)}: {reason}" for reason, steps in refused.items()]
+    runs = "; ".join(f"{run['folder']} ({run['platform']}; energy {run['known']})" for run in forecast["calibration"])
+    return [*lines, "", f"by {runs}", forecast["scope"], *forecast["notes"]]
+
+
+def _range(key: str, values: dict[str, Any]) -> tuple[str, str]:
+    """Return a figure and its interval."""
+    low, high = (readable(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
+    return readable(key, values[key]), f"{low} to {high}"

@@ -39,11 +39,12 @@ class Audit:
             names = sorted({str(record.instance["model"]) for record in records})
             there = f"it has {', '.join(names)}" if names else "no model has been trained yet"
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
-        record = max(found, key=lambda record: int(record.settings["last_step"]))
+        record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
         self.settings = SegmentSettings.model_validate(joined(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
+        self._record = record
         if not self.index.is_file() or hashlib.sha256(self.index.read_bytes()).hexdigest() != entry.sha256:
             raise InputError(
                 f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
@@ -65,6 +66,15 @@ class Audit:
             self.skips,
         )
 
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer of the training; InputError where its record names none."""
+        for entry in self._record.inputs:
+            if entry.name == "tokenizer":
+                outside = Path(entry.path.removeprefix("data:"))
+                return outside if entry.is_outside else self.run_directory / entry.path
+        raise InputError(f"{self._record.file} names no tokenizer: train the model again")
+
     def header(self) -> str:
         """What the answers rest on, in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
@@ -78,15 +88,31 @@ class Audit:
 
         Raises InputError when the training has no such step or sample.
         """
+        stream, start = self._place(step, sample)
+        found = self.sampler.rows[stream].document_rows(start, self.length)
+        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
+
+    def _place(self, step: int, sample: int) -> tuple[int, int]:
+        """The row of tokens that a sample was cut from, and where it begins there."""
         for name, number, first, end in (
             ("step", step, 1, self.last_step + 1),
             ("sample", sample, 0, self.settings.training.batch_size),
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
-        stream, start = self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
-        found = self.sampler.rows[stream].document_rows(start, self.length)
-        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
+        return self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
+
+    def token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
+        """The document of one input token of a sample, the document's tokens, and the place of the token among them.
+
+        Raises InputError when the training has no such step, sample or token; tokens of a sample count from 0.
+        """
+        stream, start = self._place(step, sample)
+        if not 0 <= token < self.length:
+            raise InputError(f"there is no token {token}: name one from 0 to {self.length - 1}")
+        (row,) = self.sampler.rows[stream].document_rows(start + token, 1)
+        tokens = self.sampler.rows[stream].read(row["start"], row["end"] - row["start"])
+        return row, tokens.tolist(), start + token - row["start"]
 
     def visits(self, document_id: str) -> list[dict[str, Any]]:
         """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None

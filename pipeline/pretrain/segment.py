@@ -16,12 +16,10 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.owner import Owner
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.checkpoints import recovery
-from pipeline.pretrain.checkpoints.checkpoint import check_shape
 from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.gauges.consumption import ReadMeters
-from pipeline.pretrain.parallel import mesh
-from pipeline.pretrain.processes import device, supervise
-from pipeline.pretrain.processes.launch import processes_per_node, world_size
+from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.processes import supervise
+from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
 from pipeline.pretrain.processes.supervise import Course
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader, refuse_altered
@@ -30,6 +28,7 @@ from pipeline.tokens.staging import stage
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
+    "pipeline.energy",
     "pipeline.pretrain.gauges",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
@@ -53,14 +52,13 @@ def run(
     owner: Owner | None = None,
     staging: Path | None = None,
     platform: str | None = None,
-    energy: ReadMeters | None = None,
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
 
     The processes of each node read the tokens from a copy in the folder `staging`, if one is named. `platform` names a
-    file of workflow/platforms, whose variables the training gets; `energy` reads the job's meters. Recovery checkpoints
-    go to `recovery_folder`, if one is named and the segment has none yet, else below `scratch`. `owner` has claimed the
-    scratch when this returns; it is asked again before the outputs get their names.
+    file of workflow/platforms, whose variables the training gets. Recovery checkpoints go to `recovery_folder`, if one
+    is named and the segment has none yet, else below `scratch`. `owner` has claimed the scratch when this returns; it
+    is asked again before the outputs get their names.
 
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
@@ -71,9 +69,9 @@ def run(
     """
     processes = world_size(launch)
     per_node = processes_per_node(launch)
-    device.set_variables(platform)
+    set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
-    mesh.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
+    layout.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
@@ -86,7 +84,7 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    course = supervise.train(settings, paths, identity, processes, launch, owner, energy, platform)
+    course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
     return {**_counts(settings, milestone, processes, vocabulary_size, course), **course.machine}
 
 
@@ -113,6 +111,10 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
             raise InputError(f"{folder} is no milestone ({error!r}): remove it, so that it is trained again") from None
         if step != settings.first_step:
             raise InputError(f"{folder} is of step {step}, not {settings.first_step}: give the milestone before")
+        from pipeline.pretrain.checkpoints.checkpoint import (
+            check_shape,  # with PyTorch, seconds that a first segment saves
+        )
+
         check_shape(folder, settings.architecture, reader.vocabulary_size)
     return reader.vocabulary_size
 

@@ -1,1 +1,1 @@
-"""The crate, verification, lineage and comparison of runs."""
+"""The crate, verification, lineage, comparison and packing of runs."""

@@ -1,68 +1,149 @@
-"""What differs between two runs, step by step: settings, code, environment, data, results; never times or hosts."""
+"""What differs between two runs, step by step: settings, code, environment, data, counts, results and energy.
+
+Every field of every record is compared. What no two runs have alike (clock times, hosts, the names of attempts) is no
+difference; where it differs all the same, it is listed as not compared.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pipeline.energy.figures import Account, Figure, read_account
 from pipeline.ground.errors import InputError
-from pipeline.provenance.files import RECORDS
-from pipeline.provenance.records import FileEntry, Record, load_records
+from pipeline.provenance.contents import METRICS, changed, content_differences, flat, is_timed, is_timed_key
+from pipeline.provenance.records import RECORDS, Record, load_records
 
-NOTHING = "nothing"
-# Files that hold speeds and clock times beside their results: they differ in bytes when nothing else does.
-TIMED_FILES = ("metrics.jsonl",)
-TIMED_FOLDERS = ("tensorboard",)
+NOT_COMPARED = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
+OF_THE_START = ("git", "frozen")  # alike for all jobs of a start, so told once
+KINDS = {
+    "code_version": "code",
+    "environment_version": "environment version",
+    "inputs": "input",
+    "outputs": "output",
+}
+SUMS = ("total", "finished", "lost", "idle", "snakemake")
+SHOWN_JOBS = 3
 
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted keys and the JSON of their values."""
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _flat(item, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _differences(kind: str, a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    """One line for each key whose values differ; a key that one side lacks has the value `nothing`."""
-    return [
-        f"{kind} {key}: {a.get(key, NOTHING)} → {b.get(key, NOTHING)}".replace(" :", ":")
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key)
-    ]
+Content = dict[str, Any]
 
 
-def _hashes(entries: list[FileEntry]) -> dict[str, str]:
-    """The hashes of those files whose bytes depend on nothing but what the job was given."""
-    hashes = {}
-    for entry in entries:
-        *folders, name = entry.path.split("/")
-        if name not in TIMED_FILES and not set(folders) & set(TIMED_FOLDERS) and not _is_record(entry):
-            hashes[entry.path] = entry.sha256[:16]
-    return hashes
+@dataclass
+class Comparison:
+    """The differences of run `b` from run `a`, as lines, and what is said without being a difference.
+
+    `code` has the records of both runs for each step whose code differs.
+    """
+
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    code: dict[str, tuple[Record, Record]] = field(default_factory=dict)
 
 
-def _is_record(entry: FileEntry) -> bool:
-    return entry.path.startswith(f"{RECORDS}/")
+class _Jobs:
+    """Differences of jobs, by step, each told once for all jobs that share it."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, dict[str, list[str]]] = {}
+        self.not_compared: set[str] = set()
+
+    def add(self, step: str, difference: str, instance: str) -> None:
+        self.steps.setdefault(step, {}).setdefault(difference, []).append(instance)
+
+    def lines(self) -> list[str]:
+        lines = []
+        for step, found in sorted(self.steps.items()):
+            lines.append(step)
+            for difference, instances in found.items():
+                where = "; ".join(instance for instance in instances[:SHOWN_JOBS] if instance)
+                more = f" and {len(instances) - SHOWN_JOBS} more" if len(instances) > SHOWN_JOBS else ""
+                lines.append(f"  {difference}" + (f"  [{where}{more}]" if where else ""))
+        return lines
+
+    def compare(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
+        """The differences of two records of one job: where it is told, and what."""
+        reads_records = any(str(entry["path"]).startswith(f"{RECORDS}/") for entry in a["inputs"])
+        for key in sorted(a.keys() | b.keys()):
+            if a.get(key) == b.get(key) and (key in a) == (key in b):
+                continue
+            if key in NOT_COMPARED:
+                self.not_compared.add(key)
+            elif key in OF_THE_START:
+                yield from (("", f"{key}.{line}") for line in changed(_flat(a, key), _flat(b, key)))
+            elif key in ("inputs", "outputs"):
+                yield from (("job", line) for line in self.files(KINDS[key], a[key], b[key], reads_records))
+            elif key == "command":
+                given = (dict(flat(_words(record))) for record in (a, b))
+                yield from (("job", f"command {line}") for line in changed(*given))
+            else:
+                for line in changed(_flat(a, key), _flat(b, key)):
+                    name = line.partition(":")[0]
+                    if key == "counts" and is_timed_key(name):
+                        self.not_compared.add(f"{a['step']} counts {name}")
+                    else:
+                        yield "job", f"{KINDS.get(key, key)} {line}".replace(" : ", ": ")
+
+    def files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
+        """The files that differ; those whose bytes hold clock times or joules are listed as not compared."""
+        told: list[dict[str, str]] = []
+        for entries in (a, b):
+            told.append({})
+            for entry in entries:
+                path = str(entry["path"])
+                rest = {key: value for key, value in entry.items() if key != "path"}
+                # What is computed from records, such as the report, holds their times and joules.
+                if is_timed(path) or path.startswith(f"{RECORDS}/") or (reads_records and kind == "output"):
+                    rest = {key: value for key, value in rest.items() if key not in ("sha256", "bytes")}
+                told[-1][path] = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
+        lines = [f"{kind} {line}" for line in changed(*told)]
+        if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:
+            lines.append(f"the order of the {kind}s")
+        others = {str(entry["path"]): entry for entry in b}
+        apart = [str(entry["path"]) for entry in a if entry != others.get(str(entry["path"]), entry)]
+        quiet = [
+            "records" if path.startswith(f"{RECORDS}/") else path for path in apart if told[0][path] == told[1][path]
+        ]
+        self.not_compared.update(f"the bytes of {path}" for path in quiet)
+        return lines
 
 
-def _of_job(a: Record, b: Record) -> list[str]:
-    """The differences of a job that both runs have."""
-    packages_a, packages_b = (dict(_flat(record.environment)) for record in (a, b))
-    # What is computed from records, such as the report, holds their times and joules.
-    outputs_a, outputs_b = ([] if any(map(_is_record, record.inputs)) else record.outputs for record in (a, b))
-    return [
-        *_differences("settings", dict(_flat(a.settings)), dict(_flat(b.settings))),
-        *_differences("code", {"": a.code_version}, {"": b.code_version}),
-        *_differences("environment", {"": a.environment_version}, {"": b.environment_version}),
-        *_differences("environment", packages_a, packages_b),
-        *_differences("input", _hashes(a.inputs), _hashes(b.inputs)),
-        *_differences("output", _hashes(outputs_a), _hashes(outputs_b)),
-    ]
+def _flat(record: Content, key: str) -> dict[str, str]:
+    return dict(flat(record[key])) if key in record else {}
+
+
+def _words(record: Content) -> list[str]:
+    """The words of a record's command, without those that repeat another field, and paths as of any run's name."""
+    words = [str(word) for word in record["command"]]
+    given = {"--settings": "settings", "--operation": "operation"}
+    named = next((after for word, after in pairwise(words) if word == "--record"), "")
+    prefix = named.partition(f"/{RECORDS}/")[0]
+    found: list[str] = []
+    for number, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        before = words[number - 1] if number else ""
+        told = given.get(option if equals else before)
+        text = value if equals else word
+        if told and _is_json_of(text, record.get(told)):
+            word = f"<{told}>"
+        elif text and text == record.get("launch"):
+            word = "<launch>"
+        for key in ("code_version", "environment_version"):
+            word = word.replace(str(record[key]), f"<{key}>") if record[key] else word
+        if prefix:
+            word = word.replace(f"{prefix}/", "RUN/").replace(f"private/{Path(prefix).name}/", "PRIVATE/")
+        found.append(word)
+    return found
+
+
+def _is_json_of(text: str, value: Any) -> bool:
+    try:
+        return bool(json.loads(text) == value)
+    except ValueError:
+        return False
 
 
 def _json(path: Path) -> Any:
@@ -72,6 +153,14 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path} is not valid JSON: run `python -m pipeline verify` on its run") from None
 
 
+def _configuration(run: Path, records: list[Content]) -> dict[str, str]:
+    """The configuration of the last start that a record names; nothing where that file is gone."""
+    paths = sorted(run / record["frozen"]["path"] for record in records if record.get("frozen"))
+    there = [path for path in paths if path.is_file()]
+    content = _json(there[-1]) if there else {}
+    return dict(flat(content.get("configuration", {})))
+
+
 def _results(run_directory: Path) -> dict[str, str]:
     """The figures that a run ends in: evaluation values and the last losses of each model."""
     found: dict[str, str] = {}
@@ -79,7 +168,7 @@ def _results(run_directory: Path) -> dict[str, str]:
         for task in _json(path).get("tasks", []):
             key = "/".join([*path.parts[-3:-1], str(task.get("task")), str(task.get("language")), str(task["metric"])])
             found[key] = json.dumps(task["value"])
-    for path in sorted(run_directory.glob("models/*/metrics.jsonl")):
+    for path in sorted(run_directory.glob(f"models/*/{METRICS}")):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 step = json.loads(line)
@@ -91,42 +180,74 @@ def _results(run_directory: Path) -> dict[str, str]:
     return found
 
 
-def compare(a: Path, b: Path) -> list[str]:
-    """The differences of run `b` from run `a` as lines, grouped by step; an empty list if there is none.
+def _curves(a: Path, b: Path) -> list[str]:
+    """What differs in the metrics of models that both runs have, but for clock times and speeds."""
+    both = [
+        path.relative_to(a) for path in sorted(a.glob(f"models/*/{METRICS}")) if (b / path.relative_to(a)).is_file()
+    ]
+    return [f"{path.parts[1]}/{line}" for path in both for line in content_differences(a / path, b / path)]
 
-    Times, hosts, attempts, energy and the number of devices are left out. A difference that several jobs of a step
-    share is told once.
+
+def _energy(a: Account | None, b: Account | None) -> tuple[list[str], list[str]]:
+    """Figures whose intervals do not overlap, or that only one run knows; and what is said of the others."""
+    if a is None or b is None:
+        if a is b:
+            return [], ["energy: not compared, for neither run has an account (report/energy.json)"]
+        return [f"only the {'second' if a is None else 'first'} run has an account (report/energy.json)"], []
+    figures = [{**{name: getattr(account, name) for name in SUMS}, **account.steps} for account in (a, b)]
+    differences, notes = [], []
+    for name in [*SUMS, *sorted(a.steps.keys() | b.steps.keys())]:
+        one, other = (found.get(name, Figure()) for found in figures)
+        told = f"{name}: {one.text()} → {other.text()}"
+        if one.is_known != other.is_known:
+            differences.append(told)
+        elif one.low_joules > other.high_joules or other.low_joules > one.high_joules:
+            differences.append(f"{told}: their 95 % intervals do not overlap")
+        elif name == "total" and one.is_known and one != other:
+            notes.append(f"energy {told}: their 95 % intervals overlap, so no difference is shown")
+    return differences, notes
+
+
+def compare(a: Path, b: Path) -> Comparison:
+    """Compare two runs; a difference that several jobs of a step share is told once.
+
+    Energies differ where their 95 % intervals do not overlap.
 
     Raises:
         InputError: one of the folders holds no records, or broken ones.
     """
-    jobs_a, jobs_b = ({record.title: record for record in load_records(run)} for run in (a, b))
-    steps: dict[str, dict[str, list[str]]] = {}
-    for title in sorted(jobs_a.keys() | jobs_b.keys()):
-        if title in jobs_a and title in jobs_b:
-            differences = _of_job(jobs_a[title], jobs_b[title])
-        else:
-            differences = [f"only in {a if title in jobs_a else b}"]
-        step = (jobs_a.get(title) or jobs_b[title]).step
-        for difference in differences:
-            steps.setdefault(step, {}).setdefault(difference, []).append(title.removeprefix(step).strip(" ()"))
-    lines = []
-    for step, found in sorted(steps.items()):
-        lines.append(step)
-        for difference, instances in found.items():
-            where = "; ".join(instance for instance in instances[:3] if instance)
-            more = f" and {len(instances) - 3} more" if len(instances) > 3 else ""
-            lines.append(f"  {difference}" + (f"  [{where}{more}]" if where else ""))
-    results = _differences("", _results(a), _results(b))
-    return [*lines, *(["results", *(f"  {line.strip()}" for line in results)] if results else [])]
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline compare RESULTS_A RESULTS_B`: 0 if nothing differs, 1 and the list if something does."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=__doc__)
-    parser.add_argument("a", type=Path)
-    parser.add_argument("b", type=Path)
-    options = parser.parse_args(arguments)
-    lines = compare(options.a, options.b)
-    print("\n".join(lines) if lines else "Settings, code, environment, data and results are the same.")
-    return 1 if lines else 0
+    records_a, records_b = ({record.title: record for record in load_records(run)} for run in (a, b))
+    contents_a, contents_b = (
+        {title: _json(run / record.file) for title, record in records.items()}
+        for run, records in ((a, records_a), (b, records_b))
+    )
+    jobs, found = _Jobs(), Comparison()
+    start: dict[str, list[str]] = {}
+    for title in sorted(records_a.keys() | records_b.keys()):
+        record = records_a.get(title) or records_b[title]
+        instance = title.removeprefix(record.step).strip(" ()")
+        if title not in records_a or title not in records_b:
+            jobs.add(record.step, f"only in {a if title in records_a else b}", instance)
+            continue
+        for where, line in jobs.compare(contents_a[title], contents_b[title]):
+            if where:
+                jobs.add(record.step, line, instance)
+            else:
+                start.setdefault(line, []).append(title)
+        if record.code_version != records_b[title].code_version:
+            found.code.setdefault(record.step, (record, records_b[title]))
+    configurations = (_configuration(run, [*c.values()]) for run, c in ((a, contents_a), (b, contents_b)))
+    starts = [f"configuration {line}" for line in changed(*configurations)]
+    starts += [f"{line}  [{titles[0]} and {len(titles) - 1} more]" for line, titles in start.items()]
+    energy, found.notes = _energy(read_account(a), read_account(b))
+    sections = {
+        "the start of the runs": starts,
+        "results": [*changed(_results(a), _results(b)), *_curves(a, b)],
+        "energy": energy,
+    }
+    found.differences = jobs.lines()
+    for title, lines in sections.items():
+        found.differences += [title, *(f"  {line}" for line in lines)] if lines else []
+    if jobs.not_compared:
+        found.notes.append(f"not compared, though it differs: {'; '.join(sorted(jobs.not_compared))}")
+    return found

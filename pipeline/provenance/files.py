@@ -1,35 +1,62 @@
-"""Which files make up a run's results, and their hashes."""
+"""What may lie in a run's folder: results, evidence, and what is none of either."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.attestation.log import FILE
+from pipeline.provenance.evidence import FOLDERS, PUBLIC_KEY, SIGNER, TIMESTAMPS
+from pipeline.provenance.records import RECORDS
 
 METADATA = "ro-crate-metadata.json"
-RECORDS = "provenance/records"
 CRATE_RECORD = f"{RECORDS}/provenance.crate.json"  # written after the crate, so the crate cannot hold it
-# What is written while or after the crate is made, what only says that jobs are done, and what is no result.
-OUTSIDE = (
-    *("logs", "benchmarks", "scratch", "provenance/attempts", "provenance/accounting", "provenance/batches"),
-    "provenance/frozen",  # a later start adds to it; the records hold the hashes
-)
+SCRATCH = "scratch"  # what lets a job continue: no result, nobody vouches for it, and any job may remove it
+# The crate holds results. Evidence grows while and after it is made: the log of attestations has it.
+OUTSIDE = (*FOLDERS, SCRATCH, TIMESTAMPS)
+FILES_OUTSIDE = (METADATA, CRATE_RECORD, FILE, SIGNER, PUBLIC_KEY)
+
+
+class Found(NamedTuple):
+    """What lies in a run's folder: its results, and a sentence for each path that must not be there."""
+
+    results: list[str]
+    foreign: dict[str, str]
+
+
+def found(run_directory: Path) -> Found:
+    """Return what lies in a run's folder; no link to a folder is followed, and scratch is not looked at.
+
+    A link to a file is both: where the run was linked elsewhere, to do a step again, the step reads what it reads.
+    """
+    results, foreign = [], {}
+    for folder, subfolders, names in os.walk(run_directory):
+        below = Path(folder).relative_to(run_directory)
+        for name in [*subfolders, *names]:
+            path = (below / name).as_posix()
+            if path == SCRATCH:
+                subfolders.remove(name)
+            elif (run_directory / path).is_symlink():
+                foreign[path] = f"{path} is a symbolic link: results are files, and this may lead anywhere."
+            elif name.startswith(".partial"):
+                foreign[path] = f"{path} is unfinished: a job that was killed left it, or somebody put it there."
+                subfolders[:] = [other for other in subfolders if other != name]
+            elif name == ".snakemake_timestamp" and name in names and (run_directory / path).stat().st_size:
+                foreign[path] = f"{path} holds something: Snakemake's marks of folders are empty."
+        subfolders.sort()
+        results += [
+            path
+            for name in names
+            if (path := (below / name).as_posix()) not in FILES_OUTSIDE
+            and (path not in foreign or (run_directory / path).is_file())
+            and not name.startswith(".partial")
+            and name != ".snakemake_timestamp"
+            and not path.startswith(tuple(f"{outside}/" for outside in OUTSIDE))
+        ]
+    return Found(sorted(results), foreign)
 
 
 def artefacts(run_directory: Path) -> list[str]:
-    """Sorted paths, relative to the run, of all files that belong to its results.
-
-    Left out are the crate's own metadata and record, attempts, accounting, logs, scratch, and unfinished outputs.
-    """
-    found = []
-    for folder, subfolders, names in os.walk(run_directory, followlinks=True):
-        below = Path(folder).relative_to(run_directory)
-        subfolders[:] = [
-            name for name in subfolders if not name.startswith(".partial") and (below / name).as_posix() not in OUTSIDE
-        ]
-        found += [
-            path
-            for name in names
-            if not name.startswith(".partial") and name != ".snakemake_timestamp"
-            if (path := (below / name).as_posix()) not in (METADATA, CRATE_RECORD)
-        ]
-    return sorted(found)
+    """Return the sorted paths, relative to the run, of all files that belong to its results."""
+    return found(run_directory).results

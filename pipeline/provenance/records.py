@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.ground.errors import InputError
-from pipeline.provenance.files import RECORDS
 
+RECORDS = "provenance/records"
 ATTEMPTS = "provenance/attempts"
 
 
@@ -33,28 +33,17 @@ class FileEntry(_Read):
         return self.path.startswith("data:")
 
 
-class MeterReading(_Read):
-    """What one energy meter read."""
-
-    meter: str
-    joules: float
-    measured: bool
-    model: str | None = None
-
-
-class Energy(_Read):
-    """Energy of one job."""
-
-    joules: float
-    measured: bool
-    meters: list[MeterReading]
-
-
 class Frozen(_Read):
     """What a job was planned by: the run as it was at a start."""
 
     path: str
     sha256: str
+
+
+class TakenOver(_Read):
+    """Whose outputs a job took over, instead of computing them."""
+
+    attempt: str | None = None
 
 
 class Record(_Read):
@@ -80,10 +69,15 @@ class Record(_Read):
     wall_seconds: float
     cpu_seconds: float
     peak_memory_bytes: int
-    energy: Energy
     launch: str | None = None
     counts: dict[str, Any] = {}
     attempt: str | None = None
+    taken_over_from: TakenOver | None = None
+
+    @property
+    def computed_by(self) -> str | None:
+        """The attempt that computed the outputs: its own, or the one that they were taken over from."""
+        return (self.taken_over_from and self.taken_over_from.attempt) or self.attempt
 
     @property
     def title(self) -> str:
@@ -101,6 +95,7 @@ class Attempt(_Read):
     command: list[str]
     host: str | None = None
     slurm: dict[str, Any] | None = None
+    snakemake: str | None = None
     started: str
     last_seen: str
     ended: str | None = None
@@ -108,7 +103,6 @@ class Attempt(_Read):
     error: str | None = None
     wall_seconds: float
     cpu_seconds: float
-    energy: Energy
 
 
 Model = TypeVar("Model", Record, Attempt)
@@ -133,6 +127,15 @@ def load_record(file: Path) -> Record:
         InputError: it cannot be read, is no JSON, or lacks a field; the sentence names file and field.
     """
     return _load(Record, file, f"{RECORDS}/{file.name}")
+
+
+def load_attempt(file: Path) -> Attempt:
+    """Read one attempt.
+
+    Raises:
+        InputError: it cannot be read, is no JSON, or lacks a field; the sentence names file and field.
+    """
+    return _load(Attempt, file, f"{ATTEMPTS}/{file.name}")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -164,13 +167,24 @@ def load_records(run_directory: Path) -> list[Record]:
     return records
 
 
+def read_attempts(run_directory: Path) -> tuple[list[Attempt], list[str]]:
+    """All attempts that can be read, in the order of their file names, and a problem for each of the others."""
+    attempts, problems = [], []
+    for file in _files(run_directory / ATTEMPTS):
+        try:
+            attempts.append(_load(Attempt, file, f"{ATTEMPTS}/{file.name}"))
+        except InputError as error:
+            problems.append(str(error))
+    return attempts, problems
+
+
 def load_attempts(run_directory: Path) -> list[Attempt]:
     """All attempts of a run, in the order of their file names; an empty list if there is none.
 
     Raises:
         InputError: one of them is broken.
     """
-    return [_load(Attempt, file, f"{ATTEMPTS}/{file.name}") for file in _files(run_directory / ATTEMPTS)]
+    return [load_attempt(file) for file in _files(run_directory / ATTEMPTS)]
 
 
 def producers(records: list[Record]) -> dict[str, tuple[Record, FileEntry]]:

@@ -1,14 +1,36 @@
-"""Settings of the crate: what a reader of the archive is told about the run as a whole."""
+"""Who signs a run, and what a reader of the archive is told about the run as a whole."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.ground.settings import Settings
 
 
+class Timestamps(Settings):
+    """An authority that says when the head of the log of attestations was there (RFC 3161)."""
+
+    url: str = Field(pattern=r"^https?://", description="where the authority takes requests, from the login node")
+    certificates: str = Field(min_length=1, description="a PEM file: the authority's root certificate, to check by")
+
+
+class Provenance(Settings):
+    """Who signs a run, and where it is published that it was signed; none of it changes a result."""
+
+    key: str | None = Field(None, description="the private key that signs, a PEM file that every node can read")
+    owner: str | None = Field(None, min_length=1, description="whose key it is, as readers know them")
+    timestamps: Timestamps | None = None
+    log: str | None = Field(None, description="a file outside the results to which each head of the log is appended")
+
+    @model_validator(mode="after")
+    def _whose(self) -> Provenance:
+        if (self.key is None) != (self.owner is None):
+            raise ValueError("key and owner belong together: say whose key it is, and give the key of who is named")
+        return self
+
+
 class CrateSettings(Settings):
-    """Name, description and licence of a run's RO-Crate."""
+    """Name, description, licence and provider of a run's RO-Crate."""
 
     run: str = Field(min_length=1)
     name: str | None = Field(None, description="title of the crate; the run's name if none is given")
@@ -17,3 +39,6 @@ class CrateSettings(Settings):
         "each text as its source says, records and report CC-BY-4.0, weights as the provider states",
         description="SPDX identifier, URL or words: under what the run as a whole may be used",
     )
+    provider: str | None = Field(None, description="who ran the pipeline and publishes the run")
+    provider_url: str | None = Field(None, description="the provider's page")
+    contact: str | None = None

@@ -1,15 +1,22 @@
-"""The lineage of one file: back through the jobs that made it to the raw data and their licences."""
+"""The lineage of one file: back through the jobs that made it, and their lost attempts, to raw data and licences."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from pathlib import Path
 
+from pipeline.energy.figures import JOULE, Account, Figure, read_account, together
 from pipeline.ground.errors import InputError
-from pipeline.provenance.crate import source_of
-from pipeline.provenance.files import RECORDS
-from pipeline.provenance.records import FileEntry, Record, load_records, producers
+from pipeline.provenance.crate_files import source_of
+from pipeline.provenance.records import (
+    RECORDS,
+    Attempt,
+    FileEntry,
+    Record,
+    load_records,
+    producers,
+    read_attempts,
+)
 
 SHOWN_FILES = 6
 INDENT = "  "
@@ -21,6 +28,11 @@ class _Lineage:
     def __init__(self, run_directory: Path) -> None:
         self.run_directory = run_directory
         self.made = producers(load_records(run_directory))
+        self.account: Account | None = read_account(run_directory)
+        self.attempts: dict[tuple[str, frozenset[tuple[str, str]]], list[Attempt]] = {}
+        attempts, self.problems = read_attempts(run_directory)
+        for attempt in attempts:
+            self.attempts.setdefault(_job(attempt), []).append(attempt)
         self.lines: list[str] = []
         self.told: dict[str, Record] = {}
         self.licences: dict[str, str] = {}
@@ -29,19 +41,42 @@ class _Lineage:
         """Add one line."""
         self.lines.append(INDENT * depth + text)
 
+    def energy(self, record: Record) -> Figure:
+        """The energy of what computed a job's outputs, by the account of the run's report."""
+        return self.account.of_attempt(record.computed_by) if self.account else Figure()
+
+    def lost(self, record: Record) -> list[tuple[Attempt, Figure]]:
+        """The attempts at a job that failed, were refused or killed, with their energy."""
+        names = {record.attempt, record.computed_by}
+        return [
+            (attempt, self.account.of_attempt(Path(attempt.file).name) if self.account else Figure())
+            for attempt in self.attempts.get(_job(record), [])
+            if Path(attempt.file).name not in names and attempt.status != "finished"
+        ]
+
+    def told_energy(self, figure: Figure) -> str:
+        """Joules with their interval and how they are known."""
+        return figure.text(JOULE) if self.account else "not known before the report is written"
+
     def job(self, record: Record, depth: int) -> None:
         """Tell one job, and before what it read the jobs behind that."""
         if record.file in self.told:
             self.write(depth, f"made by {record.title}, told above")
             return
         self.told[record.file] = record
-        meters = ", ".join(sorted({meter.meter for meter in record.energy.meters})) or "no meter"
-        certainty = "measured" if record.energy.measured else "estimated in part or whole"
         self.write(depth, f"made by {record.title}")
         self.write(depth + 1, f"record: {record.file}")
         self.write(depth + 1, f"command: {shlex.join(record.command)}")
         self.write(depth + 1, f"code: {record.code_version}, environment: {record.environment_version}")
-        self.write(depth + 1, f"energy: {record.energy.joules:.6g} J, {certainty} ({meters})")
+        self.write(depth + 1, f"energy: {self.told_energy(self.energy(record))}")
+        for attempt, figure in self.lost(record):
+            why = f": {attempt.error.splitlines()[0]}" if attempt.error else ""
+            state = "killed" if attempt.status == "running" else attempt.status
+            energy = self.told_energy(figure)
+            self.write(
+                depth + 1,
+                f"lost attempt {attempt.file}: {state} after {attempt.wall_seconds:g} s{why}; energy: {energy}",
+            )
         groups: dict[str, list[FileEntry]] = {}
         for entry in record.inputs:
             maker = self.made[entry.path][0].file if entry.path in self.made else ""
@@ -74,6 +109,18 @@ class _Lineage:
         return f", source {name}, licence {self.licences[name]}"
 
 
+def _job(one: Attempt | Record) -> tuple[str, frozenset[tuple[str, str]]]:
+    """What an attempt and the record that it was to write have in common."""
+    return one.step, frozenset((key, str(value)) for key, value in one.instance.items())
+
+
+def is_of_the_run(run_directory: Path, file: str) -> bool:
+    """Whether a record says where a file or folder comes from."""
+    path = _relative(run_directory, file)
+    made = producers(load_records(run_directory))
+    return any(name == path or name.startswith(f"{path}/") for name in made)
+
+
 def _relative(run_directory: Path, file: str) -> str:
     """The file's path as records name it, from a path below the run or from the working folder."""
     path = Path(file)
@@ -101,17 +148,15 @@ def trace(run_directory: Path, file: str) -> list[str]:
     lineage.write(0, path if inside != [path] else f"{path} (sha256 {lineage.made[path][1].sha256})")
     for _, record in sorted(makers.items()):
         lineage.job(record, 1)
-    joules = sum(record.energy.joules for record in lineage.told.values())
-    lineage.write(0, f"behind it: {len(lineage.told)} job(s), {joules:.6g} J")
+    by_attempt = {record.computed_by: lineage.energy(record) for record in lineage.told.values()}
+    unknown = sum(not lineage.energy(record).is_known for record in lineage.told.values())
+    without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
+    energy = lineage.told_energy(together(by_attempt.values()))
+    lineage.write(0, f"behind it: {len(lineage.told)} job(s), energy: {energy}{without}")
+    lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
+    lineage.lines += [f"not counted: {problem}" for problem in lineage.problems]
+    if lost:
+        energy = lineage.told_energy(together(figure for _, figure in lost))
+        lineage.write(0, f"lost on the way: {len(lost)} attempt(s), energy: {energy}")
     lineage.lines += [f"source {name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline trace results/RUN FILE`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline trace", description=__doc__)
-    parser.add_argument("run_directory", type=Path)
-    parser.add_argument("file", help="a file or folder of the run")
-    options = parser.parse_args(arguments)
-    print("\n".join(trace(options.run_directory, options.file)))
-    return 0

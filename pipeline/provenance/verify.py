@@ -10,13 +10,15 @@ import argparse
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts
+from pipeline.provenance.files import CRATE_RECORD, METADATA, found
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
+from pipeline.provenance.verify_log import Log, Signed
+from pipeline.provenance.verify_records import check_record
 
 
 class _Crate:
@@ -24,7 +26,7 @@ class _Crate:
 
     def __init__(self, text: bytes) -> None:
         entities: list[dict[str, Any]] = json.loads(text)["@graph"]
-        self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if e["@type"] == "File"}
+        self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"]}
         self.records = {unquote(e["subjectOf"]["@id"]) for e in entities if e["@type"] == "CreateAction"}
 
 
@@ -84,17 +86,36 @@ def _statistics_problems(run_directory: Path, path: str) -> list[str]:
         return [f"{path} is not valid: it does not hold the counts of a corpus."]
 
 
+class Trusted(NamedTuple):
+    """What a reader has from others than the run itself: without it the run vouches for itself alone."""
+
+    crate_sha256: str | None = None
+    key: Path | None = None
+    timestamp_certificates: Path | None = None
+    log: Path | None = None
+
+
+NOTHING = Trusted()
+
+
 class _Verification:
     """One pass over a run; `problems` maps each path in question to its one sentence."""
 
-    def __init__(self, run_directory: Path, crate_sha256: str | None) -> None:
+    def __init__(self, run_directory: Path, trusted: Trusted) -> None:
         self.run_directory = run_directory
         self.problems: dict[str, str] = {}
         self.hash = cache(self._hash)
+        log = Log(run_directory, self.tell)
+        log.check_chain()
+        self.signed = log.check_signatures(trusted.key)
+        self.timestamps = log.check_timestamps(trusted.timestamp_certificates)
+        if trusted.log:
+            log.check_published(trusted.log)
         records, broken = read_records(run_directory)
-        self.crate = _read_crate(run_directory, records, crate_sha256, self.problems)
+        self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         self.problems |= {path: f"{sentence}." for path, sentence in broken.items()}
-        self.files = artefacts(run_directory)
+        self.files, foreign = found(run_directory)
+        self.problems |= foreign
         if self.crate is not None:
             self.check_files(self.crate)
         # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
@@ -108,9 +129,13 @@ class _Verification:
         self.made = producers(self.records)
         for record in self.records:
             self.check_outputs(record)
+            self.check_frozen(record)
+        log.check_evidence()
         for record in self.records:
             self.check_inputs(record)
-            self.check_frozen(record)
+            check_record(run_directory, record, self.tell, set(self.problems))
+        log.check_records((record.file for record in records), self.hash)
+        log.check_order()
 
     def _hash(self, path: str) -> str:
         try:
@@ -189,44 +214,72 @@ class _Verification:
             return False
 
 
-def _verified(run_directory: Path, crate_sha256: str | None) -> tuple[list[str], int, int]:
-    """Problems, number of files and number of records."""
+def _verified(run_directory: Path, trusted: Trusted) -> tuple[list[str], _Verification]:
+    """Problems, and what was looked at."""
     if not run_directory.is_dir():
         raise InputError(f"{run_directory} does not exist: give the folder of a run's results")
-    done = _Verification(run_directory, crate_sha256)
+    done = _Verification(run_directory, trusted)
     counts = [
         problem
         for path in done.files
         if path.startswith("corpus/") and path.endswith("/statistics.json") and path not in done.problems
         for problem in _statistics_problems(run_directory, path)
     ]
-    return [*(done.problems[path] for path in sorted(done.problems)), *counts], len(done.files), len(done.records)
+    return [*(done.problems[path] for path in sorted(done.problems)), *counts], done
 
 
-def verify(run_directory: Path, crate_sha256: str | None = None) -> list[str]:
+def verify(run_directory: Path, trusted: Trusted = NOTHING) -> list[str]:
     """All problems of a run's results, one sentence each, that name the file; an empty list if there is none.
 
     Checks that the crate is the one of that sha256 (or of its record, if none is given), that its files are there
-    unchanged and no others, that records agree with files and with each other, and that no document got lost in the
-    counts. Attempts, accounting, logs and scratch are outside the crate and are not checked.
+    unchanged and no others, that records agree with files, with their command lines and with each other, that no
+    document got lost in the counts, and that attempts, books, readings and logs are what the log of attestations says,
+    which is whole, signed with that key (or the run's own), and which an authority and the log of heads know so.
 
     Raises:
-        InputError: the folder does not exist.
+        InputError: the folder does not exist, or what was given to trust cannot be read.
     """
-    return _verified(run_directory, crate_sha256)[0]
+    return _verified(run_directory, trusted)[0]
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline verify results/RUN [--crate-sha256 HASH]`: 0 if all is as recorded, 1 and the list if not."""
+def _told(signed: Signed | None) -> str:
+    """Who vouches for the run, and how far that goes."""
+    if signed is None:
+        return "unsigned: who could write these files could write the run anew; compare the crate's published sha256"
+    if signed.key_given:
+        return f"signed by {signed.owner} with the key given (sha256 {signed.key_sha256})"
+    return (
+        f"signed by {signed.owner}, as the run itself says: compare the key's sha256 {signed.key_sha256} with the one "
+        "that they have published, or give their key with --key"
+    )
+
+
+def options_of(arguments: list[str]) -> argparse.Namespace:
+    """What `python -m pipeline verify` is asked."""
     parser = argparse.ArgumentParser(prog="python -m pipeline verify", description=verify.__doc__)
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--crate-sha256", help="the hash that was printed when the crate was made")
-    options = parser.parse_args(arguments)
-    problems, files, records = _verified(options.run_directory, options.crate_sha256)
+    parser.add_argument("--key", type=Path, help="the public key of who signed the run, from them and not from the run")
+    parser.add_argument("--timestamp-certificates", type=Path, help="the root certificate of who has stamped the run")
+    parser.add_argument("--log", type=Path, help="the log of heads to which provenance.log has published")
+    parser.add_argument("--recompute", action="store_true", help="do again what concludes anything: figures and papers")
+    return parser.parse_args(arguments)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print what is wrong with a run, or that nothing is: 0 if all is as recorded, 1 if not."""
+    trusted = Trusted(options.crate_sha256, options.key, options.timestamp_certificates, options.log)
+    problems, done = _verified(options.run_directory, trusted)
     for problem in problems:
         print(problem)
+    looked_at = f"{len(done.files)} files and {len(done.records)} records"
     if problems:
-        print(f"{options.run_directory}: {len(problems)} problem(s) in {files} files and {records} records.")
+        print(f"{options.run_directory}: {len(problems)} problem(s) in {looked_at}.")
         return 1
-    print(f"{options.run_directory}: {files} files and {records} records are as the crate and the records say.")
+    print(f"{options.run_directory}: {looked_at} are as the crate and the records say.")
+    print(f"{options.run_directory}: {_told(done.signed)}.")
+    if done.timestamps:
+        whose = "of the certificate given" if trusted.timestamp_certificates else "whose certificate was not given"
+        last = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"
+        print(f"{options.run_directory}: timestamped by an authority {whose}, last at {last}.")
     return 0

@@ -1,1 +1,1 @@
-"""The auditor's page, the model card and the training content summary."""
+"""The auditor's page, the model card and the papers that European law asks for."""

@@ -12,6 +12,8 @@ from pipeline.ground.markup import number
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44
+LETTER = 8.5  # as wide is a digit of a tick, and as much is left for half the last one at the right
+BESIDE = 36  # the name of the axis, turned, and the space around it
 STYLES = 6  # lines that the style sheet tells apart by colour and dashes
 POINTS = 400  # a line of more points is averaged down to this many: the screen shows no more
 
@@ -67,9 +69,15 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
     margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
     y_low, y_high = (y_low if from_zero else y_low - margin), y_high + margin
     x_high = x_high if x_high > x_low else x_low + 1
+    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6)
+    y_texts, x_texts = tick_texts(y_ticks), tick_texts(x_ticks)
+    left = max(LEFT, BESIDE + LETTER * max(map(len, y_texts), default=0))
+    right = max(RIGHT, LETTER * len(x_texts[-1]) / 2 if x_texts else 0)
+    room = (WIDTH - left - right) / (LETTER * (max(map(len, x_texts), default=0) + 1))
+    every = math.ceil(len(x_texts) / max(room, 1))
 
     def place(x: float, y: float) -> tuple[str, str]:
-        across = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+        across = left + (x - x_low) / (x_high - x_low) * (WIDTH - left - right)
         down = HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
         return f"{across:.1f}", f"{down:.1f}"
 
@@ -82,17 +90,20 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
         ),
         Markup("<title>{}</title>").format(f"{title}. {summary}"),
     ]
-    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6)
-    for value, text in zip(y_ticks, tick_texts(y_ticks), strict=True):
+    for value, text in zip(y_ticks, y_texts, strict=True):
         _, y = place(x_low, value)
-        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
-        parts.append(Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(LEFT - 8, y, text))
-    for value, text in zip(x_ticks, tick_texts(x_ticks), strict=True):
+        parts.append(Markup('<path class="grid" d="M{:.1f} {}H{:.1f}"/>').format(left, y, WIDTH - right))
+        parts.append(
+            Markup('<text x="{}" y="{}" dy="4" text-anchor="end">{}</text>').format(f"{left - 8:.1f}", y, text)
+        )
+    for value, text in [*zip(x_ticks, x_texts, strict=True)][::every]:
         x, _ = place(value, y_low)
         parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 24, text))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format((WIDTH + LEFT) / 2, HEIGHT - 6, x_label)
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            f"{(WIDTH + left) / 2:.1f}", HEIGHT - 6, x_label
+        )
     )
     parts.append(
         Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>').format(middle, y_label)
@@ -111,7 +122,8 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
         for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False)
     )
     caption = Markup("<figcaption>{} {}</figcaption>").format(title, legend if len(drawn) > 1 else "")
-    return Markup("<figure>{}{}</figure>").format(Markup("").join(parts), caption)
+    scroll = Markup('<div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>')
+    return Markup("<figure>{}{}</figure>").format(scroll.format(title, Markup("").join(parts)), caption)
 
 
 def bar(parts: list[tuple[str, str, float]], whole: float) -> Markup:

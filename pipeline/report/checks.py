@@ -1,11 +1,15 @@
-"""The sums that must add up: documents in and out of every step, and hashes along the chain of records."""
+"""The sums that must add up: documents of every step, joules of the run, and hashes along the chain of records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipeline.energy.figures import ACCOUNT, Account, energy_unit
+from pipeline.report.footprint import conserved
 from pipeline.report.read import Artefact, Json, Material
+
+ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may differ from it
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,33 @@ def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
     yield Check(f"corpus {corpus}: nothing that is forgotten is found", f"{found:,} = 0", found == 0, proof.link)
 
 
-def conservation_checks(material: Material) -> list[Check]:
+def _energy_checks(account: Account) -> Iterator[Check]:
+    """The parts of the energy come to its total, and how it is known comes to all of it."""
+    link, total = f"../{ACCOUNT}", account.total
+    unit = energy_unit(total.joules)
+
+    def check(what: str, sum_: float) -> Check:
+        holds = abs(sum_ - total.joules) <= ENERGY_TOLERANCE * total.joules
+        figures = f"{unit.told(total.joules, 4)} {unit.name} = {unit.told(sum_, 4)} {unit.name}"
+        return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", figures, holds, link)
+
+    sums = conserved(account)
+    for what, parts in sums:
+        yield check(what, parts.joules)
+    if sums:
+        yield check(
+            "measured + estimated + stated", total.measured_joules + total.estimated_joules + total.stated_joules
+        )
+        low, high = unit.told(total.low_joules, 4), unit.told(total.high_joules, 4)
+        yield Check(
+            "energy: the total lies in its interval",
+            f"{low} ≤ {unit.told(total.joules, 4)} ≤ {high} {unit.name}",
+            total.low_joules <= total.joules <= total.high_joules,
+            link,
+        )
+
+
+def conservation_checks(material: Material, account: Account) -> list[Check]:
     """Return every check of the run, those of the chain first."""
     checks = [_chain_check(material)]
     for manifest in material.manifests:
@@ -133,4 +163,5 @@ def conservation_checks(material: Material) -> list[Check]:
         checks += _token_checks(material, index)
     for proof in material.forgotten:
         checks += _forgetting_checks(material, proof)
+    checks += _energy_checks(account)
     return checks

@@ -1,63 +1,41 @@
-"""Time, energy and carbon of a run: of the jobs whose outputs stand, and of every other attempt."""
+"""Attempts and the time that they took: those whose outputs stand, and every other; joules are the account's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from pipeline.energy.carbon import carbon_grams
 from pipeline.report.read import Artefact, Json, Material
-from pipeline.report.settings import PageSettings
+
+REPLACED = "finished, replaced by a later one"
 
 
 @dataclass
-class Consumption:
-    """A sum over jobs; energy in joules, kept apart by whether a meter measured it or a model estimated it."""
+class Use:
+    """A sum over attempts; `lost` counts those whose outputs do not stand.
+
+    A training holds a device per process, an evaluation one, and no other step any.
+    """
 
     name: str
-    jobs: int = 0
+    attempts: int = 0
+    lost: int = 0
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    measured_joules: float = 0.0
-    estimated_joules: float = 0.0
-    unread: int = 0
-    meters: set[str] = field(default_factory=set)
-    kinds: set[str] = field(default_factory=set)
+    device_seconds: float = 0.0
+    lost_device_seconds: float = 0.0
+    of_unknown_devices: int = 0
 
-    @property
-    def joules(self) -> float:
-        """The sum of measured and estimated energy."""
-        return self.measured_joules + self.estimated_joules
-
-    @property
-    def label(self) -> str:
-        """Whether the energy is measured, estimated or both, and how many jobs have none."""
-        if not self.jobs:
-            return "none"
-        text = " + ".join(sorted(self.kinds, reverse=True)) or "not measured"
-        return f"{text}, {self.unread} jobs without a reading" if self.unread and self.kinds else text
-
-    def add(self, job: Json) -> None:
-        """Add one record or attempt."""
-        self.jobs += 1
-        self.wall_seconds += float(job.get("wall_seconds") or 0)
+    def add(self, job: Json, *, is_lost: bool, devices: int | None) -> None:
+        """Add one record or attempt; nobody knows the devices of a training of which no segment was finished."""
+        self.attempts += 1
+        self.lost += is_lost
+        seconds = float(job.get("wall_seconds") or 0)
+        self.wall_seconds += seconds
+        self.device_seconds += seconds * (devices or 0)
+        self.lost_device_seconds += seconds * (devices or 0) * is_lost
+        self.of_unknown_devices += devices is None
         self.cpu_seconds += float(job.get("cpu_seconds") or 0)
-        energy = job.get("energy") or {}
-        joules = energy.get("joules")
-        meters = [meter for meter in energy.get("meters") or [] if meter.get("joules") is not None]
-        if joules is None or not meters:
-            self.unread += 1
-            return
-        measured = sum(float(meter["joules"]) for meter in meters if meter.get("measured"))
-        if abs(sum(float(meter["joules"]) for meter in meters) - joules) > 1e-3 * abs(joules):
-            measured = joules if energy.get("measured") else 0.0  # its meters overlap: the whole counts as one reading
-        self.measured_joules += measured
-        self.estimated_joules += joules - measured
-        for meter in meters:
-            kind = "measured" if meter.get("measured") else "estimated"
-            self.kinds.add(kind)
-            model = str(meter.get("model") or "").removeprefix("estimate: ")
-            self.meters.add(f"{meter['meter']}, {kind}" + (f": {model}" if model else ""))
 
 
 @dataclass(frozen=True)
@@ -69,88 +47,89 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Energy:
-    """The energy and carbon of a run: location-based and, by the contract, market-based; None without intensity."""
+class Consumption:
+    """What each step took, in the order of the pipeline, all of them together, and the attempts that were lost."""
 
-    steps: list[Consumption]
-    finished: Consumption
-    lost: Consumption
-    total: Consumption
+    steps: list[Use]
+    total: Use
     attempts: list[Attempt]
-    facility_joules: float
-    carbon_grams: float | None
-    market_based_grams: float | None
 
 
-def consumption(name: str, jobs: Iterable[Json]) -> Consumption:
-    """Return the sum over jobs."""
-    total = Consumption(name)
-    for job in jobs:
-        total.add(job)
-    return total
-
-
-def _attempt_of(artefact: Artefact) -> str:
+def attempt_of(artefact: Artefact) -> str:
+    """Return the name of an attempt's file."""
     return artefact.link.rsplit("/", 1)[-1]
 
 
-def _computed_by(record: Artefact) -> str | None:
-    """Return the attempt that a record's outputs were taken over from, if they were."""
+def computed_by(record: Artefact) -> str | None:
+    """Return the attempt that computed a record's outputs: its own, or the one that they were taken over from."""
+    return _taken_over_from(record) or record.content.get("attempt")
+
+
+def _taken_over_from(record: Artefact) -> str | None:
     return (record.content.get("taken_over_from") or {}).get("attempt")
 
 
-def computed(material: Material, records: Iterable[Artefact]) -> list[Json]:
-    """Return, for each record, what computed its outputs: itself, or the attempt that they were taken over from."""
-    attempts = {_attempt_of(attempt): attempt.content for attempt in material.attempts}
-    return [attempts.get(str(_computed_by(record)), record.content) for record in records]
-
-
-def _taken_over(material: Material) -> list[Json]:
-    """Return the attempts, of no record any more, that computed what a record of another name has taken over."""
-    standing = {record.content.get("attempt") for record in material.records}
-    taken = {_computed_by(record) for record in material.records} - standing
-    return [attempt.content for attempt in material.attempts if _attempt_of(attempt) in taken]
+def standing_attempts(material: Material) -> set[str | None]:
+    """Return the attempts that a record stands for, also those whose outputs a record of another name took over."""
+    return {name for record in material.records for name in (record.content.get("attempt"), _taken_over_from(record))}
 
 
 def lost_attempts(material: Material) -> list[Attempt]:
     """Return the attempts that no record stands for: failed, refused, killed, or finished and done again later."""
-    standing = {record.content.get("attempt") for record in material.records}
-    standing |= {_computed_by(record) for record in material.records}
+    standing = standing_attempts(material)
+    cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in material.unreadable)
+
+    def is_cut_off(attempt: Artefact) -> bool:
+        return attempt_of(attempt).startswith(cut_off)
+
     found = []
-    for attempt in sorted(material.attempts, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        if _attempt_of(attempt) in standing:
+    for attempt in _in_time(material.attempts):
+        if attempt_of(attempt) in standing:
             continue
         status = attempt.content["status"]
         if status == "running" and not attempt.content.get("ended"):
             status = "killed"
-        found.append(Attempt(attempt, "finished, replaced by a later one" if status == "finished" else status))
+        if status == "finished":
+            status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED
+        found.append(Attempt(attempt, status))
     return found
 
 
-def run_energy(material: Material, settings: PageSettings) -> Energy:
-    """Return the energy of every step in the order of the pipeline, of lost attempts, and of both together."""
-    steps: dict[str, list[Json]] = {}
-    for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
-        steps.setdefault(record.content["step"], []).append(record.content)
-    attempts = lost_attempts(material)
-    taken_over = _taken_over(material)
-    for content in taken_over:
-        steps.setdefault(content["step"], []).append(content)
-    finished = [*(record.content for record in material.records), *taken_over]
-    lost = [attempt.artefact.content for attempt in attempts]
-    total = consumption("all attempts", [*finished, *lost])
-    pue = settings.pue or 1.0
+def _in_time(artefacts: Iterable[Artefact]) -> list[Artefact]:
+    return sorted(artefacts, key=lambda artefact: (artefact.content["started"], artefact.link))
 
-    def grams(per_kwh: float | None) -> float | None:
-        return None if per_kwh is None else carbon_grams(total.joules, pue=pue, grams_per_kwh=per_kwh)
 
-    return Energy(
-        steps=[consumption(name, jobs) for name, jobs in steps.items()],
-        finished=consumption("jobs whose outputs stand", finished),
-        lost=consumption("attempts that did not finish or were replaced", lost),
-        total=total,
-        attempts=attempts,
-        facility_joules=total.joules * pue,
-        carbon_grams=grams(settings.carbon_intensity_grams_per_kwh),
-        market_based_grams=grams(settings.market_based_grams_per_kwh),
-    )
+def _devices(material: Material) -> Callable[[Json], int | None]:
+    """Return what tells how many devices a job held; an attempt has as many as a finished segment of its model."""
+    processes = {
+        record.content["instance"]["model"]: (record.content.get("counts") or {}).get("world_size")
+        for record in _in_time(material.records_of("pretrain.segment"))
+    }
+
+    def devices(job: Json) -> int | None:
+        if job["step"] != "pretrain.segment":
+            return int(job["step"] == "evaluate.suites")
+        return (job.get("counts") or {}).get("world_size") or processes.get(job["instance"]["model"])
+
+    return devices
+
+
+def consumption(material: Material) -> Consumption:
+    """Return the time of every step in the order of the pipeline, lost attempts among it, and of all together.
+
+    A job that took over what another one computed counts with the little that it took itself.
+    """
+    own = {record.content.get("attempt") for record in material.records}
+    lost = lost_attempts(material)
+    gone = [attempt.artefact for attempt in lost]
+    taken = standing_attempts(material) - own
+    others = [attempt for attempt in material.attempts if attempt_of(attempt) in taken]
+    steps: dict[str, Use] = {}
+    total = Use("all attempts")
+    lost_links = {job.link for job in gone}
+    devices = _devices(material)
+    for job in _in_time([*material.records, *others, *gone]):
+        name = job.content["step"]
+        for use in (steps.setdefault(name, Use(name)), total):
+            use.add(job.content, is_lost=job.link in lost_links, devices=devices(job.content))
+    return Consumption([*steps.values()], total, lost)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from pipeline.energy.carbon import JOULES_PER_KWH
-from pipeline.ground.markup import number
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pipeline.energy.figures import NOT_MEASURED, Figure, Unit, energy_unit
+
+MASSES = (Unit("t", 1e6), Unit("kg", 1e3), Unit("g", 1.0))
+VOLUMES = (Unit("m³", 1e3), Unit("litres", 1.0))
+MONEY = (Unit("euros", 1.0),)
 
 
 def duration(seconds: float | None) -> str:
@@ -19,19 +26,58 @@ def duration(seconds: float | None) -> str:
     return f"{hours:,} h {minutes:02d} min"
 
 
+def period(started: float, ended: float) -> str:
+    """Return a stretch between two moments of Unix time, to the minute in UTC."""
+    first, last = (f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M}" for moment in (started, ended))
+    return f"{first} to {last.removeprefix(first[:11])} UTC"
+
+
 def kwh(joules: float | None) -> str:
     """Return an energy in kilowatt-hours; small ones in watt-hours."""
     if joules is None:
-        return "not measured"
-    hours = joules / JOULES_PER_KWH
-    return f"{number(hours * 1000, 3)} Wh" if 0 < hours < 0.1 else f"{number(hours, 3)} kWh"
+        return NOT_MEASURED
+    unit = energy_unit(joules)
+    return f"{unit.told(joules)} {unit.name}"
 
 
 def mass(grams: float | None) -> str:
     """Return a mass of carbon dioxide equivalent in g, kg or t."""
     if grams is None:
         return "not computed"
-    for unit, factor in (("t", 1e6), ("kg", 1e3)):
-        if grams >= factor:
-            return f"{number(grams / factor, 3)} {unit}"
-    return f"{number(float(grams), 3)} g"
+    unit = _fitting(grams, MASSES)
+    return f"{unit.told(grams)} {unit.name}"
+
+
+def _fitting(amount: float, units: tuple[Unit, ...]) -> Unit:
+    return next((unit for unit in units if amount >= unit.size), units[-1])
+
+
+class Amount(NamedTuple):
+    """What follows from an energy, such as its carbon, with the interval that the energy gives it."""
+
+    value: float
+    low: float
+    high: float
+
+    def value_in(self, units: tuple[Unit, ...]) -> str:
+        """Return the amount alone."""
+        unit = _fitting(self.value, units)
+        return f"{unit.told(self.value)} {unit.name}"
+
+    def interval(self, units: tuple[Unit, ...]) -> str:
+        """Return the interval in the amount's unit; nothing where it is narrower than the digits shown."""
+        unit = _fitting(self.value, units)
+        low, high = unit.told(self.low), unit.told(self.high)
+        return "" if low == high == unit.told(self.value) else f"{low} to {high}"
+
+    def text(self, units: tuple[Unit, ...]) -> str:
+        """Return the amount with its interval: `3.30 kg (3.06 to 3.54)`."""
+        interval = self.interval(units)
+        return self.value_in(units) + (f" ({interval})" if interval else "")
+
+
+def amount_of(figure: Figure, convert: Callable[[float], float]) -> Amount | None:
+    """Return what follows from an energy by a function of its joules; None where the energy is not known."""
+    if not figure.is_known:
+        return None
+    return Amount(convert(figure.joules), convert(figure.low_joules), convert(figure.high_joules))

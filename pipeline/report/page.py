@@ -1,6 +1,6 @@
-"""The step `report page`: the auditor's page, the model card and the summary of training content.
+"""The step `report page`: the account of energy, the auditor's page, the model card, the papers that European law asks.
 
-All three are computed from the records and artefacts of a run, so the same files give the same bytes. What comes from
+All are computed from the records and artefacts of a run, so the same files give the same bytes. What comes from
 data is escaped, and the page asks nothing of any network.
 """
 
@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from pipeline.energy.figures import checked
 from pipeline.ground import markup
-from pipeline.report import charts, formats, training
-from pipeline.report.consumption import Consumption
-from pipeline.report.read import Json, Material, read_material
+from pipeline.report import charts, footprint, formats, training
+from pipeline.report.consumption import attempt_of, computed_by
+from pipeline.report.disclosure import Stated
+from pipeline.report.energy import energy_of
+from pipeline.report.key_figures import key_figures
+from pipeline.report.language import Language, language
+from pipeline.report.papers.paper import LANGUAGES
+from pipeline.report.papers.write import NAMES, SPDX, write
+from pipeline.report.read import Json, read_material
 from pipeline.report.settings import PageSettings
 from pipeline.report.view import context
 
@@ -38,13 +47,16 @@ FORGETTING = ("forgetting", "Forgetting")  # of runs with an opt-out list
 SLURM = ("slurm", "Jobs of Slurm")  # of runs that had some
 PAGE = "page.html.jinja"
 PAGE_PARTS = (
-    *("macros.html.jinja", "page_data.html.jinja", "page_training.html.jinja", "page_records.html.jinja"),
-    *("page_forgetting.html.jinja", "page_slurm.html.jinja"),
+    *("macros.html.jinja", "page_first.html.jinja", "page_data.html.jinja", "page_training.html.jinja"),
+    *("page_samples.html.jinja", "page_records.html.jinja", "page_energy.html.jinja", "page_forgetting.html.jinja"),
+    "page_slurm.html.jinja",
 )
-STYLE = "page.css"
+STYLE, SCRIPT = "page.css", "page.js"
+FOLDED_FROM = 100  # a table of more rows than this is folded, and has a search
+FEW = 8  # sources and scores that the first page names
+PAPERS = (".html", ".json", ".md")  # what is linked of the folder of the report
 MODEL_CARD = "model_card.md.jinja"
-TRAINING_CONTENT_SUMMARY = "training_content_summary.md.jinja"
-SIZE_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+PAPER_PARTS = ("not_stated.md.jinja",)
 
 
 def _moment(text: str | None) -> str:
@@ -61,24 +73,22 @@ def _setting(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _energy(sum_: Consumption) -> str:
-    return "not measured" if sum_.jobs and sum_.label == "not measured" else formats.kwh(sum_.joules)
-
-
 def _command(words: list[str] | None) -> str:
     return shlex.join(words) if words else "not recorded"
 
 
 FILTERS: dict[str, Any] = {
+    "attempt_of": attempt_of,
     "brief": training.brief,
     "command": _command,
+    "computed_by": computed_by,
     "duration": formats.duration,
-    "energy": _energy,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": formats.kwh,
     "mass": formats.mass,
     "moment": _moment,
     "plain": lambda value: Markup(f"{value:.4g}"),
+    "scientific": lambda value: Markup(f"{value:.2e}"),
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
     "score": lambda value: "–" if value is None else f"{value:.4f}",
     "setting": _setting,
@@ -86,20 +96,32 @@ FILTERS: dict[str, Any] = {
 }
 
 
-def _environment(*, html: bool) -> jinja2.Environment:
-    """Return the environment of the templates here, with the bars of their tables."""
+def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
+    """Return the environment of the templates here, with the bars of their tables and the words of a language."""
     environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
     environment.globals["bar"] = charts.bar
+    environment.add_extension("jinja2.ext.i18n")
+    environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
+    environment.policies["ext.i18n.trimmed"] = True
+    environment.filters |= {"known": words.known, "told": words.told}
     return environment
 
 
-def _write(environment: jinja2.Environment, name: str, path: Path, content: Json) -> None:
+def _beside(page: Path, *written: str) -> list[str]:
+    """Return what lies beside the page for a person or a program to read, with what this step writes itself."""
+    found = {path.name for path in page.absolute().parent.iterdir() if path.suffix in PAPERS}
+    return sorted(name for name in found | {*written} if name != "index.html" and not name.startswith("."))
+
+
+def _write(environment: jinja2.Environment, name: str, parts: Sequence[str], path: Path, content: Json) -> None:
+    """Write a template's text; its parts are named, so that an edit of one makes the step run again."""
+    for part in parts:
+        environment.get_template(part)
     path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
 
 
-def _size_range(material: Material) -> str:
-    tokens = sum(index.content["train"]["tokens"] for index in material.indexes)
-    return next((text for limit, text in SIZE_RANGES if tokens < limit), "more than 10 trillion tokens")
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
 def run(
@@ -110,19 +132,26 @@ def run(
     fertility: list[Path],
     metrics: list[Path],
     evaluation: list[Path],
+    samples: list[Path],
     plan: Path,
     manifests: list[Path],
+    data_sets: list[Path],
     indexes: list[Path],
     forgotten: list[Path],
     remains: list[Path],
+    carbon_intensity: list[Path],
     page: Path,
     model_card: Path,
-    training_content_summary: Path,
+    papers: Path,
+    energy: Path,
+    figures: Path,
 ) -> Json:
-    """Write the page and both documents; return how much they are computed from and how many checks hold.
+    """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
     Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
-    The attempts and Slurm's books are read from the folders `attempts` and `accounting` beside that of the records.
+    `carbon_intensity` is the table of the grid's intensity over time, where one is configured and is there.
+    The attempts, Slurm's books and the readings of meters are read from the folders `attempts`, `accounting` and
+    `readings` beside that of the records. All joules that page and documents tell are those of the file `energy`.
 
     Raises:
         InputError: a file is not what its name says.
@@ -134,30 +163,53 @@ def run(
         fertility=fertility,
         metrics=metrics,
         evaluation=evaluation,
+        samples=samples,
         plan=plan,
         manifests=manifests,
+        data_sets=data_sets,
         indexes=indexes,
         forgotten=forgotten,
         remains=remains,
+        carbon_intensity=carbon_intensity,
     )
-    content = context(material, settings)
+    account = energy_of(material, settings)
+    _write_json(energy, account)
+    words = language(settings.language)
+    content = context(material, settings, checked(account, energy.name), words.told)
+    css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
     content |= {
+        "stated": Stated(settings.disclosure, settings.provider, settings.contact),
+        "key_figures": key_figures(material, content),
+        "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
+        "homes": content["energy"].homes(words.told),
+        "folded_from": FOLDED_FROM,
+        "few": FEW,
+        "papers": _beside(page, "energy.json", "figures.json", "model-card.md")
+        + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in NAMES]
+        + [f"papers/{SPDX}"],
+        "css_hash": markup.allowed(css),
+        "script": Markup(script),
+        "script_hash": markup.allowed(script),
         "sections": (*SECTIONS, *[FORGETTING] * bool(material.forgotten), *[SLURM] * bool(material.accounting)),
         "results": f"results/{settings.run}",
-        "css": markup.style(Path(__file__).parent / STYLE),
+        "home": (footprint.HOME_KWH_PER_YEAR, footprint.HOME_SOURCE, footprint.HOME_ADDRESS),
+        "css": css,
         "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),
-        "latest_read": max((row["fingerprinted"] for row in content["sources"]), default=""),
-        "size_range": _size_range(material),
     }
-    _write(_environment(html=True), PAGE, page, content)
-    markdown = _environment(html=False)
-    _write(markdown, MODEL_CARD, model_card, content)
-    _write(markdown, TRAINING_CONTENT_SUMMARY, training_content_summary, content)
+    _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
+    _write(environment_of(words, html=True), PAGE, PAGE_PARTS, page, content)
+    markdown = environment_of(language("en"), html=False)
+    _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
+    points = write(papers, material, content, content["stated"])
     failed = len(content["failed_checks"])
     print(f"report: {len(material.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
     return {
         "records": len(material.records),
+        "files_unreadable": len(material.unreadable),
         "attempts_lost": len(content["energy"].attempts),
+        "points_of_papers": points["points"],
+        "points_not_stated": points["not_stated"],
+        "energy_problems": len(content["account"].problems),
         "checks": len(content["checks"]),
         "checks_failed": failed,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.report.charts import Series, lines
@@ -36,15 +37,21 @@ def brief(seconds: float) -> str:
     return f"{seconds * factor:,.3g} {unit}"
 
 
-def charts(metrics: list[Json]) -> list[Any]:
-    """Return the charts of a run; those of which nothing is known are left out, except the first three."""
+def charts(metrics: list[Json], energy_label: str, told: Callable[[str], str] = str) -> list[Any]:
+    """Return the charts of a run; those of which nothing is known are left out, except the first three.
+
+    `energy_label` says how the joules are known, and `told` a sentence in the language of the page.
+    """
 
     def series(name: str, key: str, factor: float = 1.0) -> Series:
-        return Series(name, [(step, value * factor) for step, value in present(metrics, key)])
+        return Series(told(name), [(step, value * factor) for step, value in present(metrics, key)])
 
     def drawn(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
         found = [line for line in wanted if line.points]
-        return lines(title, "step", unit, found, from_zero=from_zero) if found else None
+        return lines(told(title), told("step"), told(unit), found, from_zero=from_zero) if found else None
+
+    def always(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+        return lines(told(title), told("step"), told(unit), [*wanted], from_zero=from_zero)
 
     hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
     model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)
@@ -54,13 +61,16 @@ def charts(metrics: list[Json]) -> list[Any]:
         if line.get("data_stall_seconds") is not None and line.get("seconds")
     ]
     by_language, by_source = (
-        [series(name, f"{GROUPED}{column}/{name}") for name in groups(metrics, column)]
+        [Series(name, present(metrics, f"{GROUPED}{column}/{name}")) for name in groups(metrics, column)]
         for column in ("language", "source")
     )
     found = [
-        lines("Loss", "step", "nats per token", [series("training", "loss"), series("validation", "validation_loss")]),
-        lines("Throughput", "step", "tokens per second", [series("throughput", "tokens_per_second")], from_zero=True),
-        lines("Learning rate", "step", "learning rate", [series("learning rate", "learning_rate")], from_zero=True),
+        always(
+            *("Loss", "nats per token", series("training", "loss"), series("validation", "validation_loss")),
+            from_zero=False,
+        ),
+        always("Throughput", "tokens per second", series("throughput", "tokens_per_second")),
+        always("Learning rate", "learning rate", series("learning rate", "learning_rate")),
         drawn(
             "Device utilisation is not MFU: a device is busy also where it does little",
             "%",
@@ -75,8 +85,8 @@ def charts(metrics: list[Json]) -> list[Any]:
             series("most so far", "memory_bytes", 1e-9),
             series("in use", "memory_used_bytes", 1e-9),
         ),
-        drawn("Energy", "J per step", series("energy", "energy_joules")),
-        drawn("Waiting for data", "% of the step", Series("stall", stall)),
+        drawn(f"{told('Energy')}, {told(energy_label)}", "J per step", series("energy", "energy_joules")),
+        drawn("Waiting for data", "% of the step", Series(told("stall"), stall)),
         drawn("Validation loss per language", "nats per token", *by_language, from_zero=False),
         drawn("Validation loss per source", "nats per token", *by_source, from_zero=False),
     ]
@@ -110,14 +120,6 @@ def validation(metrics: list[Json]) -> list[Json]:
             )
             rows.append({"column": column, "name": name, "step": int(loss[0]), "loss": loss[1], "bits": bits[1]})
     return rows
-
-
-def energy_label(metrics: list[Json]) -> str | None:
-    """Return how the joules of the steps are known, or None where they are not."""
-    known = {line["energy_measured"] for line in metrics if line.get("energy_joules") is not None}
-    if not known:
-        return None
-    return "measured" if known == {True} else "estimated" if known == {False} else "measured and estimated"
 
 
 def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.corpus.removal import HARMFUL, OPT_OUT
+from pipeline.energy.figures import Account, together
 from pipeline.ground.settings import joined
-from pipeline.report import training
+from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
-from pipeline.report.consumption import computed, consumption, run_energy
+from pipeline.report.consumption import computed_by
 from pipeline.report.efficiency import efficiency
+from pipeline.report.footprint import footprint
+from pipeline.report.forecast import comparison
 from pipeline.report.read import Artefact, Json, Material
+from pipeline.report.samples import samples
 from pipeline.report.settings import PageSettings
 
 STANDARD_ERRORS = 2.0  # a score counts as above chance from this many standard errors on
@@ -98,8 +104,8 @@ def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
 
-def model(material: Material, metrics: Artefact) -> Json:
-    """Return a model: its settings and segments from the records, its curves from its metrics."""
+def model(material: Material, metrics: Artefact, account: Account, told: Callable[[str], str]) -> Json:
+    """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
     segments = material.records_of("pretrain.segment", model=metrics.name)
     segments.sort(key=lambda record: int(record.content["instance"]["step"]))
     last = segments[-1].content if segments else {}
@@ -107,7 +113,9 @@ def model(material: Material, metrics: Artefact) -> Json:
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.get("settings", {}), last.get("operation", {}))
-    steps = metrics.lines
+    energy = together({name: account.of_attempt(name) for name in map(computed_by, segments)}.values())
+    joules = account.training.get(metrics.name, {})
+    steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
@@ -127,11 +135,13 @@ def model(material: Material, metrics: Artefact) -> Json:
         "memory_bytes": max(values("memory_bytes"), default=None),
         "settings": flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
-        "energy": consumption(metrics.name, computed(material, segments)),
-        "charts": training.charts(steps),
+        "energy": energy,
+        "strategy": (recorded.get("training") or {}).get("strategy"),
+        "uniform_loss": _uniform_loss(material, segments),
+        "charts": training.charts(steps, energy.label, told),
         "figures": training.figures(steps),
         "validation": training.validation(steps),
-        "energy_label": training.energy_label(steps),
+        "energy_label": energy.label if values("energy_joules") else None,
         "device": (last.get("counts") or {}).get("device"),
         "peak_flops_per_second": (last.get("counts") or {}).get("peak_flops_per_second"),
         "processes": (last.get("counts") or {}).get("world_size"),
@@ -168,9 +178,20 @@ def plan(content: Json) -> Json:
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
 
 
-def context(material: Material, settings: PageSettings) -> Json:
-    """Return everything that the templates show."""
-    checks = conservation_checks(material)
+def _uniform_loss(material: Material, segments: list[Artefact]) -> float | None:
+    """Return the loss of guessing every token of the vocabulary alike, in nats; None where that is not known."""
+    read = {entry["path"] for record in segments for entry in record.content["inputs"]}
+    for index in material.indexes:
+        size = index.content.get("vocabulary_size")
+        if size and f"tokens/{index.name}/index.json" in read:
+            return math.log(size)
+    return None
+
+
+def context(material: Material, settings: PageSettings, account: Account, told: Callable[[str], str]) -> Json:
+    """Return everything that the templates show; `told` says a sentence in the language of the page."""
+    checks = conservation_checks(material, account)
+    models = [model(material, metrics, account, told) for metrics in material.metrics]
     steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         steps.setdefault(record.content["step"], []).append(record)
@@ -182,12 +203,22 @@ def context(material: Material, settings: PageSettings) -> Json:
         "material": material,
         "checks": checks,
         "failed_checks": [check for check in checks if not check.holds],
-        "energy": run_energy(material, settings),
+        "energy": footprint(material, account, settings, models),
+        "account": account,
+        "forecast": comparison(material, account),
+        "timeline": timeline.of_run(material, account, told),
+        "dag": dag.drawing(
+            material.records,
+            lambda jobs: f"{jobs:,} {told('job' if jobs == 1 else 'jobs')}",
+            told("The DAG of steps"),
+            told("Each box is a step with its number of jobs; an arrow leads to a step that read what it wrote"),
+        ),
         "slurm": efficiency(material),
         "sources": sources(material),
         "corpora": [corpus(statistics) for statistics in material.statistics],
-        "models": [model(material, metrics) for metrics in material.metrics],
+        "models": models,
         "evaluations": evaluations(material),
+        "samples": samples(material),
         "steps": steps,
         "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),
         "hosts": sorted({record.content["host"] for record in material.records if record.content.get("host")}),

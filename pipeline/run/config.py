@@ -18,10 +18,15 @@ from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import Evaluation, Suite
 from pipeline.evaluate.suite_files import suite_items
 from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
 from pipeline.pretrain.settings import Model
+from pipeline.provenance.settings import Provenance
+from pipeline.report.disclosure import Disclosure
+from pipeline.report.settings import Report
 from pipeline.run.mistakes import sentence
 from pipeline.run.platforms import Platform, described
+from pipeline.run.renamed import in_new_words
 from pipeline.slurm.settings import Slurm
 from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.sources.settings import Source
@@ -41,6 +46,7 @@ class Run(Settings):
     results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
     environment: Literal["cpu", "cuda", "rocm"] = "cpu"
     provider: str | None = None
+    provider_url: str | None = Field(default=None, pattern=r"^https?://\S+$", description="the provider's page")
     contact: str | None = None
 
     @field_validator("results")
@@ -53,7 +59,7 @@ class Run(Settings):
 
 
 class Config(Settings):
-    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, Slurm."""
+    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, report, Slurm."""
 
     run: Run
     data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
@@ -66,6 +72,9 @@ class Config(Settings):
     models: dict[Name, Model] = {}
     evaluation: Evaluation = Evaluation()
     energy: Energy = Energy()
+    provenance: Provenance = Provenance()
+    report: Report = Report()
+    disclosure: Disclosure = Disclosure()
     slurm: Slurm = Slurm()
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
@@ -152,6 +161,10 @@ class Config(Settings):
         """Return the source of that name."""
         return next(source for source in self.sources if source.name == name)
 
+    def searched_models(self) -> list[str]:
+        """Return the models in whose training documents texts can be found."""
+        return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]
+
     def corpus_sources(self, name: str) -> list[str]:
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
@@ -210,6 +223,30 @@ class Config(Settings):
             paths.append(path)
         return paths
 
+    def license_evidence(self) -> dict[str, str]:
+        """Return the sha256 of each file that shows the licence of a source.
+
+        Raises:
+            InputError: there is no such source, or no such file.
+        """
+        found = {}
+        for source, name in sorted(self.disclosure.license_evidence.items()):
+            path = Path(self.resolved("disclosure.license_evidence", name))
+            if source not in [known.name for known in self.sources]:
+                raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
+            if not path.is_file():
+                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}")
+            found[source] = sha256_of(path)
+        return found
+
+    @model_validator(mode="after")
+    def _categories(self) -> Config:
+        """Check that what is told by source names sources of this run."""
+        unknown = sorted(self.disclosure.data_categories.keys() - {source.name for source in self.sources})
+        if unknown:
+            raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
+        return self
+
     def items(self, corpus: str) -> list[tuple[str, Path]]:
         """Return (task, file) of the evaluation items that a corpus must not contain; none where that is off."""
         if not self.corpus[corpus].decontamination.enabled:
@@ -219,9 +256,9 @@ class Config(Settings):
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
-        What is Slurm's alone changes no result and is left out.
+        What is Slurm's alone changes no result and is left out, and where this machine keeps its key.
         """
-        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform", "slurm"})
+        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform", "slurm", "provenance"})
         return {**keys, "platform": self.platform.name}
 
 
@@ -231,7 +268,8 @@ def load(raw: Mapping[str, Any]) -> Config:
     Raises:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
+    content, _ = in_new_words(raw)
     try:
-        return Config.model_validate({**raw, "platform": described(str(raw.get("platform", "local")))})
+        return Config.model_validate({**content, "platform": described(str(raw.get("platform", "local")))})
     except ValidationError as error:
         raise InputError(sentence(error, Config, "configuration")) from None

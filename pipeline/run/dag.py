@@ -9,9 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pipeline.ground.errors import InputError
 from pipeline.ground.ranges import shorten
-from pipeline.job import versions
+from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
+from pipeline.job.environments import Environment
 from pipeline.run.config import Config
 from pipeline.run.steps import REPORTED, STEPS, chapter, step_settings
 
@@ -28,10 +30,14 @@ def _digest(content: Any) -> str:
 
 
 class Dag:
-    """The names and parameters of one run's jobs."""
+    """The names and parameters of one run's jobs.
 
-    def __init__(self, config: Config) -> None:
+    `in_image` has the environments of all steps where jobs compute in the platform's image, not here.
+    """
+
+    def __init__(self, config: Config, in_image: Mapping[str, Environment] | None = None) -> None:
         self.config = config
+        self._in_image = in_image
         self.run = config.directory.as_posix()
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
@@ -62,9 +68,25 @@ class Dag:
             self._versions[key] = (
                 json.dumps(settings, sort_keys=True, ensure_ascii=False),
                 versions.code_version(module),
-                versions.environment_version(module, self.config.run.environment),
+                self._environment_version(step),
             )
         return self._versions[key]
+
+    def _environment_version(self, step: str) -> str:
+        if self._in_image:
+            return self._in_image[step].version
+        return versions.environment_version(f"pipeline.{step}", self.config.run.environment)
+
+    def other_than_lock(self) -> str | None:
+        """Return a sentence on a distribution that is missing or not the lock's, where jobs would refuse it."""
+        lock, platform = self.config.run.environment, self.config.platform.name
+        for step in STEPS:
+            found = self._in_image[step] if self._in_image else environments.of_step(step, lock)
+            try:
+                found.refuse_others(step, lock, platform)
+            except InputError as error:
+                return str(error)
+        return None
 
     def operation(self, step: str) -> Callable[[Mapping[str, str]], str]:
         """Return the function of a job's wildcards that gives its other settings: a change of these reruns nothing."""
@@ -97,11 +119,10 @@ class Dag:
 
     def frozen(self) -> dict[str, Any]:
         """Return what this run is now: its configuration, its commit, and the versions of its steps."""
-        environment = self.config.run.environment
         versions_of = {
             step: {
                 "code": versions.code_version(f"pipeline.{step}"),
-                "environment": versions.environment_version(f"pipeline.{step}", environment),
+                "environment": self._environment_version(step),
             }
             for step in STEPS
         }
@@ -203,6 +224,11 @@ class Dag:
     def remains(self) -> list[str]:
         """Return the file that says where else that still is; none where no source has a list."""
         return [f"{self.run}/report/remains.json"] if self.config.reserving() else []
+
+    def carbon_intensity(self) -> list[str]:
+        """Return the table of the grid's intensity over time, where one is configured; it may come after the run."""
+        series = self.config.emissions.carbon_intensity_series
+        return [series.path] if series and Path(series.path).is_file() else []
 
     def units(self, sources: Iterable[str]) -> list[tuple[str, str]]:
         """Return (source, unit) of the sources, in the order in which every step reads them."""

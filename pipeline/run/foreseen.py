@@ -5,11 +5,16 @@ Nothing is asked of Slurm, and torch is not needed.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.energy.intensity import read_series
 from pipeline.ground.errors import InputError
+from pipeline.job.reach import PACKAGE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges import fits
@@ -88,7 +93,9 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
         launched: model to launch command, of the models that are to be trained.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
+    yield from _persons_in_names(config)
     yield from _missing_files(config)
+    yield from _unreadable_intensity(config)
     if slurm and config.models:
         yield from _unused_devices(config)
         yield from _unused_nodes(config)
@@ -97,6 +104,28 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
             _planned(config, name, launch).check()
         except InputError as error:
             yield f"models.{name}: {error}"
+
+
+def _persons_in_names(config: Config) -> Iterator[str]:
+    """Yield a sentence for a raw file whose path holds what a corpus replaces: ids, manifests and records name it."""
+    asked = [
+        (source.name, section.personal_data.model_copy(update={"names": None, "replacement": "marker"}), names)
+        for source in config.sources
+        for names in [[*filter(None, [source.path]), *config.source_units(source.name).files]]
+        for corpus, section in config.corpus.items()
+        if source.name in config.corpus_sources(corpus)
+    ]
+    words = [sys.executable, "-m", "pipeline.corpus.personal_data.file_names"]
+    given = json.dumps([(kinds.model_dump(mode="json"), names) for _, kinds, names in asked])
+    done = subprocess.run(words, input=given, capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    for (source_name, _, _), shown in zip(asked, json.loads(done.stdout), strict=True):
+        if shown is not None:
+            yield (
+                f"source {source_name}: the path of its file {shown} holds personal data, and ids, manifests and "
+                "records name it: rename it, or write the value into personal_data.public_bodies of the corpus where "
+                "it is no person's"
+            )
+            return
 
 
 def _unused_devices(config: Config) -> Iterator[str]:
@@ -204,3 +233,13 @@ def _missing_files(config: Config) -> Iterator[str]:
             config.harmful_files(name)
         except InputError as error:
             yield str(error)
+
+
+def _unreadable_intensity(config: Config) -> Iterator[str]:
+    """Yield a sentence where the table of the grid's intensity over time is there and cannot be read."""
+    series = config.emissions.carbon_intensity_series
+    if series and Path(series.path).is_file():
+        try:
+            read_series(series, Path(series.path))
+        except InputError as error:
+            yield f"energy.carbon_intensity_series: {error}"

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import Energy
 from pipeline.ground.errors import InputError
 from pipeline.ground.platform_files import content
@@ -32,6 +33,9 @@ class Partition(Settings):
     gpus: int = Field(default=0, ge=0, description="of one node")
     allocation: Allocation | None = Field(
         default=None, description="the smallest that is billed; none: what a job asks for"
+    )
+    power: PowerModel | None = Field(
+        default=None, description="of one node without its GPUs, calibrated; none: a wide interval for any machine"
     )
 
     @model_validator(mode="after")
@@ -64,6 +68,9 @@ class Platform(Settings):
     )
     modules: list[str] = Field(default=[], description="that every job loads, with --sdm env-modules")
     container: str | None = Field(default=None, description="the image whose Python runs every job, if any")
+    own_versions: list[str] = Field(
+        default=[], description="distributions that the machine brings itself: they may be other than the lock's"
+    )
     scratch: str | None = Field(
         default=None,
         description="the folder for large files that all nodes see; it may hold $VARIABLES and {account}",
@@ -85,7 +92,8 @@ class Platform(Settings):
     device_power_watts: float | None = None
     memory_bytes_per_device: int | None = None
     model_flops_utilization: float | None = None
-    price_euros_per_device_hour: float | None = None
+    price_euros_per_device_hour: float | None = Field(default=None, ge=0)
+    price_source: str | None = None
 
     @field_validator("launch")
     @classmethod

@@ -25,7 +25,7 @@ from pipeline.corpus.settings import (
     StatisticsSettings,
 )
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.evaluate.settings import SamplesSettings, SuiteSettings, SuitesSettings
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
 from pipeline.opt_out.others import others
@@ -35,6 +35,7 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
+from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config
 from pipeline.sources.licenses import is_allowed
 from pipeline.sources.settings import (
@@ -48,7 +49,7 @@ from pipeline.sources.settings import (
 )
 from pipeline.sources.units import listing_sha256
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
-from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens
+from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, Tokens
 
 
 def sources_listing(config: Config, i: Mapping[str, str]) -> Settings:
@@ -228,6 +229,10 @@ def tokens_index(config: Config, i: Mapping[str, str]) -> Settings:
     return IndexSettings(shards=config.tokens[i["tokens"]].shards)
 
 
+def tokens_suffixes(config: Config, i: Mapping[str, str]) -> Settings:
+    return SuffixesSettings()
+
+
 def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
     models = {
         name: {
@@ -238,7 +243,12 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
         for name, model in config.models.items()
     }
     return EstimateSettings.model_validate(
-        {"models": models, "platform": config.platform.model_dump(), "energy": config.emissions.model_dump()}
+        {
+            "models": models,
+            "platform": config.platform.model_dump(),
+            "energy": config.emissions.model_dump(),
+            "forecast": forecast_plan(config),
+        }
     )
 
 
@@ -267,6 +277,10 @@ def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:
     )
 
 
+def evaluate_samples(config: Config, i: Mapping[str, str]) -> Settings:
+    return SamplesSettings(model=i["model"], **config.evaluation.samples.model_dump())
+
+
 def opt_out_remains(config: Config, i: Mapping[str, str]) -> Settings:
     return RemainsSettings(
         run=config.run.name,
@@ -282,11 +296,20 @@ def report_page(config: Config, i: Mapping[str, str]) -> Settings:
         seed=config.run.seed,
         configuration=json.dumps(config.written(), sort_keys=True, indent=1),
         platform=config.platform.name,
+        language=config.report.language,
         provider=config.run.provider,
         contact=config.run.contact,
-        **_shared(PageSettings, config.emissions),
+        disclosure=config.disclosure,
+        license_evidence_sha256=config.license_evidence(),
+        power={part.name: part.power for part in config.platform.partitions.values() if part.power},
+        **{**_shared(PageSettings, config.emissions, config.platform), **config.emissions.yearly},
     )
 
 
 def provenance_crate(config: Config, i: Mapping[str, str]) -> Settings:
-    return CrateSettings(run=config.run.name)
+    return CrateSettings(
+        run=config.run.name,
+        provider=config.run.provider,
+        provider_url=config.run.provider_url,
+        contact=config.run.contact,
+    )

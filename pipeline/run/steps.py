@@ -62,7 +62,12 @@ TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
     ("tokens", "shard"), lambda c: [(name, str(n)) for name, section in c.tokens.items() for n in range(section.shards)]
 )
+SORTED_SHARD = Per(
+    ("tokens", "shard"),
+    lambda c: [(name, str(n)) for name, section in c.tokens.items() if section.suffixes for n in range(section.shards)],
+)
 MODEL = Per(("model",), lambda c: [(name,) for name in c.models])
+SEARCHED_MODEL = Per(("model",), lambda c: [(name,) for name in c.searched_models()])
 SEGMENT = Per(
     ("model", "step"),
     lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestones()],
@@ -153,16 +158,22 @@ STEPS: dict[str, Step] = {
     "tokens.shard": Step(
         SHARD, of.tokens_shard, Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=4.0)
     ),
+    "tokens.suffixes": Step(
+        SORTED_SHARD,
+        of.tokens_suffixes,
+        Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=36.0),
+    ),
     "tokens.index": Step(TOKENS, of.tokens_index, Need("tokens", bytes_per_minute=QUICK)),
     "pretrain.segment": Step(SEGMENT, of.pretrain_segment, None, has_folders=True),
     "pretrain.export": Step(MODEL, of.pretrain_export, Need(memory_megabytes=4000), has_folders=True),
     "evaluate.suites": Step(EVALUATION, of.evaluate_suites, None),
+    "evaluate.samples": Step(SEARCHED_MODEL, of.evaluate_samples, Need(minutes=60)),
     "plan.estimate": Step(RUN, of.plan_estimate),
     "opt_out.remains": Step(
         RESERVING_RUN, of.opt_out_remains, Need("everything", memory_megabytes=4000), chapter="report"
     ),
-    "report.page": Step(RUN, of.report_page, Need(minutes=60, memory_megabytes=4000)),
-    "provenance.crate": Step(RUN, of.provenance_crate, Need(minutes=60, memory_megabytes=4000)),
+    "report.page": Step(RUN, of.report_page, Need(minutes=60, memory_megabytes=4000), has_folders=True),
+    "provenance.crate": Step(RUN, of.provenance_crate, Need(minutes=60, memory_megabytes=4000), has_folders=True),
 }
 
 

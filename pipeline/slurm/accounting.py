@@ -1,26 +1,35 @@
-"""What the jobs of a run have cost by Slurm's books: one file for each, written once when the job is over.
+"""What the jobs of a run have cost by Slurm's books: one file for each, written when the job is over.
 
 `python -m pipeline accounting results/RUN` writes `provenance/accounting/CLUSTER.JOB.json` of every job that any
 snakemake has submitted for the run on this cluster, failed ones and all that was put back into the queue included:
-every cluster counts its jobs from 1. Like the attempts they grow after the report and the crate are written, so they
-lie outside of the crate; what the report says of them stands in it. A run without Slurm has none.
+every cluster counts its jobs from 1. What is written is written once, but for an energy that is not there yet
+(`energy_final` is false): it is asked for again. The folder `books` there has the tables of meters that the
+configuration names, and `problems.json` says what could not be asked the last time: one source takes nothing from the
+others. Like the attempts they grow after the report and the crate are written, so they lie outside of the crate; what
+the report says of them stands in it. A run without Slurm and without such tables has none.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
+from pipeline.attestation.log import KEY
+from pipeline.energy.books.ear import METER
+from pipeline.energy.books.written import PROBLEMS, WrittenBooks
 from pipeline.ground.errors import InputError
 from pipeline.job.contract import write_json
-from pipeline.slurm import ear, queue, sacct, starts
+from pipeline.provenance.evidence import PUBLIC_KEY, attest
+from pipeline.slurm import ear, energy, queue, sacct, starts, tables
+from pipeline.slurm.energy import hosts
 
 ACCOUNTING = "provenance/accounting"
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
@@ -37,11 +46,6 @@ def processors() -> dict[str, int]:
     return {node: int(number) for node, number in rows if number.isdigit()}
 
 
-def hosts(node_list: str) -> list[str]:
-    """Return the nodes of a list of Slurm's such as node[1-2], sorted."""
-    return list(NodeSet(node_list, resolver=RESOLVER_NOGROUP))  # no group of nodes: @ means nothing to Slurm
-
-
 def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | None:
     """Return whether a job had all processors of its nodes, so that their energy is its own; None if nobody knows."""
     had = [allocation for allocation in job.allocations if allocation.node_list]
@@ -53,10 +57,10 @@ def has_whole_nodes(job: sacct.Job, node_processors: dict[str, int]) -> bool | N
     )
 
 
-def described(
-    cluster: str | None, job: sacct.Job, nodes: list[ear.NodeEnergy] | None, whole_nodes: bool | None
-) -> dict[str, Any]:
+def described(cluster: str | None, job: sacct.Job, cost: energy.JobEnergy, whole_nodes: bool | None) -> dict[str, Any]:
     """Return what is written of a job: its allocations, their sums, and the energy that Slurm and EAR have read."""
+    of_ear = [book for book in cost.books if any(reading.meter == METER for reading in book.readings)]
+    nodes = ear.nodes(of_ear) or None
     told = job.allocations
     measured = [allocation.energy_joules for allocation in told if allocation.energy_joules is not None]
     billed = [part.billing * part.elapsed_seconds for part in told if part.billing is not None]
@@ -69,6 +73,9 @@ def described(
         "allocations": [{**allocation.model_dump(), "cause": allocation.cause} for allocation in told],
         "whole_nodes": whole_nodes,
         "ear": None if nodes is None else [{**node.model_dump(), "joules": node.joules} for node in nodes],
+        "books": [book.model_dump(mode="json") for book in cost.books],
+        "energy_final": cost.final,
+        "energy_problems": cost.problems,
         "total": {
             "allocations": len(told),
             "elapsed_seconds": sum(allocation.elapsed_seconds for allocation in told),
@@ -83,6 +90,13 @@ def described(
             "ear_energy_joules": sum(node.joules for node in nodes) if nodes else None,
         },
     }
+
+
+def _known(paths: list[Path], prefix: str) -> tuple[set[str], set[str]]:
+    """Return the jobs that are written, and those of them whose energy is not final."""
+    late = {path for path in paths if '"energy_final": false' in path.read_text(encoding="utf-8", errors="replace")}
+    known, unsure = ({path.stem.removeprefix(prefix) for path in some} for some in (paths, late))
+    return known, unsure
 
 
 def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.Job]:
@@ -106,40 +120,58 @@ def _ask(names: list[str], since: datetime, known: set[str]) -> dict[str, sacct.
     return jobs
 
 
-def _collect(folder: Path, cluster: str | None, begun: list[starts.Start]) -> int:
-    """Write the files of the jobs of these starts, which have the same cluster, and return how many.
+def _collect(folder: Path, cluster: str | None, begun: list[starts.Start], has_ear: bool) -> tuple[int, list[str]]:
+    """Write the files of the jobs of these starts, which have the same cluster; return how many, and what is wrong.
 
     Where the cluster of a start is not known, the names of its files are without it.
     """
     prefix = f"{cluster}." if cluster else ""
-    known = {path.stem.removeprefix(prefix) for path in folder.glob(f"{prefix}*.json")}
+    known, late = _known([*folder.glob(f"{prefix}*.json")], prefix)
     since = min(datetime.fromisoformat(start.started) for start in begun) - timedelta(minutes=1)
-    jobs = _ask([start.name for start in begun], since, known)
+    jobs = _ask([start.name for start in begun], since, known - late)
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
-    node_processors = processors() if over else {}
-    energies = ear.ask(over) if over else {}
+    if not over:
+        return 0, []
+    node_processors = processors()
+    told = energy.ask(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
-        book = described(cluster, jobs[number], energies.get(number), whole_nodes)
-        write_json(folder / f"{prefix}{number}.json", book)
-    return len(over)
+        path = folder / f"{prefix}{number}.json"
+        before = WrittenBooks.model_validate_json(path.read_bytes()).books if number in late else []
+        cost = energy.of_job(jobs[number], told, whole_nodes, time.time(), before)
+        write_json(path, described(cluster, jobs[number], cost, whole_nodes))
+    unplaced = [problem for problem in told.problems if not re.search(r"\bjob \d", problem)]
+    return len({*over} - known), [*told.failures, *unplaced]
 
 
-def collect(run_directory: Path) -> int:
-    """Write the files of the jobs of this cluster that are over and have none yet, and return how many.
+def collect(run_directory: Path, say: Callable[[str], None] = lambda sentence: None) -> int:
+    """Write the files of the jobs of this cluster that are over, and the tables of meters; return how many are new.
+
+    A job whose energy is not final is written again. A source that does not answer, or that is not what it should be,
+    is a sentence that is said and kept in `problems.json`; the others are written all the same.
 
     Raises:
-        InputError: Slurm's accounting does not answer, or this cluster keeps none.
+        InputError: the configuration of the run has no sense.
     """
+    settings, platform_has_ear = tables.configured(run_directory)
     begun: dict[str | None, list[starts.Start]] = {}
     for start in starts.starts(run_directory):
         begun.setdefault(start.cluster, []).append(start)
-    here = starts.cluster() if begun else None
-    return sum(
-        _collect(run_directory / ACCOUNTING, cluster, of_cluster)
-        for cluster, of_cluster in begun.items()
-        if here is None or cluster in (None, here)
-    )
+    problems = tables.write(run_directory, settings, [start for some in begun.values() for start in some])
+    here, written = starts.cluster() if begun else None, 0
+    for cluster, of_cluster in begun.items():
+        if here is None or cluster in (None, here):
+            try:
+                new, wrong = _collect(run_directory / ACCOUNTING, cluster, of_cluster, platform_has_ear)
+            except InputError as error:
+                new, wrong = 0, [str(error)]
+            written, problems = written + new, problems + wrong
+    for problem in problems:
+        say(problem)
+    if begun or problems or (run_directory / PROBLEMS).exists():
+        (run_directory / PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
+        write_json(run_directory / PROBLEMS, {"asked": starts.now(), "problems": list(dict.fromkeys(problems))})
+    return written
 
 
 def end(run_directory: Path, say: Callable[[str], None]) -> None:
@@ -149,17 +181,26 @@ def end(run_directory: Path, say: Callable[[str], None]) -> None:
     try:
         if queue.jobs([starts.current.name]) == {}:
             starts.current.end(run_directory)
-        collect(run_directory)
+        collect(run_directory, say)
     except InputError as error:
         say(str(error))
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m pipeline accounting results/RUN`: write down what Slurm knows of the run's jobs."""
+    """`python -m pipeline accounting results/RUN`: write down what Slurm, EAR and other meters know of the run's jobs.
+
+    What could not be asked is said on stderr and kept beside the books; only a configuration without sense is an error.
+    """
     parser = argparse.ArgumentParser(prog="python -m pipeline accounting", description=main.__doc__)
     parser.add_argument("run_directory", type=Path)
     options = parser.parse_args(arguments)
-    written = collect(options.run_directory)
+    written = collect(
+        options.run_directory, lambda problem: print(f"the books are incomplete: {problem}", file=sys.stderr)
+    )
+    if (options.run_directory / PUBLIC_KEY).is_file() and KEY not in os.environ:
+        print("the next start of snakemake signs what is new here: it has the key", file=sys.stderr)
+    else:
+        attest(options.run_directory)
     if written:
         print(f"{written} more jobs of Slurm are accounted for in {options.run_directory / ACCOUNTING}")
     return 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pipeline.ground.errors import InputError
 from pipeline.run import foreseen
 from pipeline.run.config import Config
-from pipeline.slurm import image, site
 from pipeline.slurm import modules as modules_of_jobs
+from pipeline.slurm import site
 from pipeline.slurm.site import Finding
 
 
@@ -32,8 +32,6 @@ def _findings(config: Config, slurm: bool, modules: bool) -> Iterator[Finding]:
     if modules:
         modules_of_jobs.provide()
         yield modules_of_jobs.look(config.platform.modules)
-    if config.platform.container:
-        yield image.look(config.platform)
     if not slurm:
         return
     yield site.commands()

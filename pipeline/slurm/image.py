@@ -1,13 +1,20 @@
-"""The image that a platform's jobs compute in: how they enter it, and whether its Python is the one of the plan."""
+"""The image that jobs compute in: how they enter it, which it is, and whether its Python is that of the plan."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.job import environments
+from pipeline.job.environments import Environment
 from pipeline.run.platforms import Platform
+from pipeline.run.steps import STEPS
 from pipeline.slurm.site import Finding
 
 PYTHON = Path(__file__).parents[2] / "envs/container/python"
@@ -24,6 +31,41 @@ def environment(platform: Platform) -> dict[str, str]:
         return {}
     gpus = "--nv" if platform.device == "cuda" else ""
     return {"PIPELINE_IMAGE": platform.container, "PIPELINE_GPUS": gpus, "PIPELINE_PYTHON": str(PYTHON)}
+
+
+def environments_in(platform: Platform, lock: str) -> dict[str, Environment] | None:
+    """Return the environment of every step in the platform's image, if it has one, whose Python is asked for all.
+
+    Raises:
+        InputError: there is no such image, it does not answer, or it has another Python or lacks what steps need.
+    """
+    if platform.container is None:
+        return None
+    finding = look(platform)
+    if not finding.ok:
+        raise InputError(f"{finding.what}: {finding.way_out}")
+    return environments.inside(str(PYTHON), lock, list(STEPS), {**os.environ, **environment(platform)})
+
+
+def described(platform: Platform, before: Mapping[str, Any] | None, *, hashed: bool = True) -> dict[str, Any]:
+    """Return what identifies the platform's image: `image` with path, length, time and sha256; nothing without one.
+
+    An image has gigabytes: one with path, length and time of the start before, `before`, has its hash too. A folder has
+    none, and neither has a file that changed since and is not to be hashed now.
+    """
+    if platform.container is None:
+        return {}
+    path = Path(platform.container)
+    found: dict[str, Any] = {"path": platform.container, "sha256": None}
+    if path.is_file():
+        state = path.stat()
+        found |= {"bytes": state.st_size, "modified_ns": state.st_mtime_ns}
+        known = (before or {}).get("image") or {}
+        if {**known, "sha256": None} == found:
+            found["sha256"] = known["sha256"]
+        if hashed and found["sha256"] is None:
+            found["sha256"] = sha256_of(path)
+    return {"image": found}
 
 
 def look(platform: Platform) -> Finding:

@@ -25,6 +25,7 @@ ROUNDS = (
 UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device of which the platform's file says nothing: a core
 UTILIZATION = 0.1  # of the peak, low: training goes on in a next allocation, but a short limit starts sooner
 PROCESS_MEGABYTES = 1500  # of Python with torch, before it holds anything
+LOADED_BYTES = 8  # per parameter, of a model on a CPU: weights in fp32, twice while they are read
 STATE_BYTES = 48  # per parameter, of a process on a CPU: weights, gradients, Adam's state, twice while it is saved
 
 
@@ -62,6 +63,8 @@ class Requests:
             held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
             if step == "corpus.find_duplicates":
                 held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
+            if step == "evaluate.samples":
+                held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
             return int(held * self._growth(step, wildcards, attempt).memory)
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:

@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections import defaultdict
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Literal
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from pydantic import BaseModel
 
+from pipeline.energy.books.slurm_energy import joules_of
 from pipeline.ground.errors import InputError
 
 FIELDS = (
@@ -22,7 +26,6 @@ FIELDS = (
 )
 WAITING = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD")
 MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
-NOT_KNOWN = 1 << 62  # of joules; where Slurm has no meter, its counter shows numbers near 2**64
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 Cause = Literal["finished", "failed", "memory", "time", "preempted", "node", "cancelled", "requeued"]
@@ -66,6 +69,7 @@ class Allocation(BaseModel):
     time_limit_seconds: float | None
     gpu_utilization: float | None
     energy_joules: float | None
+    energy_said: str = ""
 
     @property
     def cpus(self) -> int:
@@ -120,12 +124,6 @@ def seconds_of(text: str) -> float:
     return seconds + 86400 * int(days or 0)
 
 
-def joules_of(text: str) -> float | None:
-    """Return an energy; None where it was not measured, which Slurm shows as nothing, as 0 or as a huge number."""
-    joules = int(text) if text.isdigit() else 0
-    return float(joules) if 0 < joules < NOT_KNOWN else None
-
-
 def _moment(text: str) -> str | None:
     return datetime.fromtimestamp(int(text), UTC).isoformat() if text.isdigit() else None
 
@@ -145,7 +143,29 @@ def _peak(steps: list[dict[str, str]]) -> int | None:
     return sum(peaks.values()) or None
 
 
+def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
+    """Return what sacct says of the energy of all nodes of an allocation, from its start to its end.
+
+    A plugin that reads nodes tells of each step what its nodes have used meanwhile, whoever used it. The step `extern`,
+    where a cluster has it, lies on all nodes all the time; so does `batch`, on one node. The row of the allocation
+    itself is the sum of what srun has started: empty without that, without the time in between, a node twice where two
+    steps ran side by side, and all of it twice where an older Slurm adds `extern` to it.
+    """
+    told = {step["JobIDRaw"].rpartition(".")[2]: step for step in steps if joules_of(step["ConsumedEnergyRaw"])}
+    for name in ("extern", *(["batch"] if row["NNodes"] == "1" else [])):
+        if name in told:
+            return told[name]["ConsumedEnergyRaw"]
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for step in (step for name, step in told.items() if name.isdigit() and step["End"].isdigit()):
+        for node in NodeSet(step["NodeList"], resolver=RESOLVER_NOGROUP):
+            spans[node].append((int(step["Start"]), int(step["End"])))
+    if any(start < end for on in spans.values() for (_, end), (start, _) in pairwise(sorted(on))):
+        return f"{row['ConsumedEnergyRaw']} for steps side by side, each of all that its nodes have used"
+    return row["ConsumedEnergyRaw"]
+
+
 def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
+    energy = _energy_said(row, steps)
     exit_code, _, signal = row["ExitCode"].partition(":")
     tres = _tres(row["AllocTRES"])
     shares = [float(share) for step in steps if (share := _tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
@@ -168,16 +188,26 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
         peak_memory_bytes=_peak(steps),
         time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
         gpu_utilization=max(shares) / 100 if shares else None,
-        energy_joules=joules_of(row["ConsumedEnergyRaw"]),
+        energy_joules=joules_of(energy),
+        energy_said=energy,
     )
 
 
 def parse(text: str) -> dict[str, Job]:
-    """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps."""
+    """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps.
+
+    Raises:
+        InputError: a row is cut off, or something else was printed.
+    """
     jobs: dict[str, Job] = {}
     groups: list[list[dict[str, str]]] = []
     for line in text.splitlines():
-        row = dict(zip(FIELDS, line.split("|"), strict=True))
+        cells = line.split("|")
+        if len(cells) != len(FIELDS):
+            raise InputError(
+                f"sacct has printed {line[:80]!r}, which is no row of {len(FIELDS)} fields: ask again later"
+            )
+        row = dict(zip(FIELDS, cells, strict=True))
         if "." not in row["JobIDRaw"]:
             groups.append([row])
         elif groups:

@@ -28,7 +28,7 @@ def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[st
         InputError: the data set, its configuration or its split does not exist or cannot be read.
     """
     keys = Keys(settings.text_key, settings.id_key, settings.date_key)
-    parts.mkdir()
+    parts.mkdir(mode=0o770)  # raw texts
     writer = PartWriter(parts, settings.units)
     place = f"{settings.source}/{settings.dataset.split}"
     with tempfile.TemporaryDirectory() as cache:
@@ -70,5 +70,8 @@ def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
     except InputError:
         raise
     except Exception as error:  # the loader raises what its many readers raise
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"source {settings.source}: {dataset.name} cannot be read as a data set: {reason}") from None
+        kind = type(error).__name__  # the message of some quotes the data
+        raise InputError(
+            f"source {settings.source}: {dataset.name} cannot be read as a data set ({kind}): check its split, its "
+            "configuration and its files"
+        ) from None

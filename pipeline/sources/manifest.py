@@ -60,10 +60,10 @@ def run(
     listed = None
     for path in opt_out:
         read = read_opt_out(path)
-        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **read.model_dump()}
+        content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **read.published()}
         listed = ListedEntries(read, settings.rights.holder)
     known = {path.stem: path for path in entries}
-    units.mkdir()
+    units.mkdir(mode=0o770)  # the entries stand there as they were written
     described_units: dict[str, dict[str, Any]] = {}
     for fingerprint in (json.loads(path.read_text(encoding="utf-8")) for path in fingerprints):
         text = _text({**fingerprint, "opt_out": _reserved(listed, known.get(str(fingerprint["unit"])))})

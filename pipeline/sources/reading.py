@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.sources.records import Keys, Record, Unreadable
 
+WITHHELD = "withheld"  # with the number of its record, what a document is called whose own id may not be shown
 # What a source may hold in any number: a broken record is one that its maker did not mean to be so.
 BROKEN: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
 

@@ -26,7 +26,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
             f"source {settings.source}: {settings.file_name} has {number} parts now and had {settings.parts} when "
             "the run was planned: start snakemake again"
         )
-    parts.mkdir()
+    parts.mkdir(mode=0o770)  # raw texts
     keys = Keys(settings.text_key, settings.id_key, settings.date_key)
 
     def placed() -> Iterator[tuple[int, RawDocument]]:

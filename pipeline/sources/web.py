@@ -59,8 +59,8 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
                 pass
             if entry.raw_stream.limit > 0:
                 raise InputError(f"{path} is truncated or damaged (a record has no end): fetch the file again")
-    except ArchiveLoadFailed as error:
-        raise InputError(f"{path} is truncated or damaged ({error}): fetch the file again") from None
+    except ArchiveLoadFailed:  # its message quotes the file
+        raise InputError(f"{path} is truncated or damaged, or no WARC file: fetch the file again") from None
 
 
 def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str | None]]:
@@ -73,8 +73,8 @@ def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str
         for entry in ArchiveIterator(PieceReader(source)):
             if entry.rec_type in ("response", "resource", "conversion"):
                 yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
-    except ArchiveLoadFailed as error:
-        raise InputError(f"{path} is truncated or damaged ({error}): fetch the file again") from None
+    except ArchiveLoadFailed:  # its message quotes the file
+        raise InputError(f"{path} is truncated or damaged, or no WARC file: fetch the file again") from None
 
 
 def _archived_id(entry: Any) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,18 @@ class TokenRow:
         ]
         self._starts: list[int] = np.cumsum([0, *map(len, self._values)], dtype=np.int64).tolist()
         self.tokens = self._starts[-1]
+
+    @property
+    def views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
+        """The position of the first token of each record batch, and its tokens as a read-only view of the file."""
+        return list(zip(self._starts[:-1], self._values, strict=True))
+
+    @cached_property
+    def borders(self) -> npt.NDArray[np.int64]:
+        """The position of the first token of each document, in order."""
+        starts = zip(self._batches, self._starts[:-1], strict=True)
+        found = [batch.column("tokens").offsets.to_numpy()[:-1] + start for (_, batch), start in starts]
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
         """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
@@ -185,6 +198,10 @@ class TokenReader(TokenRow):
                 "was altered, build it again (`python -m pipeline verify` names it)"
             )
         return tokens
+
+    def shard_row(self, shard: int) -> TokenRow:
+        """The tokens of one shard."""
+        return TokenRow(f"shard {shard}", [(number, batch) for number, batch in self._batches if number == shard])
 
     def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """One row of the tokens of some groups, over all shards in their order."""

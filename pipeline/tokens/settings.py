@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from pipeline.ground.settings import Settings
 
+MINIMUM_CHARACTERS = 40
+"""Shorter parts of a text stand in many documents by chance: this is about seven words."""
 Shards = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -21,6 +23,10 @@ class Tokens(Settings):
     tokenizer: str = "main"
     shards: Shards = 4
     validation_fraction: Fraction = 0.05
+    suffixes: bool = Field(
+        default=True,
+        description="sort the training tokens, so that a text is found in them; four bytes on disk for each token",
+    )
 
 
 class ShardSettings(Settings):
@@ -41,6 +47,10 @@ class IndexSettings(Settings):
     """Settings of tokens.index."""
 
     shards: Shards
+
+
+class SuffixesSettings(Settings):
+    """Settings of tokens.suffixes: there are none."""
 
 
 class Mixture(Settings):

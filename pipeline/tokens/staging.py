@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.ground.errors import InputError
 
 SPARE_BYTES = 2**24
-CHUNK_BYTES = 2**24
+BLOCK_BYTES = 2**24
 
 
 def stage(index: Path, folder: Path) -> Path:
@@ -72,9 +72,9 @@ def _copy(source: Path, path: Path, sha256: str) -> None:
     partial = path.with_name(f".partial-{path.name}")
     digest = hashlib.sha256()
     with source.open("rb") as reading, partial.open("wb") as writing:
-        while chunk := reading.read(CHUNK_BYTES):
-            digest.update(chunk)
-            writing.write(chunk)
+        while block := reading.read(BLOCK_BYTES):
+            digest.update(block)
+            writing.write(block)
         writing.flush()
         os.fsync(writing.fileno())
     if digest.hexdigest() != sha256:

@@ -257,10 +257,13 @@ def gzipped() -> Callable[[bytes], bytes]:
     return lambda content: gzip.compress(content, mtime=0)
 
 
-# In a process of its own: what fastText reads before it has written it differs from process to process.
+# With one thread fastText gives values to the first tenth of its table alone: words come first, and with many (unused)
+# buckets of word pairs behind them all words are in it. What is then read before it was written is the rest, which the
+# system gives zeroed, as it is large and the process new.
 TRAIN = """
 import json, sys, fasttext
-trained = fasttext.train_supervised(sys.argv[1], thread=1, verbose=0, **json.loads(sys.argv[3]))
+options = {"thread": 1, "verbose": 0, "wordNgrams": 2, "bucket": 50000}
+trained = fasttext.train_supervised(sys.argv[1], **options, **json.loads(sys.argv[3]))
 trained.save_model(sys.argv[2])
 print(json.dumps([trained.predict(line.split(" ", 1)[1])[0][0] for line in open(sys.argv[1]).read().splitlines()]))
 """
@@ -269,7 +272,7 @@ print(json.dumps([trained.predict(line.split(" ", 1)[1])[0][0] for line in open(
 def train_classifier(path: Path, lines: list[str], **options: Any) -> Path:
     """Train a fastText classifier on lines that begin with their label, and save it.
 
-    On so few lines training now and then ends in "Encountered NaN", or in a model that knows nothing: then once more.
+    On so few lines training now and then ends in a model that knows nothing: then once more.
     """
     raw = path.with_suffix(".txt")
     raw.write_text("\n".join(lines))

@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datatrove.data import Document
+from markdown_it import MarkdownIt
 
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
+from pipeline.corpus.data_set.description import Counts
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
@@ -186,6 +188,9 @@ def test_text_from_data_is_no_markup(published: Published) -> None:
         address.startswith(("#", "README", "dataset", "croissant")) for address in re.findall(r'href="(.*?)"', page)
     )
     assert "<script" not in card and "<img" not in card and "](javascript" not in card.replace("\\](", "")
+    parsed = MarkdownIt("commonmark").enable("table").parse(card)
+    assert not [token for token in parsed if token.type == "inline" and token.content.startswith("|")]
+    assert sum(token.type == "table_open" for token in parsed) == 3
     for table in re.findall(r"(?:^\|.*\n)+", card, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
@@ -301,3 +306,19 @@ def test_statistics_of_other_files_are_refused(published: Published) -> None:
     published.final = published.final[1:]
     with pytest.raises(InputError, match=r"statistics\.json counts .* run corpus\.statistics again"):
         published.publish()
+
+
+def test_domains_are_counted_by_source_and_the_largest_tenth_is_named() -> None:
+    names = [f"d{number}.nl" for number in range(11)]
+    addresses = [f"https://www.{name}/a?b=d99.nl" for name in names] + ["HTTP://user@D3.NL:80/x", None, "no address"]
+    texts = [f"{'x' * (number + 1)}" for number in range(11)] + ["y" * 20, "z", "z"]
+    rows = {"text": texts, "url": addresses, "source": ["web"] * 12 + ["web", "laws"]}
+    columns = {"language": ["nl"] * 14, "language_score": [1.0] * 14, "license": ["CC0-1.0"] * 14}
+    counts, halves = Counts(), pa.RecordBatch.from_pydict({**rows, **columns})
+    for batch in (halves.slice(0, 5), halves.slice(5)):
+        counts.add(batch)
+    # Eleven domains, of which a tenth rounded up is two: d3.nl with 4 + 20 bytes in two documents, d10.nl with 11.
+    assert counts.largest_domains() == {"web": {"domains": 11, "largest": [("d3.nl", 2, 24), ("d10.nl", 1, 11)]}}
+    counts = Counts()
+    counts.add(halves.drop_columns(["url"]))
+    assert counts.largest_domains() == {}

@@ -111,6 +111,8 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     assert lines[3:] == [
         "corpus main",
         "  filter: kept (nl 1.0000)",
+        "    masked: not known of this document, for the settings in its record are of another version; "
+        "in all of unit 0: not recorded",
         "  deduplicate: kept",
         "  decontaminate: kept",
         f"  tokens main: {split}, shard {shard}",

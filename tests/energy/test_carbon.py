@@ -34,6 +34,44 @@ def test_a_figure_of_ones_own_does_not_keep_the_source_of_the_default() -> None:
     assert Energy.model_validate(own.model_dump()) == own
 
 
+def test_place_and_year_of_the_default_do_not_stay_with_an_intensity_of_ones_own() -> None:
+    assert (Energy().carbon_intensity_place, Energy().carbon_intensity_year) == ("Netherlands", 2023)
+    own = Energy(carbon_intensity_grams_per_kwh=50)
+    assert (own.carbon_intensity_place, own.carbon_intensity_year) == (None, None)
+    named = Energy(carbon_intensity_grams_per_kwh=50, carbon_intensity_place="Norway", carbon_intensity_year=2024)
+    assert (named.carbon_intensity_place, named.carbon_intensity_year) == ("Norway", 2024)
+
+
+def test_water_contract_and_price_have_a_source_where_they_are_stated_and_none_where_not() -> None:
+    assert Energy().water_source is None and Energy().electricity_price_source is None
+    own = Energy(water_liters_per_kwh=0.3, electricity_euros_per_kwh=0.2, market_based_grams_per_kwh=0)
+    sources = {own.water_source, own.electricity_price_source, own.market_based_source}
+    assert sources == {"stated in the configuration"}
+
+
+SERIES = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Norway", "source": "a table"}
+
+
+def test_beside_a_series_the_yearly_average_is_the_one_that_is_written_and_no_default_of_another_place() -> None:
+    assert Energy().yearly["carbon_intensity_grams_per_kwh"] == 267.622
+    assert set(Energy.model_validate({"carbon_intensity_series": SERIES}).yearly.values()) == {None}
+    both = Energy.model_validate({"carbon_intensity_series": SERIES, "carbon_intensity_grams_per_kwh": 30})
+    assert both.yearly == {
+        "carbon_intensity_grams_per_kwh": 30,
+        "carbon_intensity_source": "stated in the configuration",
+        "carbon_intensity_place": None,
+        "carbon_intensity_year": None,
+    }
+
+
+@pytest.mark.parametrize("key", ["path", "grams_per_kwh", "place", "source"])
+def test_a_series_says_which_column_of_which_grid_by_whom(key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        Energy.model_validate({"carbon_intensity_series": {**SERIES, key: ""}})
+    with pytest.raises(ValidationError, match=key):
+        Energy.model_validate({"carbon_intensity_series": {name: SERIES[name] for name in SERIES if name != key}})
+
+
 @pytest.mark.parametrize("wrong", [{"pue": 0.9}, {"carbon_intensity_grams_per_kwh": -1}, {"carbon": 1}])
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):

@@ -132,7 +132,7 @@ def check(found: Tried) -> str:
     return sentence
 
 
-ATTEMPT = "results/test/provenance/attempts/"
+ATTEMPT = tuple(f"results/test/provenance/{name}" for name in ("attempts/", "readings/", "attestations.intoto.jsonl"))
 
 
 @pytest.mark.parametrize("step", ["tokenizer.train", "tokens.shard", "corpus.filter"])
@@ -163,7 +163,7 @@ def test_a_data_step_says_so_and_goes_on_when_there_is_room(
         chosen = FilterSettings.model_validate({**rules, "source": "words", "license": "CC0-1.0"}).model_dump_json()
         inputs = {"unit": [chain.folder / "words.units/0.json"], "files": [chain.folder / "raw/words/a.jsonl"]}
         outputs = {name: f"corpus/main/{name}/words.0.parquet" for name in ("documents", "removed")}
-        found = tried(tmp_path, 16, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
+        found = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
     sentence = check(found)
     assert f"error: {tmp_path}/disk/results/test" in sentence and "is full, or its quota is used up" in sentence
     assert all(path.startswith(ATTEMPT) for path in found.left), "nothing but the attempt is left"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from pipeline.energy.account import JobUse, account, read_job_uses
+from pipeline.energy.power_model import GENERIC
+from pipeline.energy.readings import read_intervals
 from pipeline.ground.errors import InputError
 from pipeline.job import batch as job
 from pipeline.job import versions, workers
@@ -170,3 +175,39 @@ def test_after_a_failing_unit_those_that_were_done_are_kept(batch: Batch) -> Non
     done = [unit for unit in UNITS if batch.record(unit).exists()]
     (batch.raw / "away").rename(batch.raw / "1.txt")
     assert "0" in done and batch.start() == [unit for unit in UNITS if unit not in done]
+
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+import hashlib
+from tests.job.test_batch import UNITS, Batch
+digest = hashlib.file_digest
+def slowly(stream, name):
+    time.sleep(1.2 * ("/raw/" in str(stream.name)))  # so that a unit that waits for another one is missed
+    return digest(stream, name)
+hashlib.file_digest = slowly
+batch = Batch(Path(sys.argv[1]))
+for unit in UNITS:
+    (batch.raw / f"{unit}.txt").write_text(f"Artikel {unit} " * 10_000_000)
+batch.start()
+print(sum(os.times()[:4]))
+"""
+
+
+@pytest.mark.parametrize("cores", ["1", "2", "3"])
+def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp_path: Path) -> None:
+    environment = {**os.environ, **dict.fromkeys(workers.ONE_THREAD, "1"), "SLURM_CPUS_PER_TASK": cores}
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path)]  # a process of its own: nothing but the batch is metered
+    done = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / "results/test/provenance"
+    files = [*(folder / "readings").iterdir()]
+    assert {path.name.split("@")[0] for path in files} == {path.stem for path in (folder / "attempts").iterdir()}
+    used_by_unit = [sum(interval.job_cpu_seconds for interval in read_intervals(path)) for path in files]
+    assert len(used_by_unit) == len(UNITS) and min(used_by_unit) > 0
+    lines = read_job_uses(files, [])
+    told = account([JobUse(name, "", {}, "finished", None, some) for name, some in lines.items()], [], GENERIC)
+    wrong = [sentence for sentence in told.problems if "silent" in sentence or "left out" in sentence]
+    assert wrong == [], "units that wait for one another are no fault of a meter"
+    ends = 0.06 * (len(UNITS) + 1)  # after its meter a process still writes its record, attests it and ends
+    assert sum(used_by_unit) == pytest.approx(float(done.stdout.split()[-1]), rel=0.03, abs=ends)

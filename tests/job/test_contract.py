@@ -1,24 +1,26 @@
-"""The contract of a stage, on a real step: refusal, temporary names, attempt and record."""
+"""The contract of a step, on a real one: refusal, temporary names, attempt and record."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
 from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from pipeline.attestation.log import FILE
+from pipeline.energy.readings import read_intervals
 from pipeline.ground.errors import InputError
 from pipeline.job import batch as job
 from pipeline.job import contract as stage
-from pipeline.job import versions
+from pipeline.job import twin, versions
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
 
@@ -60,7 +62,13 @@ def raw(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:
+def left(run: Path) -> list[Path]:
+    """Return the files of a run, without what its meters have read and what is attested."""
+    files = [path for path in run.rglob("*") if path.is_file() and path.parent.name != "readings"]
+    return [path for path in files if path != run / FILE]
+
+
+def test_a_step_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:
     run = tmp_path / "results/test"
     assert job.main(options(run, raw)) == 0
     record = json.loads((run / "provenance/records/sources.fingerprint.laws.0.json").read_text())
@@ -78,7 +86,10 @@ def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, ra
     assert record["instance"] == {"source": "laws", "unit": "0"}
     attempt = json.loads((run / "provenance/attempts" / record["attempt"]).read_text())
     assert attempt["status"] == "finished" and attempt["ended"]
-    assert record["energy"]["joules"] > 0
+    (readings,) = (run / "provenance/readings").iterdir()
+    assert readings.name == f"{Path(record['attempt']).stem}@{platform.node()}.jsonl"
+    assert {interval.node for interval in read_intervals(readings)} == {platform.node()}
+    assert "energy" not in record and "energy" not in attempt
     assert not list(run.rglob(".partial*"))
 
 
@@ -91,7 +102,7 @@ def test_a_stage_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, ra
         ({"settings": '{"source": 7}'}, ["source"]),
     ],
 )
-def test_a_stage_refuses_in_one_sentence_and_writes_no_output(
+def test_a_step_refuses_in_one_sentence_and_writes_no_output(
     tmp_path: Path, raw: Path, changes: dict[str, str], words: list[str]
 ) -> None:
     run = tmp_path / "results/test"
@@ -99,7 +110,7 @@ def test_a_stage_refuses_in_one_sentence_and_writes_no_output(
         job.main(options(run, raw, **changes))
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
-    assert [path for path in run.rglob("*") if path.is_file()] == list((run / "provenance/attempts").glob("*.json"))
+    assert left(run) == list((run / "provenance/attempts").glob("*.json"))
     (attempt,) = (run / "provenance/attempts").glob("*.json")
     assert json.loads(attempt.read_text())["status"] == "refused"
 
@@ -126,7 +137,7 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     with pytest.raises(OSError, match="disk full"):
         job.main(options(folder, raw))
     (attempt,) = (folder / "provenance/attempts").glob("*.json")
-    assert [path for path in folder.rglob("*") if path.is_file()] == [attempt]
+    assert left(folder) == [attempt]
     assert json.loads(attempt.read_text())["error"] == "OSError: disk full"
 
 
@@ -149,15 +160,14 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
         staging="$NODE_DISK/tokens",
         recovery="$LARGE/polder/micro",
     )
-    attempt = SimpleNamespace(energy=None)
     monkeypatch.setenv("NODE_DISK", "/scratch-node/ada.7")
     monkeypatch.setenv("LARGE", "/scratch-shared/ada")
-    _, _, keywords = stage.Job("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+    _, _, keywords = stage.Job("pretrain.segment", arguments).bind()
     assert keywords["staging"] == Path("/scratch-node/ada.7/tokens")
     assert keywords["recovery_folder"] == Path("/scratch-shared/ada/polder/micro")
     monkeypatch.delenv("NODE_DISK")
     with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
-        stage.Job("pretrain.segment", arguments).bind(attempt)  # type: ignore[arg-type]
+        stage.Job("pretrain.segment", arguments).bind()
 
 
 def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tmp_path: Path, raw: Path) -> None:
@@ -203,3 +213,27 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
     attempts = [json.loads(path.read_text()) for path in (run / "provenance/attempts").glob("*.json")]
     assert sorted(attempt["status"] for attempt in attempts) == ["failed", "finished"]
     assert any((attempt["error"] or "").startswith("Superseded: ") for attempt in attempts)
+
+
+def of_corpus(corpus: str, run: Path, raw: Path) -> list[str]:
+    """Return the options of a job that a corpus names, whose twin is that of another corpus."""
+    words = options(run, raw, record=str(run / f"provenance/records/sources.fingerprint.{corpus}.0.json"))
+    output = str(run / f"corpus/{corpus}/0.json")
+    return [f"corpus={corpus}" if word == "source=laws" else word for word in words[:-1]] + [output]
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_what_a_twin_wrote_is_taken_over_as_long_as_its_bytes_are_those(
+    tmp_path: Path, raw: Path, altered: bool
+) -> None:
+    run = tmp_path / "results/test"
+    job.main(of_corpus("a", run, raw))
+    first, second = run / "corpus/a/0.json", run / "corpus/b/0.json"
+    true = first.read_bytes()
+    if altered:
+        first.write_bytes(true.replace(b"0", b"1"))
+    twin._records.cache_clear()
+    job.main(of_corpus("b", run, raw))
+    assert second.read_bytes() == true
+    record = json.loads((run / "provenance/records/sources.fingerprint.b.0.json").read_text())
+    assert (record["taken_over_from"] is None) == altered

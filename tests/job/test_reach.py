@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.job import reach, versions
+from pipeline.job import reach
 from tests.corpus.conftest import TEXTS, Chain, json_lines
 
 
@@ -135,7 +135,7 @@ def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:
         work(chains[1])
     lines: dict[Path, list[range]] = {}
     for step in STEPS:
-        for file, statements in versions.reach(f"pipeline.{step}").statements():
+        for file, statements in reach.reach(f"pipeline.{step}").statements():
             for node in (statement.node for statement in statements):
                 first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
                 lines.setdefault(file, []).append(range(first, (node.end_lineno or first) + 1))

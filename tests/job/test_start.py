@@ -71,9 +71,9 @@ def test_a_job_opens_the_records_of_its_inputs_alone(batch: Batch) -> None:
 
 def test_a_job_lists_the_records_once_and_reads_the_metadata_of_what_it_imports_alone(batch: Batch) -> None:
     paths = opened(batch)
-    packages = versions.environment_packages(MODULE, "cpu")
+    packages = versions.environment(MODULE, "cpu").packages
     metadata = [path for path in paths if path.parent.suffix == ".dist-info"]
-    assert {path.name for path in metadata} == {"METADATA"} and len(metadata) <= len(packages)
+    assert {path.name for path in metadata} == {"METADATA", "RECORD"} and len(metadata) <= 2 * len(packages)
     assert paths.count(batch.run / "provenance/records") == 1
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipeline.job import versions
+from pipeline.job import installed, reach, versions
 from pipeline.run.steps import STEPS
 from tests.conftest import rewrite
 
@@ -78,6 +78,8 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
         ("pretrain/checkpoints/recovery.py", "prune", set()),
         ("pretrain/checkpoints/recovery.py", "newest", {"pretrain.segment"}),
         ("pretrain/processes/worker.py", "main", {"pretrain.segment"}),
+        ("pretrain/processes/loop.py", "Worker.run", {"pretrain.segment"}),
+        ("energy/watch.py", "NodeMeter.end", set()),
         ("tokens/sampler.py", "data_step", {"pretrain.segment"}),
         ("report/page.py", "run", {"report.page"}),
     ],
@@ -98,23 +100,20 @@ def test_another_function_concerns_the_steps_that_run_it(
         (["pillow", "markdown", "grpcio", "werkzeug"], set()),
         (["jinja2"], {"corpus.publish", "evaluate.suites", "report.page"}),
         (["tensorboard"], {"pretrain.export"}),
-        (["sympy"], {"pretrain.segment", "evaluate.suites"}),
+        (["sympy"], {"pretrain.segment", "evaluate.samples", "evaluate.suites"}),
     ],
 )
 def test_what_only_draws_or_logs_is_part_of_no_other_result(
     monkeypatch: pytest.MonkeyPatch, distributions: list[str], changed: set[str]
 ) -> None:
-    known = versions._lock("cpu")
-    versions.environment_version.cache_clear()
-    versions.environment_packages.cache_clear()
     before = {step: versions.environment_version(f"pipeline.{step}", "cpu") for step in STEPS}
-    newer = {name: f"{pinned}.post9" if name in distributions else pinned for name, pinned in known.items()}
-    monkeypatch.setattr(versions, "_lock", lambda name: newer)
-    versions.environment_version.cache_clear()
-    versions.environment_packages.cache_clear()
+    counted = installed.Closure.counted
+
+    def newer(self: installed.Closure) -> dict[str, str]:
+        return {name: f"{here}.post9" if name in distributions else here for name, here in counted(self).items()}
+
+    monkeypatch.setattr(installed.Closure, "counted", newer)
     after = {step: versions.environment_version(f"pipeline.{step}", "cpu") for step in STEPS}
-    versions.environment_version.cache_clear()
-    versions.environment_packages.cache_clear()
     assert {step for step in before if before[step] != after[step]} == changed
 
 
@@ -143,16 +142,28 @@ def test_a_dependency_of_a_library_counts(copy: Path) -> None:
 
 def test_distributions_are_those_that_provide_what_the_modules_import() -> None:
     provided = metadata.packages_distributions()
-    imported = {name for step in STEPS for name in versions.reach(f"pipeline.{step}").foreign}
+    imported = {name for step in STEPS for name in reach.reach(f"pipeline.{step}").foreign}
     assert {"yaml", "stdnum", "fasttext", "torch"} <= imported
     for name in imported & provided.keys():
-        found = versions.DISTRIBUTIONS.get(name, versions._canonical(name))
-        assert [found] == [versions._canonical(distribution) for distribution in provided[name]]
+        found = versions.DISTRIBUTIONS.get(name, installed.canonical(name))
+        assert [found] == [installed.canonical(distribution) for distribution in provided[name]]
 
 
 @pytest.mark.parametrize("distribution", ["torch", "spacy", "lm-eval", "pydantic", "datasets"])
 def test_requirements_are_those_of_the_metadata(distribution: str) -> None:
     required = [entry for entry in metadata.requires(distribution) or [] if "extra ==" not in entry]
-    assert [*versions._requirements(distribution)] == [
-        versions._canonical(Requirement(entry).name) for entry in required
-    ]
+    found = installed.installed(distribution)
+    assert found is not None and found.version == metadata.version(distribution)
+    assert [name for name, _ in found.requires] == [installed.canonical(Requirement(entry).name) for entry in required]
+
+
+def test_every_file_of_data_beside_the_code_counts_in_the_version_of_a_step() -> None:
+    counted = {
+        path
+        for step in STEPS
+        for file, statements in reach.reach(f"pipeline.{step}").statements()
+        for path in reach.data_files(file, statements)
+    }
+    kinds = (".jinja", ".css", ".js", ".json", ".yaml", ".txt", ".tsv")
+    beside = {path for path in reach.PACKAGE.rglob("*") if path.suffix in kinds}
+    assert beside - counted == set(), "an edit of them would make nothing run again"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipeline.ground.errors import InputError
-from pipeline.job.versions import reach
+from pipeline.job.reach import reach
 from pipeline.model import huggingface
 from pipeline.model.architectures import ARCHITECTURES, presets, shape
 from pipeline.model.networks import NETWORKS, initial_state, network, parameter_shapes

@@ -110,7 +110,7 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
         results.append((tmp_path / "index").read_bytes())
     assert results[0] == results[1] and b"Krant" not in results[0] and b"naam" not in results[0]
     assert np.array_equal(read_entries(tmp_path / "index"), with_place)
-    assert len(with_place) == 2 * 40 + 1
+    assert len(with_place) == 2 * 40 + 2
 
 
 def test_a_row_that_is_no_utf8_is_left_to_the_filter_and_damage_is_named(tmp_path: Path) -> None:

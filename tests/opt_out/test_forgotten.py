@@ -16,7 +16,7 @@ from pipeline.ground.errors import InputError
 from pipeline.opt_out import forgotten
 from pipeline.opt_out.reserved_settings import ForgottenSettings
 
-SIGNED = SignaturesSettings(buckets=2)
+SIGNED = SignaturesSettings(bands=2)
 LISTED: dict[str, Any] = {
     "date": "2026-01-01",
     "sha256": "0" * 64,
@@ -41,8 +41,8 @@ class Corpus:
         writer = SignatureWriter(self.folder / name, SIGNED, {"source": name[0], "unit": 0})
         writer.metadata |= metadata
         for document in ids:
-            content, bucket = {"s/x/1": (1, 7), **self.keys}[document]
-            keys = {"characters": 3, "content_0": content, "content_1": 0, "bucket_000": bucket, "bucket_001": 0}
+            content, band = {"s/x/1": (1, 7), **self.keys}[document]
+            keys = {"characters": 3, "content_0": content, "content_1": 0, "bucket_000": band, "bucket_001": 0}
             writer.add({"id": document, **keys})
         writer.close()
         return self.folder / name

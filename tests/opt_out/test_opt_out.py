@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datatrove.data import Document
@@ -16,6 +17,7 @@ from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.lists import OptOut
+from pipeline.opt_out.search import on_domains
 from pipeline.sources import manifest
 from pipeline.sources.settings import EntriesSettings, ManifestSettings, Rights
 from tests.conftest import fingerprinted
@@ -140,3 +142,8 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
     source.manifest("b.nl\nid: nl\nholder: De Krant\n")
     unit = json.loads((tmp_path / "units/0.json").read_text())
     assert unit["opt_out"] == {"domains": [], "ids": ["nl"], "holders": ["De Krant"], "holder": "De Krant"}
+
+
+def test_no_address_at_all_is_on_no_domain() -> None:
+    nothing = on_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
+    assert nothing.dtype == bool and len(nothing) == 0

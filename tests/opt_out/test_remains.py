@@ -25,7 +25,7 @@ from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings, Training
 
-SIGNED = SignaturesSettings(buckets=2, hashes_per_bucket=1)
+SIGNED = SignaturesSettings(bands=2, rows=1)
 KEYS = {"characters": 9, "content_1": 1, "bucket_001": 0}
 SEGMENT = SegmentSettings(
     architecture=Architecture(layers=1, width=8, heads=1),
@@ -45,12 +45,12 @@ def documents(path: Path, ids: list[str], **columns: list[str]) -> None:
 
 
 def signatures(path: Path, rows: dict[str, tuple[int, int]], **metadata: Any) -> None:
-    """Write the hash and the first bucket of documents."""
+    """Write the hash and the first band of documents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = SignatureWriter(path, SIGNED, {"source": path.name.split(".")[0], "unit": 0})
     writer.metadata |= metadata
-    for name, (content, bucket) in rows.items():
-        writer.add({"id": name, "content_0": content, "bucket_000": bucket, **KEYS})
+    for name, (content, band) in rows.items():
+        writer.add({"id": name, "content_0": content, "bucket_000": band, **KEYS})
     writer.close()
 
 

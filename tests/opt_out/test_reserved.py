@@ -61,9 +61,9 @@ def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list
         }
 
 
-def row(name: str, content: int, *buckets: int) -> dict[str, Any]:
+def row(name: str, content: int, *bands: int) -> dict[str, Any]:
     """Return the signature of a document of the source that its id begins with."""
-    keys = dict(zip(("bucket_000", "bucket_001"), (*buckets, 0, 0), strict=False))
+    keys = dict(zip(("bucket_000", "bucket_001"), (*bands, 0, 0), strict=False))
     return {"id": name, "source": name[0], "characters": 9, "content_0": content, "content_1": 1, **keys}
 
 

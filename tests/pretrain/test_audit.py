@@ -44,7 +44,6 @@ def run_directory(
         "wall_seconds": 0,
         "cpu_seconds": 0,
         "peak_memory_bytes": 0,
-        "energy": {"joules": 0, "measured": False, "meters": []},
     }
     (run / "provenance/records").mkdir(parents=True)
     (run / f"provenance/records/pretrain.segment.tiny.{STEPS}.json").write_text(json.dumps(record))

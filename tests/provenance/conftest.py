@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.attestation import statements
+from pipeline.provenance.crate import PROV, README, WORKFLOW
 from pipeline.provenance.crate import run as write_crate
-from pipeline.provenance.files import CRATE_RECORD, METADATA, RECORDS
+from pipeline.provenance.evidence import attest
+from pipeline.provenance.files import CRATE_RECORD, METADATA
+from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.settings import CrateSettings
 
 SOURCES = {
@@ -21,8 +25,27 @@ SOURCES = {
 }
 
 
+ENVIRONMENT = "cpu-0123456789abcdef"
+
+
+def command_of(stage: str, code: str, environment: str) -> list[str]:
+    words = ["python", "-m", "pipeline", *stage.split("."), "--settings", '{"seed": 42}']
+    return [*words, "--code", code, "--environment", environment]
+
+
 def entry(name: str, path: str, content: bytes) -> dict[str, Any]:
     return {"name": name, "path": path, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def describe(folder: Path, files: list[Path], crate: Path | None = None, **settings: Any) -> dict[str, Any]:
+    """Write the crate of a run, with what is written beside it, from this project's own workflow."""
+    crate = crate or folder / METADATA
+    workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
+    written = {"readme": folder / README, "prov": folder / PROV, "kept": folder / WORKFLOW}
+    return write_crate(CrateSettings(run="test", **settings), files=files, workflow=workflow, crate=crate, **written)
 
 
 class RunBuilder:
@@ -48,18 +71,20 @@ class RunBuilder:
             (self.folder / path).write_bytes(content)
             self.written[path] = entry("output", path, content)
         name = ".".join([stage, *instance.values()])
+        code = hashlib.sha256(stage.encode()).hexdigest()[:16]
+        attempt = f"{name}.20260105T1000.1"
         record = {
             "step": stage,
             "instance": instance,
             "settings": {"seed": 42},
-            "command": ["python", "-m", "pipeline", *stage.split("."), "--settings", '{"seed": 42}'],
+            "command": command_of(stage, code, ENVIRONMENT),
             "inputs": [
                 *(entry("files", f"data:{path}", content) for path, content in (raw or {}).items()),
                 *(self.described(path) for path in inputs),
             ],
             "outputs": [self.written[path] for path in outputs],
-            "code_version": hashlib.sha256(stage.encode()).hexdigest()[:16],
-            "environment_version": "cpu-0123456789abcdef",
+            "code_version": code,
+            "environment_version": ENVIRONMENT,
             "environment": {"python": "3.11.7", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
             "git": {"commit": "0" * 40, "dirty": False},
             "host": "node1",
@@ -69,21 +94,51 @@ class RunBuilder:
             "wall_seconds": 30.0,
             "cpu_seconds": 25.0,
             "peak_memory_bytes": 200_000_000,
-            "energy": {
-                "joules": 100.5,
-                "measured": False,
-                "meters": [{"meter": "cpu_time_model", "joules": 100.5, "measured": False, "model": "estimate"}],
-            },
             "launch": None,
             "counts": {},
-            "attempt": f"{name}.20260105T1000.1.json",
+            "operation": {},
+            "frozen": None,
+            "attempt": f"{attempt}.json",
             **changes,
         }
         self.minute += 1
         path = self.folder / RECORDS / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=1, sort_keys=True))
+        readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
+        began = self.attempted(record)
+        statements.finished(self.folder, began, [readings], path, record)
         return f"{RECORDS}/{name}.json"
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file of the run."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def attempted(self, record: dict[str, Any], status: str = "finished") -> Path:
+        """Write the attempt of a record, from its beginning to its end."""
+        facts = {key: record[key] for key in ("step", "instance", "command", "host", "slurm", "started")}
+        content = {**facts, "snakemake": None, "last_seen": record["ended"], "ended": None, "status": "running"}
+        content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
+        file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
+        statements.began(self.folder, file, content)
+        if status != "running":
+            sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
+            file.write_text(json.dumps({**content, **sums, "status": status}))
+        return file
+
+    def fail(self, name: str, status: str) -> Path:
+        """Write an attempt that left no record: one that failed, or one that was killed and is `running` for ever."""
+        times = {"started": "2026-01-05T09:00:00.000+00:00", "ended": "2026-01-05T09:01:00.000+00:00"}
+        command = command_of("corpus.filter", hashlib.sha256(b"corpus.filter").hexdigest()[:16], ENVIRONMENT)
+        facts = {"step": "corpus.filter", "instance": {}, "command": command, "host": "node1", "slurm": None}
+        sums = {"wall_seconds": 60.0, "cpu_seconds": 50.0, "attempt": f"{name}.json"}
+        file = self.attempted({**facts, **times, **sums}, status)
+        if status != "running":
+            statements.ended(self.folder, file, status, [])
+        return file
 
     def described(self, path: str) -> dict[str, Any]:
         return self.written[path] if path in self.written else entry("record", path, (self.folder / path).read_bytes())
@@ -101,14 +156,36 @@ class RunBuilder:
         content = json.dumps({"source": described, "units": files}).encode()
         self.job("sources.manifest", {"source": source}, [], {f"sources/{source}/manifest.json": content})
 
-    def crate(self) -> str:
+    def attempt(self, stage: str, instance: dict[str, str], status: str, **changes: Any) -> str:
+        """Write an attempt that left no record, and return its name."""
+        name = ".".join([stage, *instance.values(), f"20260105T09{self.minute:02}", "7"])
+        command = ["python", "-m", "pipeline", *stage.split("."), "--code", "c0de", "--environment", "cpu-1"]
+        content = {
+            "step": stage,
+            "instance": instance,
+            "command": command,
+            "started": f"2026-01-05T09:{self.minute:02}:00.000+00:00",
+            "last_seen": f"2026-01-05T09:{self.minute:02}:20.000+00:00",
+            "status": status,
+            "wall_seconds": 20.0,
+            "cpu_seconds": 10.0,
+            **changes,
+        }
+        self.minute += 1
+        file = self.folder / ATTEMPTS / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content))
+        return name
+
+    def crate(self, **settings: Any) -> str:
         """Make the crate and its record and return the crate's sha256."""
         crate = self.folder / METADATA
         inputs = sorted(path.relative_to(self.folder).as_posix() for path in (self.folder / RECORDS).glob("*.json"))
         inputs = [path for path in inputs if path != CRATE_RECORD]
-        write_crate(CrateSettings(run="test"), files=[self.folder / path for path in inputs], crate=crate)
+        describe(self.folder, [self.folder / path for path in inputs], **settings)
         content = crate.read_bytes()
         self.job("provenance.crate", {}, inputs, {METADATA: content})
+        attest(self.folder)
         return hashlib.sha256(content).hexdigest()
 
 
@@ -123,6 +200,27 @@ def counts(documents: int, removed: int) -> dict[str, Any]:
         {"stage": "deduplicate", "in": kept, "kept": kept, "removed": {}},
     ]
     return {"documents_in": documents, "documents_out": kept, "stages": stages}
+
+
+def account(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the account of the report: 100.5 J for each job, 80 J of it measured."""
+
+    def figure(jobs: int) -> dict[str, Any]:
+        sums = {"joules": 100.5, "low_joules": 90.5, "high_joules": 110.5, "measured_joules": 80.0}
+        sums = {key: value * jobs for key, value in {**sums, "estimated_joules": 20.5, "stated_joules": 0.0}.items()}
+        return {**sums, "meters": ["model, estimated: a node", "rapl, measured: counter"] if jobs else []}
+
+    jobs = {
+        record["attempt"].removesuffix(".json"): {
+            **figure(1),
+            "step": record["step"],
+            "instance": record["instance"],
+            "fate": "finished",
+        }
+        for record in records
+    }
+    sums = {"total": figure(len(jobs)), "finished": figure(len(jobs)), "lost": figure(0), "idle": figure(0)}
+    return {**sums, "snakemake": figure(0), "steps": {}, "jobs": jobs, "components": {}, "nodes": {}}
 
 
 def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder:
@@ -157,10 +255,16 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     tasks = {"config/tasks/blimp_nl.yaml": b"task: blimp_nl\n"}
     run.job("evaluate.suites", {"model": "base", "step": "10"}, list(milestone), results, raw=tasks)
     records = sorted(path.relative_to(folder).as_posix() for path in (folder / RECORDS).glob("*.json"))
-    run.job("report.page", {}, [*records, statistics], {"report/index.html": b"<p>een verslag</p>"})
-    for outside in ("provenance/attempts/corpus.filter.1.json", "logs/corpus.filter.log", "scratch/base/10/state"):
-        (folder / outside).parent.mkdir(parents=True, exist_ok=True)
-        (folder / outside).write_text("{}")
+    energy = json.dumps(account([json.loads((folder / path).read_text()) for path in records])).encode()
+    written = {"report/index.html": b"<p>een verslag</p>", "report/energy.json": energy}
+    run.job("report.page", {}, [*records, statistics], written)
+    run.fail("corpus.filter.failed", "failed")
+    run.fail("corpus.filter.killed", "running")
+    run.write("logs/corpus.filter.log", "a line\n")
+    run.write("provenance/accounting/1.json", '{"job": "1", "slurm_energy_joules": 41000}')
+    run.write("provenance/batches/filter.0.json", "{}")
+    run.write("provenance/readings/snakemake.1@node1.jsonl", '{"joules": 2.5}\n')
+    run.write("scratch/base/10/state", "{}")
     return run
 
 

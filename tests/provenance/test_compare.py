@@ -1,32 +1,40 @@
-"""Comparison tells what differs and nothing that differs anyway."""
+"""Comparison tells whatever differs in a record, and lists what no two runs have alike as not compared."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.provenance.compare import compare, main
+from pipeline.commands import compare as command
+from pipeline.ground.errors import InputError
+from pipeline.provenance.compare import compare
+
+SAME = "Settings, code, environment, data, counts, results and energy are the same."
 
 
-def test_times_hosts_and_energy_are_no_difference(
+def edit(run: Path, name: str, **changes: Any) -> None:
+    for path in (run / "provenance/records").glob(name):
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_times_hosts_and_attempts_are_no_difference_and_are_listed(
     build_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a = build_run("a").folder
-    b = build_run("b").folder
-    for path in (b / "provenance/records").glob("*.json"):
-        record = json.loads(path.read_text())
-        energy = {"joules": 1.0, "measured": True, "meters": []}
-        record |= {"host": "node2", "started": "2027", "wall_seconds": 1.0, "energy": energy, "launch": "srun"}
-        path.write_text(json.dumps(record))
-    assert compare(a, b) == []
-    assert main([str(a), str(b)]) == 0
-    assert "are the same" in capsys.readouterr().out
+    a, b = build_run("a").folder, build_run("b").folder
+    assert command([str(a), str(b)]) == 0
+    assert capsys.readouterr().out == f"{SAME}\n"
+    edit(b, "*.json", host="node2", started="2027", wall_seconds=1.0, slurm={"slurm_job_id": "7"})
+    found = compare(a, b)
+    assert found.differences == []
+    assert found.notes == ["not compared, though it differs: host; slurm; started; wall_seconds"]
+    assert command([str(a), str(b)]) == 0
 
 
-def test_changed_settings_code_environment_data_and_results_are_told_by_stage(build_run: Callable[..., Any]) -> None:
+def test_changed_settings_code_environment_data_and_results_are_told_by_step(build_run: Callable[..., Any]) -> None:
     a = build_run("a").folder
     b = build_run(
         "b",
@@ -34,34 +42,137 @@ def test_changed_settings_code_environment_data_and_results_are_told_by_stage(bu
         settings={"seed": 43, "optimizer": {"learning_rate": 0.001}},
         code_version="new",
         environment={"python": "3.12.1", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
+        launch="srun",
     ).folder
-    lines = compare(a, b)
-    segment = lines[lines.index("pretrain.segment") + 1 : lines.index("results")]
-    text = "\n".join(segment)
+    found = compare(a, b)
+    lines = found.differences
+    text = "\n".join(lines[lines.index("pretrain.segment") + 1 : lines.index("results")])
     assert "settings seed: 42 → 43  [model=base, step=10]" in text
     assert "settings optimizer.learning_rate: nothing → 0.001" in text
-    assert "→ new" in text
+    assert '→ "new"' in text
     assert 'environment python: "3.11.7" → "3.12.1"' in text
+    assert 'launch: null → "srun"' in text
     assert "output models/base/milestones/10/model.safetensors" in text
     results = lines[lines.index("results") + 1 :]
     assert "  base/last loss: 3.5 → 4.0" in results
     assert "  base/10/blimp_nl/nl/acc: 0.286 → 0.25" in results
     assert "corpus.filter" not in lines
-    assert not [line for line in lines if "metrics.jsonl" in line]
+    assert list(found.code) == ["pretrain.segment"]
 
 
 def test_a_difference_that_jobs_share_is_told_once(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a").folder, build_run("b").folder
-    for path in (b / "provenance/records").glob("corpus.filter.*.json"):
-        path.write_text(path.read_text().replace('"seed": 42\n', '"seed": 7\n'))
-    lines = [line for line in compare(a, b) if "seed" in line]
+    edit(b, "corpus.filter.*.json", settings={"seed": 7})
+    lines = [line for line in compare(a, b).differences if "settings seed" in line]
     assert len(lines) == 1
-    assert "source=laws" in lines[0]
-    assert "source=wiki" in lines[0]
+    assert "source=laws" in lines[0] and "source=wiki" in lines[0]
 
 
 def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a"), build_run("b")
     b.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/1.arrow": b"x"})
-    assert compare(a.folder, b.folder) == ["tokens.shard", f"  only in {b.folder}  [shard=1, tokens=main]"]
-    assert main([str(a.folder), str(b.folder)]) == 1
+    assert compare(a.folder, b.folder).differences == [
+        "tokens.shard",
+        f"  only in {b.folder}  [shard=1, tokens=main]",
+    ]
+    assert command([str(a.folder), str(b.folder)]) == 1
+
+
+def test_an_emptied_count_is_told(build_run: Callable[..., Any]) -> None:
+    a = build_run("a", counts={"tokens": 1024, "tokens_per_second": 3.5}).folder
+    b = build_run("b", counts={"tokens": 0, "tokens_per_second": 7.5}).folder
+    found = compare(a, b)
+    assert found.differences == ["pretrain.segment", "  counts tokens: 1024 → 0  [model=base, step=10]"]
+    assert found.notes == [
+        "not compared, though it differs: pretrain.segment counts tokens_per_second; the bytes of records"
+    ]
+    edit(b, "pretrain.segment.*.json", counts={})
+    assert "  counts tokens: 1024 → nothing  [model=base, step=10]" in compare(a, b).differences
+
+
+def test_energies_differ_where_their_intervals_do_not_overlap(build_run: Callable[..., Any]) -> None:
+    a, b = build_run("a").folder, build_run("b").folder
+    path = b / "report/energy.json"
+    account = json.loads(path.read_text())
+    account["total"] = {key: x * 1.1 if isinstance(x, float) else x for key, x in account["total"].items()}
+    path.write_text(json.dumps(account))
+    found = compare(a, b)
+    assert found.differences == [] and "their 95 % intervals overlap, so no difference is shown" in found.notes[0]
+    account["total"] = {key: x * 70 if isinstance(x, float) else x for key, x in account["total"].items()}
+    path.write_text(json.dumps(account))
+    (title, line) = compare(a, b).differences
+    assert title == "energy" and line.startswith("  total: ")
+    assert line.endswith("their 95 % intervals do not overlap") and "80 % measured, 20 % estimated" in line
+    path.unlink()
+    assert compare(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
+
+
+def test_the_configuration_of_the_starts_is_compared_once(build_run: Callable[..., Any]) -> None:
+    folders = []
+    for name, seed in (("a", 1), ("b", 2)):
+        folder = build_run(name).folder
+        (folder / "provenance/frozen").mkdir(parents=True)
+        (folder / "provenance/frozen/1.json").write_text(json.dumps({"configuration": {"run": {"seed": seed}}}))
+        edit(folder, "*.json", frozen={"path": "provenance/frozen/1.json", "sha256": str(seed)})
+        folders.append(folder)
+    lines = compare(*folders).differences
+    assert lines[:2] == ["the start of the runs", "  configuration run.seed: 1 → 2"]
+    assert len(lines) == 3 and lines[2].startswith('  frozen.sha256: "1" → "2"  [')
+
+
+def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value in a record that is no folder of others."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [*items]
+    for key, item in found:
+        yield from leaves(item, (*way, key))
+    if not found:
+        yield way
+
+
+def change(content: Any, way: tuple[Any, ...]) -> None:
+    """Change the value at the end of a way into another one of its kind."""
+    for key in way[:-1]:
+        content = content[key]
+    value = content[way[-1]]
+    kinds: dict[type, Any] = {bool: True, int: 1, float: 0.5, str: "other", list: ["x"], dict: {"x": 1}}
+    changed = {**kinds, bool: not value}.get(type(value), "other")
+    content[way[-1]] = value + changed if isinstance(value, int | float | str) and type(value) is not bool else changed
+
+
+def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., Any]) -> None:
+    a, b = (
+        build_run("a", counts={"tokens": 5, "skips": []}).folder,
+        build_run("b", counts={"tokens": 5, "skips": []}).folder,
+    )
+    assert compare(a, b).differences == compare(a, b).notes == []
+    tried = 0
+    for path in sorted((b / "provenance/records").glob("*.json")):
+        original = path.read_text()
+        record = json.loads(original)
+        for way in leaves(record):
+            changed = json.loads(original)
+            change(changed, way)
+            assert changed != record
+            path.write_text(json.dumps(changed))
+            try:
+                found = compare(a, b)
+            except InputError:  # a value that no record has there is told too
+                continue
+            free = {"started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt"}
+            timed = way[0] in free
+            if way[0] in ("inputs", "outputs") and way[-1] in ("sha256", "bytes"):
+                file = record[way[0]][way[1]]["path"]
+                tells_times = way[0] == "outputs" and record["step"] in ("report.page", "provenance.crate")
+                timed = tells_times or file.endswith("metrics.jsonl") or file.startswith("provenance/records/")
+            assert found.differences or (timed and found.notes), f"{path.name}: {way} differs in silence"
+            tried += 1
+        for key in record:  # and a field that is gone, where it is not one that each record has
+            without = {name: value for name, value in record.items() if name != key}
+            path.write_text(json.dumps(without))
+            if key in ("environment", "git", "launch", "counts", "frozen", "operation"):
+                assert compare(a, b).differences, f"{path.name}: {key} is missing in silence"
+        path.write_text(json.dumps({**record, "a later field": 1}))
+        assert any("a later field" in line for line in compare(a, b).differences)
+        path.write_text(original)
+    assert tried > 300

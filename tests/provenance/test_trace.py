@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.commands import trace as main
 from pipeline.ground.errors import InputError
-from pipeline.provenance.trace import main, trace
+from pipeline.provenance.figures import FIGURES
+from pipeline.provenance.trace import trace
 
 
 def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
@@ -19,12 +24,35 @@ def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
     assert "read data:wiki/0.jsonl" in text
     assert "licence CC-BY-SA-4.0" in text
     assert "command: python -m pipeline tokens shard" in text
-    assert "energy: 100.5 J, estimated" in text
-    assert "behind it: 6 job(s), 603 J" in text
+    assert "energy: 100 J (90.5 to 110; 80 % measured, 20 % estimated)" in text
+    assert "behind it: 6 job(s), energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
     assert lines[-2:] == [
         "source laws: CC0-1.0, basis: public-domain, holder: Staat",
         "source wiki: CC-BY-SA-4.0, basis: licence, holder: Staat",
     ]
+
+
+def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_measured(finished: Path) -> None:
+    path = finished / "report/energy.json"
+    account = json.loads(path.read_text())
+    del account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
+    path.write_text(json.dumps(account))
+    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    assert "energy: not measured" in text and "behind it: 5 job(s), energy: 402 J" in text
+    assert "; 1 of the jobs without a reading" in text
+    path.write_text("{}")
+    with pytest.raises(InputError, match=r"report/energy\.json is no account of energy: the field total"):
+        trace(finished, "tokens/main/train/0.arrow")
+    path.unlink()
+    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    assert "energy: not known before the report is written" in text and " J" not in text
+
+
+def test_what_was_taken_over_counts_once(build_run: Callable[..., Any]) -> None:
+    """Two names of one computation: its joules are behind the file once."""
+    taken = {"record": "tokens.shard.main.0.json", "attempt": "tokens.shard.main.0.20260105T1000.1.json"}
+    run = build_run("run", taken_over_from=taken).folder
+    assert "behind it: 6 job(s), energy: 502 J" in "\n".join(trace(run, "models/base/milestones/10"))
 
 
 def test_each_step_back_is_indented_further_and_each_job_told_once(finished: Path) -> None:
@@ -54,3 +82,90 @@ def test_a_path_from_the_working_folder_and_a_directory_are_found(
 def test_a_file_that_nobody_made_is_a_sentence(finished: Path) -> None:
     with pytest.raises(InputError, match=r"where tokens/other\.arrow comes from"):
         trace(finished, "tokens/other.arrow")
+
+
+def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
+    name = "tokens.shard.main.0.20260105T0900.1"
+    attempt = {
+        "step": "tokens.shard",
+        "instance": {"tokens": "main", "shard": "0"},
+        "command": [],
+        "started": "2026-01-05T09:00:00.000+00:00",
+        "last_seen": "",
+        "status": "failed",
+        "error": "OSError: the disk is gone",
+        "wall_seconds": 12.0,
+        "cpu_seconds": 1.0,
+    }
+    folder = finished / "provenance/attempts"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(attempt))
+    path = finished / "report/energy.json"
+    account = json.loads(path.read_text())
+    finished_job = account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
+    account["jobs"][name] = {**finished_job, "joules": 40.0, "low_joules": 40.0, "high_joules": 40.0, "fate": "lost"}
+    path.write_text(json.dumps(account))
+    text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
+    assert f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone" in text
+    assert "lost on the way: 1 attempt(s), energy: 40.0 J" in text and "behind it: 5 job(s), energy: 502 J" in text
+    assert "lost" not in "\n".join(trace(finished, "corpus/main/filtered/laws.0.parquet"))
+
+
+def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"report/figures\.json is missing, which lists the figures"):
+        main([str(finished), "corpus.documents"])
+    figures = [
+        {
+            "figure": "corpus.documents",
+            "label": "Documents",
+            "value": 15,
+            "unit": "documents",
+            "how": "counted",
+            "from": ["corpus/main/statistics.json"],
+            "command": "python -m pipeline corpus statistics",
+        }
+    ]
+    (finished / FIGURES).write_text(json.dumps(figures))
+    assert main([str(finished), "corpus.documents"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == [
+        "corpus.documents: Documents",
+        "  15 documents, counted",
+        "  command: python -m pipeline corpus statistics",
+        "  from corpus/main/statistics.json, whose bytes are those of its record",
+        "  recomputed: corpus/main/statistics.json has it under totals.documents_in, totals.stages.0.in",
+    ]
+    assert any("made by corpus.statistics" in line for line in lines) and "wiki: CC-BY-SA-4.0" in lines[-1]
+    with pytest.raises(InputError, match=r"no figure and no source of .*: did you mean corpus\.documents"):
+        main([str(finished), "corpus.document"])
+    statistics = finished / "corpus/main/statistics.json"
+    statistics.write_text(statistics.read_text().replace("15", "16"))
+    main([str(finished), "corpus.documents"])
+    text = capsys.readouterr().out
+    assert "ALTERED: its record says" in text and "no key of these files has this very number" in text
+
+
+def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "lines.jsonl").write_text('{"step": 1}\n{"step": 2, "joules": 7200}\n')
+    told = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
+    (finished / FIGURES).write_text(json.dumps([{**told, "from": ["lines.jsonl", "provenance/records/"]}]))
+    main([str(finished), "energy"])
+    text = capsys.readouterr().out
+    assert "7200 J (2.00 Wh), measured" in text
+    assert "lines.jsonl has it under line 2: joules" in text
+    assert "from provenance/records/, a folder of" in text and "missing" not in text
+
+
+def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(finished), "laws"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if not line.startswith(" ")]
+    for title in (
+        "corpus.filter (corpus=main, source=laws, unit=0)",
+        "tokens.shard (shard=0, tokens=main)",
+        "pretrain.segment (model=base, step=10)",
+        "evaluate.suites (model=base, step=10)",
+    ):
+        assert any(sorted(found) == sorted(title) for found in titles), title
+    assert not any("wiki" in line for line in lines), "a unit of another source has it not inside"
+    assert lines[1] == "  licence CC0-1.0, language nl"

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from pipeline import commands
 from pipeline.ground.errors import InputError
+from pipeline.provenance.evidence import attest
 from pipeline.provenance.files import METADATA, artefacts
-from pipeline.provenance.verify import main, verify
+from pipeline.provenance.verify import Trusted, verify
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
 SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
@@ -30,9 +32,10 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, sha256 = template
     assert verify(folder) == []
-    assert verify(folder, sha256) == []
-    assert main([str(folder), "--crate-sha256", sha256]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert verify(folder, Trusted(sha256)) == []
+    assert commands.verify([str(folder), "--crate-sha256", sha256]) == 0
+    whole, unsigned = capsys.readouterr().out.splitlines()
+    assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
 
 
 @pytest.mark.parametrize("seed", range(CHANGES))
@@ -55,14 +58,19 @@ def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.Ca
         "report/notes.txt is unknown: the crate does not list it.",
         "tokens/main/train/0.arrow is missing, the crate lists it.",
     ]
-    assert main([str(finished)]) == 1
+    assert commands.verify([str(finished)]) == 1
     assert "tokens/main/train/0.arrow is missing" in capsys.readouterr().out
 
 
-def test_what_lies_outside_the_crate_may_change(finished: Path) -> None:
-    for path in ("logs/a.log", "scratch/x", "provenance/attempts/b.json", "provenance/accounting/1.json"):
-        (finished / path).parent.mkdir(parents=True, exist_ok=True)
-        (finished / path).write_text("later")
+def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(finished: Path) -> None:
+    (finished / "scratch/x").write_text("later")
+    assert verify(finished) == []
+    (finished / "provenance/accounting/lock").write_text("somebody works here")
+    (finished / "logs/a.log").write_text("later")
+    assert verify(finished) == []
+    (finished / "provenance/accounting/lock").unlink()
+    assert verify(finished) == ["logs/a.log is unknown: no attestation names it."]
+    assert attest(finished) == 1 and attest(finished) == 0
     assert verify(finished) == []
 
 
@@ -80,7 +88,7 @@ def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(buil
     forged = build_run("forged", loss=3.0)
     forged.crate()
     assert verify(forged.folder) == []
-    (problem,) = verify(forged.folder, published)
+    (problem,) = verify(forged.folder, Trusted(published))
     assert problem.startswith(f"{METADATA} was changed")
 
 
@@ -88,7 +96,7 @@ def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None
     run = build_run("run")
     edit(run.folder / SHARD_RECORD, lambda record: record["inputs"][0].update(sha256="f" * 64))
     run.crate()
-    report, shard = verify(run.folder)
+    report, shard = (problem for problem in verify(run.folder) if "crate.json" not in problem)
     assert report.startswith("provenance/records/report.page.json breaks the chain: it read " + SHARD_RECORD)
     assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
 

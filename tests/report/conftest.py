@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.report import energy as account_of_energy
 from pipeline.report.settings import PageSettings
-from tests.report.example import HOSTILE, Run, energy, entry, metrics, part, sha, task
+from tests.report.account_example import account
+from tests.report.example import HOSTILE, Run, entry, metrics, part, sha, task
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path) -> Run:
-    """Two sources, one of them with a hostile holder and address; one model; one killed and one failed attempt."""
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Two sources, one of them with a hostile holder and address; one model; a killed and a failed attempt."""
+    monkeypatch.setattr(account_of_energy, "_account", account)
     configuration = json.dumps({"run": {"name": "tiny", "seed": 42}, "note": "<b>bold</b>"}, indent=1)
     settings = PageSettings(
         run="tiny",
@@ -23,7 +26,13 @@ def run_folder(tmp_path: Path) -> Run:
         pue=1.2,
         pue_source="assumed",
         carbon_intensity_grams_per_kwh=267.622,
-        carbon_intensity_source="Netherlands",
+        carbon_intensity_source="codecarbon",
+        carbon_intensity_place="Netherlands",
+        carbon_intensity_year=2023,
+        water_liters_per_kwh=0.5,
+        water_source="the site",
+        electricity_euros_per_kwh=0.2,
+        electricity_price_source="a bill",
         provider="Example & Co",
     )
     run = Run(tmp_path / "results" / "tiny", settings)
@@ -155,11 +164,10 @@ def run_folder(tmp_path: Path) -> Run:
                     else {}
                 ),
             },
-            energy=energy(120_000.0, measured=True),
             slurm={"slurm_job_id": "4711"},
             settings={
                 "architecture": {"layers": 4, "tie_embeddings": True},
-                "training": {"learning_rate": 3e-3, "steps": 500, "milestone_every": None},
+                "training": {"learning_rate": 3e-3, "steps": 500, "milestone_every": None, "strategy": "full_shard"},
             },
         )
         run.write(
@@ -188,9 +196,13 @@ def run_folder(tmp_path: Path) -> Run:
         },
     )
     lost = run.read("provenance/records/pretrain.segment.base.500.json")
-    common = {"peak_memory_bytes": 1, "energy": energy(60_000.0, measured=True)}
     run.attempt(
-        "killed", {**lost, **common, "attempt": "pretrain.segment.base.500.20260301T0730.7.json"}, "running", ended=None
+        "killed",
+        {**lost, "attempt": "pretrain.segment.base.500.20260301T0730.7.json"},
+        "running",
+        started="2026-03-01T07:30:00.000+00:00",
+        last_seen="2026-03-01T07:50:30.000+00:00",
+        ended=None,
     )
     run.attempt(
         "failed",
@@ -198,8 +210,9 @@ def run_folder(tmp_path: Path) -> Run:
             **lost,
             "step": "corpus.filter",
             "instance": {"corpus": "main"},
-            "energy": energy(500.0),
             "attempt": "corpus.filter.main.20260301T0430.9.json",
+            "started": "2026-03-01T04:30:00.000+00:00",
+            "ended": "2026-03-01T04:50:30.000+00:00",
         },
         "failed",
         error="InputError: <b>broken</b> line",

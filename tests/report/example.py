@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,6 @@ def entry(name: str, path: str, size: int = 1000) -> dict[str, Any]:
     return {"name": name, "path": path, "sha256": sha(path), "bytes": size}
 
 
-def energy(joules: float, *, measured: bool = False) -> dict[str, Any]:
-    meters = [
-        {"meter": "cpu_time_model", "joules": joules * 0.9, "measured": False, "model": "4 W per busy thread"},
-        {"meter": "memory_model", "joules": joules * 0.1, "measured": False, "model": "0.375 W per GB"},
-    ]
-    if measured:
-        meters = [{"meter": "rapl", "joules": joules, "measured": True, "model": None}]
-    return {"joules": joules, "measured": measured, "meters": meters}
-
-
 def part(read: int, filtered: dict[str, int], duplicates: dict[str, int]) -> dict[str, Any]:
     kept = read - sum(filtered.values())
     out = kept - sum(duplicates.values())
@@ -45,6 +36,10 @@ def part(read: int, filtered: dict[str, int], duplicates: dict[str, int]) -> dic
         "documents_out": out,
         "bytes_out": out * 4800,
     }
+
+
+# Each segment of 250 steps of 4 s begins a minute after its job, at 7 and at 8 o'clock.
+FIRST_STEP = datetime(2026, 3, 1, 7, 1, tzinfo=UTC).timestamp()
 
 
 @dataclass
@@ -83,7 +78,6 @@ class Run:
             "wall_seconds": 1230.0,
             "cpu_seconds": 2400.5,
             "peak_memory_bytes": 812_345_678,
-            "energy": energy(9000.0),
             "launch": None,
             "counts": {},
             "attempt": f"{name}.20260301T{hour:02d}0000000.11.json",
@@ -103,7 +97,6 @@ class Run:
             "ended",
             "wall_seconds",
             "cpu_seconds",
-            "energy",
         )
         kept = {key: content[key] for key in keys}
         attempt = {**kept, "status": status, "error": None, "last_seen": content["ended"], **fields}
@@ -122,14 +115,19 @@ class Run:
             "fertility": found("tokenizer/*/fertility.json"),
             "metrics": found("models/*/metrics.jsonl"),
             "evaluation": found("evaluation/*/*/results.json"),
+            "samples": found("evaluation/*/samples.json"),
             "plan": self.root / "plan/plan.json",
+            "data_sets": found("corpus/*/dataset.json"),
             "manifests": found("sources/*/manifest.json"),
             "indexes": found("tokens/*/index.json"),
             "forgotten": found("corpus/*/forgotten.json"),
             "remains": found("report/remains.json"),
+            "carbon_intensity": found("grid.csv"),
             "page": folder / "index.html",
             "model_card": folder / "model-card.md",
-            "training_content_summary": folder / "training-content-summary.md",
+            "papers": folder / "papers",
+            "energy": folder / "energy.json",
+            "figures": folder / "figures.json",
         }
 
 
@@ -151,9 +149,8 @@ def metrics(steps: int) -> str:
                 "memory_bytes": 512_000_000,
                 "memory_used_bytes": 480_000_000,
                 "data_stall_seconds": 0.0004,
-                "energy_joules": 320.0 + 10 * math.cos(step / 5),
-                "energy_measured": True,
-                "seconds": 0.8,
+                "seconds": 4.0,
+                "ended_unix_seconds": FIRST_STEP + 4.0 * step + (3600 - 1000) * (step > 250),
             }
         )
         if step % 50 == 0:

@@ -43,9 +43,9 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     )
     assert f"old milestone {HOSTILE} yes 20 {HOSTILE}" in page.text
     assert f"old archive {HOSTILE} suspected – {HOSTILE}" in page.text
-    assert page.all("script") == [] and "#forgetting" in [link.get("href") for link in page.all("a")]
-    summary = written["training_content_summary"].read_text()
-    assert "17 reserved documents and 3 copies of them in any source were left out; 0 were found" in summary
+    assert page.all("script") == [{}] and "#forgetting" in [link.get("href") for link in page.all("a")]
+    summary = (written["papers"] / "training-content-summary.en.md").read_text()
+    assert "17 reserved documents and 3 copies of them were left out; 0 were found" in summary
 
 
 def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:

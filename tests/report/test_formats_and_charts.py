@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.ground.markup import markdown_text, number, percent, safe_url, size
 from pipeline.report.charts import Series, bar, lines, thinned, tick_texts, ticks
-from pipeline.report.formats import duration, kwh, mass
+from pipeline.report.formats import duration, kwh, mass, period
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,8 @@ from pipeline.report.formats import duration, kwh, mass
         (kwh(381.51 * 3660 * 2), "0.776 kWh"),
         (kwh(None), "not measured"),
         (mass(30_000_000.0), "30.0 t"),
+        (period(1_772_323_200, 1_772_326_800), "2026-03-01 00:00 to 01:00 UTC"),
+        (period(1_772_323_200, 1_772_409_660), "2026-03-01 00:00 to 2026-03-02 00:01 UTC"),
         (mass(None), "not computed"),
     ],
 )

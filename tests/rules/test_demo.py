@@ -53,12 +53,12 @@ def test_the_demo_shows_every_filter_at_work(demo: Project) -> None:
 @pytest.mark.slow
 def test_the_demo_ends_in_two_models_a_report_and_a_crate_that_verify(demo: Project) -> None:
     results = demo.folder / "results" / "demo"
-    assert verify(results, None) == []
+    assert verify(results) == []
     page = (results / "report" / "index.html").read_text()
     for model in ("base", "base_zero2"):
         lines = [json.loads(line) for line in (results / "models" / model / "metrics.jsonl").read_text().splitlines()]
         losses = [line["loss"] for line in lines if "loss" in line]
         assert losses[-1] < losses[0] - 1
         assert model in page
-    assert Path(results / "report" / "training-content-summary.md").is_file()
+    assert Path(results / "report" / "papers" / "training-content-summary.nl.html").is_file()
     assert "Nothing to be done" in demo.run(configuration="config/config.yaml")

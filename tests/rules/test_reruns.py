@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
+from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.verify import verify
 from tests.conftest import Project, rewrite
 
 # What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
 REPORT = {"report_page": 1, "provenance_crate": 1}
-EVALUATION = {"evaluate_suites": 1, **REPORT}
+SUITES = {"evaluate_suites": 1, **REPORT}
+EVALUATION = {"evaluate_samples": 1, **SUITES}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
-TOKENS = {"tokens_shard": 2, "tokens_index": 1}
+TOKENS = {"tokens_shard": 2, "tokens_suffixes": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
 AFTER_DECONTAMINATION = {"corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
 OF_A_CORPUS = {
@@ -100,7 +102,7 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     ),
     "a rule reformatted": lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
     "the contract, which runs every step": lambda p: _rewrite(p, "pipeline/job/contract.py", "Job.put_in_place"),
-    "the meters": lambda p: _rewrite(p, "pipeline/energy/meters.py", "start_meters"),
+    "the meters": lambda p: _rewrite(p, "pipeline/energy/watch.py", "NodeMeter.end"),
     "a Slurm resource": lambda p: p.edit(
         "rules/pretrain.smk", 'resources_of("pretrain.segment")', '{**resources_of("pretrain.segment"), "runtime": 33}'
     ),
@@ -143,7 +145,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "a library that draws pages": (
         lambda p: _newer(p, "jinja2"),
-        {"corpus_publish": 1, **EVALUATION},
+        {"corpus_publish": 1, **SUITES},
     ),
     "another platform": (
         lambda p: _append(p.path(MICRO), "platform: snellius\n"),
@@ -165,11 +167,11 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     ),
     "a library's version in the lock": (
         lambda p: p.edit("envs/cpu.lock", "lm-eval==0.4.13", "lm-eval==0.4.14"),
-        EVALUATION,
+        SUITES,
     ),
     "one evaluation task": (
         lambda p: _append(p.path("config/tasks/dutch/polder_nl_kennis.yaml"), "# seen\n"),
-        EVALUATION,
+        SUITES,
     ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
@@ -189,7 +191,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
                 "sequence_length: 64, batch_size: 4, micro_batch_size: 2, steps: 2, learning_rate: 0.001}\n",
             )
         ),
-        {"pretrain_segment": 1, "pretrain_export": 1, "evaluate_suites": 1, "plan_estimate": 1, **REPORT},
+        {"pretrain_segment": 1, "pretrain_export": 1, "plan_estimate": 1, **EVALUATION},
     ),
     "a milestone deleted": (
         lambda p: shutil.rmtree(p.results / "models" / "base" / "milestones" / "8"),
@@ -213,6 +215,32 @@ def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: 
     assert dict(project.planned()) == expected
 
 
+@pytest.mark.slow
+def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(project: Project) -> None:
+    columns = "{path: grid.csv, grams_per_kwh: grams, place: Utopia, source: a table}"
+    _append(project.path(MICRO), f"energy: {{carbon_intensity_series: {columns}}}\n")
+    assert dict(project.planned()) == REPORT, "the table may come later"
+    project.run()
+    page = project.results / "report" / "index.html"
+    assert "there is no file grid.csv yet" in page.read_text()
+    table = project.path("grid.csv")
+    for grams in ("100", "200"):
+        table.write_text(f"time,grams\n2020-01-01T00:00Z,{grams}\n2200-01-01T00:00Z,{grams}\n")
+        assert dict(project.planned()) == REPORT
+        project.run()
+        assert f"at {grams}.0 g/kWh, the mean over time weighted by electricity: Utopia" in page.read_text()
+        record = json.loads((project.results / "provenance/records/report.page.json").read_text())
+        (read,) = [entry for entry in record["inputs"] if entry["name"] == "carbon_intensity"]
+        assert (read["path"], read["sha256"]) == ("data:grid.csv", sha256_of(table))
+    account = json.loads((project.results / "report/energy.json").read_text())
+    of_rows = sum(stretch["joules"] for stretch in account["intensity"]["stretches"])
+    assert of_rows == pytest.approx(account["total"]["joules"]) and of_rows > 0
+    assert dict(project.planned()) == {} and verify(project.results) == []
+    table.write_text("time,grams\n2020-01-01 00:00,100\n")
+    refused = subprocess.run(project.command(), cwd=project.folder, env=project.environment(), capture_output=True)
+    assert refused.returncode and b"grid.csv, line 2: time is '2020-01-01 00:00', which may be of any" in refused.stderr
+
+
 def _again(project: Project, record: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     """Call a step by the command line that its record has."""
     command = [sys.executable, "-m", "pipeline", *record["command"][3:]]
@@ -226,7 +254,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
             p.path("config/tasks/english/polder_en_grammar.jsonl"),
             json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
         ),
-        {"corpus_ngrams": 1, "corpus_decontaminate": 4, **AFTER_DECONTAMINATION, **EVALUATION},
+        {"corpus_ngrams": 1, "corpus_decontaminate": 4, **AFTER_DECONTAMINATION, **SUITES},
     ),
     "a filter rewritten to the same effect": (
         lambda p: _rewrite(p, "pipeline/corpus/filter.py"),
@@ -285,17 +313,17 @@ def test_what_was_done_under_another_name_is_taken_over(project: Project) -> Non
     records = [json.loads(path.read_text()) for path in (project.results / "provenance/records").glob("*.json")]
     found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
     done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
-    assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites"}
+    assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites", "evaluate.samples"}
     assert found["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
     one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
     assert one.samefile(two)
-    assert verify(project.results, None) == []
+    assert verify(project.results) == []
 
 
 @pytest.mark.slow
 def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
-    (log,) = finished.path(".snakemake/log").iterdir()
-    assert log.read_text().count("DAG of jobs will be updated after completion") == 2
+    first = min(finished.path(".snakemake/log").iterdir())  # named by when it began
+    assert first.read_text().count("DAG of jobs will be updated after completion") == 2
 
 
 @pytest.mark.slow
@@ -353,9 +381,30 @@ def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
         "nl_brieven.0.parquet",
         "nl_gids.0.parquet",
     ]
-    left = [path for path in project.results.rglob("*nl_brieven.1.*") if not {"attempts", "logs"} & set(path.parts)]
+    left = [
+        path
+        for path in project.results.rglob("*nl_brieven.1.*")
+        if not {"attempts", "readings", "logs"} & set(path.parts)
+    ]
     assert left == []
-    assert verify(project.results, None) == []
+    assert verify(project.results) == []
+
+
+@pytest.mark.slow
+def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(project: Project) -> None:
+    array = project.results / "tokens/main/suffixes/0.arrow"
+    before, page = array.read_bytes(), project.results / "report/index.html"
+    array.unlink()
+    command = [sys.executable, "-m", "pipeline", "provenance", "quote", "results/micro", "base", "Beste buren"]
+    done = subprocess.run(command, cwd=project.folder, env=project.environment(), capture_output=True, text=True)
+    assert done.returncode == 2 and "delete provenance/records/tokens.suffixes.main.0.json, and start" in done.stderr
+    (project.results / "provenance/records/tokens.suffixes.main.0.json").unlink()
+    assert dict(project.ran()) == {"tokens_suffixes": 1, "tokens_index": 1, **REPORT}
+    assert array.read_bytes() == before and "most likely. Copied is what" in page.read_text()
+    project.edit(MICRO, "{shards: 2, ", "{shards: 2, suffixes: false, ")
+    assert dict(project.ran()) == {"tokens_index": 1, **REPORT}
+    assert dict(project.planned()) == {} and "most likely. Copied is what" not in page.read_text()
+    assert verify(project.results) == []
 
 
 @pytest.mark.slow

@@ -15,4 +15,4 @@ def test_snakemake_s_report_holds_the_pages_and_cards(finished: Project) -> None
     with zipfile.ZipFile(finished.path("report.zip")) as made:
         names = {name.rpartition("/")[2] for name in made.namelist()}
     finished.path("report.zip").unlink()
-    assert {"index.html", "model-card.md", "training-content-summary.md", "dataset.html", "report.html"} <= names
+    assert {"index.html", "model-card.md", "training-content-summary.nl.html", "dataset.html", "report.html"} <= names

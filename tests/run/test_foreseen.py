@@ -143,6 +143,18 @@ def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
     ]
 
 
+def test_a_table_of_the_grid_that_cannot_be_read_is_told_and_one_that_is_not_there_yet_is_not(tmp_path: Path) -> None:
+    table = tmp_path / "grid.csv"
+    columns = {"path": str(table), "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
+    config = load({**copy.deepcopy(MICRO), "energy": {"carbon_intensity_series": columns}})
+    assert said(config) == []
+    table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,9999\n")
+    (sentence,) = said(config)
+    assert sentence.startswith(f"energy.carbon_intensity_series: {table}, line 3: grams is 9,999, which is more than")
+    table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,99\n")
+    assert said(config) == []
+
+
 def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_go_on(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.edit("config/micro.yaml", "batch_size: 4", "batch_size: 6")
@@ -160,3 +172,12 @@ def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_
     dry = start("--dry-run")
     assert dry.returncode == 0 and f"This would be refused: {sentence}" in dry.stdout + dry.stderr
     assert start("plan").returncode == 0
+
+
+def test_a_person_in_the_name_of_a_raw_file_is_refused_without_naming_them(tmp_path: Path) -> None:
+    (tmp_path / "jan.zaaier@plantenpost.nl.txt").write_text("Goedemorgen.")
+    written = copy.deepcopy(MICRO)
+    written["sources"].append({**written["sources"][0], "name": "post", "path": f"{tmp_path}/*.txt"})
+    assert "source post: the path of its file <EMAIL> holds personal data" in said(load(written))[0]
+    written["corpus"] = {"main": {"personal_data": {"email": False}}}
+    assert said(load(written)) == []

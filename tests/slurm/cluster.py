@@ -44,7 +44,7 @@ def _free_ports(number: int) -> list[int]:
     return ports
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
+def wait_until(true: Callable[[], object], what: str, seconds: float = 180) -> None:
     """Wait until something is true.
 
     Raises:
@@ -112,10 +112,23 @@ def _stepds(task: psutil.Process) -> list[psutil.Process]:
     return []
 
 
+# The kernel lets nobody make /sys/cray, so a node's slurmd and its jobs get a /sys of their own with that folder more.
+CRAY_NODE = """
+mount -t tmpfs none "$1"
+for part in /sys/*; do mkdir "$1/${part##*/}"; mount --rbind "$part" "$1/${part##*/}"; done
+mkdir -p "$1/cray/pm_counters"
+mount --bind "$2" "$1/cray/pm_counters"
+mount --rbind "$1" /sys
+shift 2
+exec "$@"
+"""
+
+
 class Cluster:
     """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts.
 
-    With a link the last node lies behind it, in a network of its own; the disk is the same.
+    With a link the last node lies behind it, in a network of its own; the disk is the same. With counters, a folder
+    with one of each node's name, Slurm's pm_counters plugin reads these as /sys/cray/pm_counters; for root alone.
     """
 
     def __init__(
@@ -126,8 +139,9 @@ class Cluster:
         memory_megabytes: int = 16_000,
         link: Link | None = None,
         gpus: int = 2,
+        counters: Path | None = None,
     ) -> None:
-        self.folder, self.link = folder, link
+        self.folder, self.link, self.counters = folder, link, counters
         # Devices that every machine has stand for GPUs, which nobody computes on; of plain files Slurm tells nobody.
         self.gpus = DEVICES[:gpus]
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
@@ -211,15 +225,22 @@ class Cluster:
         """Start the slurmd of a node."""
         behind = self.link and node == self.nodes[-1]
         enter = ["nsenter", f"--net=/run/netns/{self.link.name}", "--"] if self.link and behind else []
+        if self.counters:
+            sys = self.folder / f"sys-{node}"
+            sys.mkdir(exist_ok=True)
+            within = ["sh", "-ec", CRAY_NODE, "sh", str(sys), str(self.counters / node)]
+            enter += ["unshare", "--mount", "--propagation=private", "--", *within]
         self.run(node, *enter, "slurmd", "-D", "-N", node)
 
     def fail_node(self, node: str) -> None:
         """Let a node die with all that runs on it, and Slurm know."""
         self.end(node, signal=9)
         tasks = [process for process, environment in self._own() if environment.get("SLURMD_NODENAME") == node]
-        for process in {parent for task in tasks for parent in _stepds(task)} | {*tasks}:
-            with suppress(psutil.Error):
-                process.kill()
+        everything = {parent for task in tasks for parent in _stepds(task)} | {*tasks}
+        for end in (psutil.Process.suspend, psutil.Process.kill):  # at once, so that none sees another one die
+            for process in everything:
+                with suppress(psutil.Error):
+                    end(process)
         self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     def _own(self) -> list[tuple[psutil.Process, dict[str, str]]]:
@@ -351,6 +372,9 @@ PidFile={folder}/run/slurmdbd.pid
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
         preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=5"
+        energy = "acct_gather_energy/none"
+        if self.counters:
+            energy = "acct_gather_energy/pm_counters\nAcctGatherNodeFreq=1"
         # By default daemons listen on all addresses; told not to, they take what the host's name resolves to.
         communication = "" if self.link else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
         slurm = f"""{authentication}ClusterName=loopback
@@ -372,7 +396,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
-AcctGatherEnergyType=acct_gather_energy/none
+AcctGatherEnergyType={energy}
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageEnforce=associations,limits
 AccountingStorageHost=127.0.0.1

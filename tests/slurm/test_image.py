@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from pipeline.pretrain.processes.rendezvous import first_node
+from pipeline.run.platforms import Platform
 from pipeline.slurm import accounting
+from pipeline.slurm.image import described
 from tests.conftest import Project, new_project
 from tests.pretrain.conftest import tokens  # noqa: F401
 from tests.pretrain.processes import chaos
@@ -103,7 +105,10 @@ def test_every_step_computes_in_the_image_and_its_record_says_so(project: Projec
     after = json.loads(path.read_text())
     assert after["container"] == after["counts"]["container"] == "torch.sif"
     assert weights(after) == weights(before) and after["environment_version"] == before["environment_version"]
-    assert json.loads((records / "plan.estimate.json").read_text())["container"] == "torch.sif"
+    planned = json.loads((records / "plan.estimate.json").read_text())
+    assert planned["container"] == "torch.sif"
+    frozen = json.loads((project.results / planned["frozen"]["path"]).read_text())
+    assert frozen["image"] == {"path": f"{tmp_path}/images/torch.sif", "sha256": None}, "a folder has no hash"
 
 
 def weights(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -148,3 +153,35 @@ def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Pat
     done = subprocess.run(command, cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and not copy.attempts()
     assert "there is neither apptainer nor singularity here: load its module before snakemake starts" in done.stderr
+
+
+def test_a_missing_image_is_refused_before_anything_starts_and_a_dry_run_says_so(copy: Project, tmp_path: Path) -> None:
+    written(copy, {"container": f"{tmp_path}/gone.sif"})
+    sentence = f"there is no image {tmp_path}/gone.sif: write one that is there into workflow/platforms/image.yaml"
+    for options, code in (((), 1), (("--dry-run",), 0)):
+        command = copy.command("plan", *options, "--config", "platform=image")
+        environment = copy.environment()
+        done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)
+        said = done.stdout + done.stderr  # a dry run prints all of it as its output
+        assert done.returncode == code and sentence in said and "Traceback" not in said
+        assert ("This would be refused" in said) is (code == 0)
+    assert not copy.attempts()
+
+
+def test_an_image_is_known_by_its_hash_which_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "torch.sif"
+    path.write_bytes(b"an image")
+    platform = Platform(name="image", container=str(path))
+    first = described(platform, None)
+    sha256 = subprocess.run(["sha256sum", path], capture_output=True, text=True).stdout.split()[0]
+    assert first["image"]["sha256"] == sha256 and first["image"]["bytes"] == 8
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.slurm.image.sha256_of", lambda path: pytest.fail(f"{path} is hashed again"))
+        assert described(platform, first) == first
+        path.write_bytes(b"another image")
+        assert described(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run leaves it"
+    assert described(platform, first)["image"]["sha256"] not in (None, sha256)
+    (tmp_path / "folder").mkdir()
+    folder = Platform(name="image", container=str(tmp_path / "folder"))
+    assert described(folder, None) == {"image": {"path": folder.container, "sha256": None}}
+    assert described(Platform(name="local"), None) == {}

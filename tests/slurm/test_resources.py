@@ -100,6 +100,16 @@ def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
     assert asked["mem_mb"](SEGMENT, attempt=1) == 60_000 and asked["runtime"](SEGMENT, attempt=1) == 60
 
 
+def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
+    config = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    small, large = requests(GPUS), Requests(config, Dag(config))
+    assert small("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == 2000
+    # Of a layer 4 × 2048² of attention and 3 × 2048 × 5632 of the feed-forward, about 51 million; 8 bytes of each.
+    assert large("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == pytest.approx(2000 + 16 * 411, rel=0.05)
+
+
 def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
     asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
     assert asked("pretrain.segment")["constraint"] == "scratch-node"
@@ -160,7 +170,7 @@ def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name:
     made = with_units(requests(platform.model_dump(exclude_unset=True)), 1000)
     partition = platform.partitions["cpu"]
     assert partition.allocation is not None
-    everything = {**BATCH, "tokenizer": "main", "tokens": "main", "shard": "0", "file": "1"}
+    everything = {**BATCH, "tokenizer": "main", "tokens": "main", "shard": "0", "file": "1", "model": "base"}
     for stage in ASKING:
         asked = made(stage)
         if stage == "sources.split":

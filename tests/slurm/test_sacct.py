@@ -1,12 +1,16 @@
-"""What sacct and EAR print, read: all allocations of a job, their causes, and energy that nobody measured."""
+"""What sacct prints, read: all allocations of a job, their causes, and energy that nobody measured."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipeline.slurm import ear, sacct
+from pipeline.ground.errors import InputError
+from pipeline.slurm import sacct
 from pipeline.slurm.accounting import described
+from pipeline.slurm.energy import JobEnergy
 from pipeline.slurm.sacct import FIELDS, bytes_of, joules_of, parse, seconds_of
+
+NO_ENERGY = JobEnergy([], [], True)
 
 
 def row(**known: str) -> str:
@@ -38,23 +42,23 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
     assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
     assert second.gpu_utilization == 0.37
-    total = described(None, job(*REQUEUED), None, None)["total"]
+    total = described(None, job(*REQUEUED), NO_ENERGY, None)["total"]
     assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
 
 def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
     rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
-    assert described(None, job(*rows), None, None)["total"]["billed_unit_seconds"] == 720
+    assert described(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
     unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
-    assert described(None, job(rows[0], unknown), None, None)["total"]["billed_unit_seconds"] is None
+    assert described(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
 
 
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
 def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
     assert found.allocations[0].energy_joules is None
-    assert described(None, found, None, None)["total"]["slurm_energy_joules"] is None
+    assert described(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
     assert joules_of(said) is None
 
 
@@ -96,22 +100,8 @@ def test_a_job_that_waits_or_runs_is_not_over() -> None:
     assert over == [False, False, False, True, True]
 
 
-EAR = """JOBID;STEPID;NODENAME;JOB_EARL_START_TIME;JOB_EARL_END_TIME;TIME_SEC;DC_NODE_POWER_W;GPU0_POWER_W;GPU1_POWER_W
-8;0;n1;1000;1100;100.2;500.0;100.0;50.0
-8;0;n2;1000;1100;100.0;300.0;0;0
-9;0;n1;2000;2100;100.0;400.0;0;0
-9;1;n1;2000;2050;50.0;400.0;0;0
-9;2;n1;3000;3010;10.0;200.0;0;0
-5;0;n1;2000;2100;100.0;0.0;0;0
-"""
-
-
-def test_ear_is_power_times_time_of_each_node_counted_once() -> None:
-    found = ear.parse(EAR.splitlines())
-    assert [*found] == ["8", "9"], "a node without power was not measured"
-    first, second = found["8"]
-    assert (first.joules, first.gpu_watts, second.joules) == (pytest.approx(50_100), pytest.approx(150), 30_000)
-    (only,) = found["9"]
-    assert only.joules == pytest.approx(100 * 400 + 10 * 200) and only.seconds == 110
-    total = described(None, job(row(JobIDRaw="8")), found["8"], False)["total"]
-    assert total["ear_energy_joules"] == pytest.approx(80_100) and total["slurm_energy_joules"] is None
+def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InputError, match=r"sacct has printed 'slurmdbd: error.*no row of 20 fields: ask again later"):
+        parse("slurmdbd: error: Connection refused")
+    with pytest.raises(InputError, match="no row of"):
+        parse(row(JobIDRaw="1")[:30])

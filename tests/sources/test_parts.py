@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
 from pipeline.run.config import Config, load
 from pipeline.run.dag import Dag
@@ -43,7 +45,7 @@ def configured(folder: Path, **source: Any) -> Config:
 
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
-    removed = RemovedDocuments("s", "filter")
+    removed = RemovedDocuments("s", "filter", Fields(PersonalData()))
     reader = Reader("s", "MIT", names, files, removed, broken_share=1.0, is_part=is_part)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 

@@ -19,8 +19,8 @@ def configuration(settings: Signatures) -> MinhashConfig:
     """Return datatrove's configuration of the same meaning."""
     return MinhashConfig(
         n_grams=settings.ngram,
-        num_buckets=settings.buckets,
-        hashes_per_bucket=settings.hashes_per_bucket,
+        num_buckets=settings.bands,
+        hashes_per_bucket=settings.rows,
         seed=settings.seed,
     )
 
@@ -57,20 +57,20 @@ class MinhashSignature(MinhashDedupSignature):  # type: ignore[misc]
         return self._shingles.of(text).reshape(-1, 1)
 
     def get_signature(self, shingles: npt.NDArray[np.uint64]) -> list[list[int]]:
-        """Return, for shingles of shape (N, 1), the smallest value of each hash, by bucket."""
-        by_bucket: list[list[int]] = self._smallest(shingles[:, 0]).tolist()
-        return by_bucket
+        """Return, for shingles of shape (N, 1), the smallest value of each hash, by band."""
+        by_band: list[list[int]] = self._smallest(shingles[:, 0]).tolist()
+        return by_band
 
     def _smallest(self, shingles: Hashes) -> Hashes:
         return smallest(shingles, self._factors_H, self._terms_H).reshape(self.config.num_buckets, -1)
 
     def keys(self, text: str) -> list[int]:
-        """Return one number for each bucket, 64 bits and not 0, that is equal where all hashes of the bucket are.
+        """Return one number for each band, 64 bits and not 0, that is equal where all hashes of the band are.
 
         Of a text that is shorter than one n-gram they are 0.
         """
         shingles = self._shingles.of(text)
         if len(shingles) == 0:
             return [0] * int(self.config.num_buckets)
-        buckets = self._smallest(shingles).astype("<u8")
-        return [xxhash.xxh3_64_intdigest(bucket.tobytes()) or 1 for bucket in buckets]
+        bands = self._smallest(shingles).astype("<u8")
+        return [xxhash.xxh3_64_intdigest(band.tobytes()) or 1 for band in bands]

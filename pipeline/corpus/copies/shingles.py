@@ -1,7 +1,7 @@
 """Hashes the n-grams of a text for MinHash: those of datatrove, of its simplified text and this package's words.
 
-What datatrove simplifies, and what a word is, is the same for a chunk by itself as within its text. So each different
-chunk is simplified once; the n-grams of a text are then read from what its chunks became.
+What datatrove simplifies, and what a word is, is the same for a pretoken by itself as within its text. So each
+different pretoken is simplified once; the n-grams of a text are then read from what its pretokens became.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import NUMBERS_PATTERN, PUNCTUATION, PUNCTUATION_TRANS
 
-from pipeline.corpus.text.chunks import Bytes, ChunkNumbers, Column, Integers, Numbers
 from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.pretokens import Bytes, Column, Integers, Numbers, PretokenNumbers
 from pipeline.corpus.text.words import word_tokenize
 
 Hashes = npt.NDArray[np.uint64]
@@ -22,7 +22,7 @@ Hashes = npt.NDArray[np.uint64]
 _SPACE = re.compile(rf"[\s{re.escape(PUNCTUATION)}]+")
 _BEYOND_LATIN = re.compile("[\u0300-\U0010ffff]+")  # no mark that combines is below
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f]")
-_CHUNKS_KEPT = 2**18
+_PRETOKENS_KEPT = 2**18
 _ONE, _TWO, _THREE = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 _FOUR, _FIVE = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
@@ -40,14 +40,14 @@ def _without_marks(match: re.Match[str]) -> str:
     return "".join(character for character in match[0] if unicodedata.category(character) != "Mn")
 
 
-def _simple_words(chunks: str) -> str:
-    """Return the simplified words of chunks, each with a line feed behind it, with a space or several between them."""
-    lines = NUMBERS_PATTERN.sub("0", chunks.lower()).translate(PUNCTUATION_TRANS).split("\n")
+def _simple_words(pretokens: str) -> str:
+    """Return the simplified words, spaces between them, of pretokens, each with a line feed behind it."""
+    lines = NUMBERS_PATTERN.sub("0", pretokens.lower()).translate(PUNCTUATION_TRANS).split("\n")
     # What is left of printable ASCII is letters, digits and spaces: the words are seen as it is.
-    control = _CONTROL.search(chunks) is not None
-    for place, chunk in enumerate(chunks.split("\n")):
-        if control or not chunk.isascii():
-            lines[place] = " ".join(word_tokenize(simplify(chunk)))
+    control = _CONTROL.search(pretokens) is not None
+    for place, pretoken in enumerate(pretokens.split("\n")):
+        if control or not pretoken.isascii():
+            lines[place] = " ".join(word_tokenize(simplify(pretoken)))
     return "\n".join(lines)
 
 
@@ -100,19 +100,19 @@ def _xxhash64(data: Bytes, place: int, end: int) -> np.uint64:
 
 
 @compiled
-def _n_grams(numbers_C: Integers, ends: Numbers, simple: Bytes, length: int) -> Hashes:
+def _n_grams(numbers_P: Integers, ends: Numbers, simple: Bytes, length: int) -> Hashes:
     """Return the hash of each run of `length` words with a space between them.
 
-    What chunk i became is `simple[ends[i]:ends[i + 1] - 1]`: words with a space or several between them.
+    What pretoken i became is `simple[ends[i]:ends[i + 1] - 1]`: words with a space or several between them.
     """
     room = 0
-    for chunk in numbers_C:
-        room += ends[chunk + 1] - ends[chunk]
+    for pretoken in numbers_P:
+        room += ends[pretoken + 1] - ends[pretoken]
     data, starts = np.empty(room + 1, dtype=np.uint8), np.empty(room + 2, dtype=np.int64)
     size = words = 0
-    for chunk in numbers_C:
+    for pretoken in numbers_P:
         begins = True
-        for place in range(ends[chunk], ends[chunk + 1] - 1):
+        for place in range(ends[pretoken], ends[pretoken + 1] - 1):
             if simple[place] == 0x20:
                 begins = True
                 continue
@@ -154,16 +154,16 @@ class Shingles:
         self._forget()
 
     def _forget(self) -> None:
-        self._chunks = ChunkNumbers()
+        self._pretokens = PretokenNumbers()
         self._ends, self._simple = Column([0]), Column(kind=np.uint8)
 
     def of(self, text: str) -> Hashes:
         """Return XXH64 of each n-gram of the simplified text, shape (N,)."""
-        if len(self._chunks) > _CHUNKS_KEPT:
+        if len(self._pretokens) > _PRETOKENS_KEPT:
             self._forget()
-        numbers_C, _, new = self._chunks.read(text)
+        numbers_P, _, new = self._pretokens.read(text)
         if new:
             simple = np.frombuffer(_simple_words(new).encode(), dtype=np.uint8)
             self._ends.add(len(self._simple) + 1 + np.flatnonzero(simple == 0x0A))
             self._simple.add(simple)
-        return _n_grams(numbers_C, self._ends.array(), self._simple.array(), self.length)
+        return _n_grams(numbers_P, self._ends.array(), self._simple.array(), self.length)

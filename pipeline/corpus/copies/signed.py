@@ -2,7 +2,7 @@
 
 `characters` is the length of a document in which case and repeated white space make no difference, `content_0` and
 `content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share
-when all hashes of that MinHash bucket agree, and 0 where a document is too short for a signature; `paragraphs` has one
+when all hashes of that MinHash band agree, and 0 where a document is too short for a signature; `paragraphs` has one
 number for each paragraph, 0 where it is too short to be removed.
 """
 
@@ -29,24 +29,26 @@ Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 
-def bucket_columns(settings: Signatures) -> list[str]:
-    """Return the names of the columns of the MinHash buckets."""
-    return [f"bucket_{number:03d}" for number in range(settings.buckets)] if settings.minhash else []
+def band_columns(settings: Signatures) -> list[str]:
+    """Return the names of the columns of the MinHash bands, which datatrove calls buckets."""
+    return [f"bucket_{number:03d}" for number in range(settings.bands)] if settings.minhash else []
 
 
 def signature_schema(settings: Signatures) -> pa.Schema:
     """Return the columns of a file of signatures."""
     fields = [("id", pa.string()), ("characters", pa.int64())]
-    fields += [(name, pa.uint64()) for name in CONTENT + bucket_columns(settings)]
+    fields += [(name, pa.uint64()) for name in CONTENT + band_columns(settings)]
     fields += [("paragraphs", pa.list_(pa.uint64()))] if settings.paragraphs else []
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return characters and sha256 of a text in which case and white space make no difference."""
-    from pipeline.corpus.text.chunks import join_chunks  # what compares hashes makes none, and does not load a compiler
+    from pipeline.corpus.text.pretokens import (
+        join_pretokens,
+    )  # what compares hashes makes none, and does not load a compiler
 
-    plain, characters = join_chunks(text.casefold())
+    plain, characters = join_pretokens(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()
 
 

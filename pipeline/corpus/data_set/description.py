@@ -6,6 +6,7 @@ Everything is counted from the files in one pass, a batch of rows at a time, and
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sour
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
 SCORES = 50  # bins of the probability of the language, from 0 to 1
 NO_YEAR = "not stated"
+DOMAIN = r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/@?#]*@)?(?:[wW]{3}\.)?(?P<domain>[^/:?#]+)"
+LARGEST_DOMAINS = 0.10
+"""The part of the domains of a source, the largest by bytes, that is named: the summary of training content asks it."""
 
 
 def _years(batch: pa.RecordBatch) -> pa.Array:
@@ -39,16 +43,17 @@ def _years(batch: pa.RecordBatch) -> pa.Array:
 
 
 class Counts:
-    """Documents and bytes by source, language, licence and year; lengths and scores by language."""
+    """Documents and bytes by source, language, licence, year and domain; lengths and scores by language."""
 
     def __init__(self) -> None:
         self.documents: Counter[tuple[str, ...]] = Counter()
         self.bytes: Counter[tuple[str, ...]] = Counter()
+        self.domains: dict[tuple[str, str], tuple[int, int]] = {}
         self.lengths: dict[str, Counter[int]] = {}
         self.scores: dict[str, Counter[int]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count rows with the columns text, language, language_score, source, license and, if there is one, date."""
+        """Count rows with columns as documents have; date and url need not be there."""
         columns = {"language": batch.column("language"), "license": batch.column("license"), "year": _years(batch)}
         columns |= {"source": batch.column("source"), "bytes": pc.binary_length(batch.column("text"))}
         table = pa.table(columns).group_by([*GROUPS.values()]).aggregate([([], "count_all"), ("bytes", "sum")])
@@ -56,6 +61,7 @@ class Counts:
             group = tuple(row[name] for name in GROUPS.values())
             self.documents[group] += row["count_all"]
             self.bytes[group] += row["bytes_sum"]
+        self._add_domains(columns["bytes"], batch)
         characters = np.maximum(pc.utf8_length(batch.column("text")).to_numpy(zero_copy_only=False), 1)
         lengths = np.floor(np.log2(characters) * LENGTHS_PER_DOUBLING).astype(int)
         scores = np.minimum(batch.column("language_score").to_numpy() * SCORES, SCORES - 1).astype(int)
@@ -63,6 +69,29 @@ class Counts:
             chosen = pc.equal(batch.column("language"), language).to_numpy(zero_copy_only=False)
             self.lengths.setdefault(language, Counter()).update(lengths[chosen].tolist())
             self.scores.setdefault(language, Counter()).update(scores[chosen].tolist())
+
+    def _add_domains(self, sizes: pa.Array, batch: pa.RecordBatch) -> None:
+        if "url" not in batch.schema.names:
+            return
+        found = pc.struct_field(pc.extract_regex(pc.cast(batch.column("url"), pa.string()), DOMAIN), "domain")
+        table = pa.table({"source": batch.column("source"), "domain": pc.utf8_lower(found), "bytes": sizes})
+        grouped = table.filter(pc.is_valid(found)).group_by(["source", "domain"])
+        for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+            documents, size = self.domains.get((row["source"], row["domain"]), (0, 0))
+            self.domains[row["source"], row["domain"]] = (documents + row["count_all"], size + row["bytes_sum"])
+
+    def largest_domains(self) -> dict[str, dict[str, Any]]:
+        """Return by source how many domains its documents are of, and the largest: name, documents, bytes."""
+        found: dict[str, list[tuple[str, int, int]]] = {}
+        for (source, domain), (documents, size) in self.domains.items():
+            found.setdefault(source, []).append((domain, documents, size))
+        return {
+            source: {
+                "domains": len(rows),
+                "largest": sorted(rows, key=lambda row: (-row[2], row[0]))[: math.ceil(len(rows) * LARGEST_DOMAINS)],
+            }
+            for source, rows in sorted(found.items())
+        }
 
     def group(self, name: str) -> dict[str, dict[str, int]]:
         """Return documents and bytes by one of the properties, in order."""
@@ -87,7 +116,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
-        names = [*("text", "language", "language_score", "source", "license", "date")]
+        names = [*("text", "language", "language_score", "source", "license", "date", "url")]
         yield from file.iter_batches(ROWS_PER_GROUP, columns=[n for n in names if n in file.schema_arrow.names])
 
 
@@ -154,6 +183,7 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
             }
             for source in sorted(settings.sources, key=lambda source: source.name)
         },
+        "domains": counts.largest_domains(),
         "personal_data": counted["personal_data"],
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
         "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},

@@ -36,6 +36,7 @@ _SEARCHES: dict[str, Callable[[str, Places, PersonalData], Iterable[Found]]] = {
     "address": lambda text, where, kinds: addresses(text, where),
     "number_plate": lambda text, where, kinds: number_plates(text, where),
 }
+KINDS = tuple(_SEARCHES)
 
 
 @cache

@@ -71,7 +71,7 @@ class C4Quality(RuleBlock[C4]):
         kept_L = np.zeros(len(lines), dtype=bool)
         phrases = _phrases(doc.text, rules)
         dropped: Counter[str] = Counter()
-        for place, (line, number) in enumerate(zip(lines, words.chunks_L.tolist(), strict=True)):
+        for place, (line, number) in enumerate(zip(lines, words.pretokens_L.tolist(), strict=True)):
             failure = _failure(line, number, rules, phrases)
             if failure in (LOREM_IPSUM, CURLY_BRACKET):
                 return removed(doc, str(failure), f"line {place + 1}")

@@ -11,8 +11,8 @@ from datatrove.data import Document
 from pipeline.corpus.removal import EMPTY
 from pipeline.corpus.rules.rule_block import Judged, MeasureBlock, Rule
 from pipeline.corpus.rules.settings import Repetition
-from pipeline.corpus.text.chunks import Integers, Numbers
 from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.pretokens import Integers, Numbers
 
 
 def split_at(text: str, breaks: str) -> list[str]:

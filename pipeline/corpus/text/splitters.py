@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pipeline.ground.errors import InputError
 
 Splitter = Literal["plain", "spacy", "nltk"]
-Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each chunk
+Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each pretoken
 
 # What NLTK always splits alike: digits, or Latin letters, and the mark behind them.
 _NLTK_PLAIN = re.compile(r"(?P<word>[0-9]+|[A-Za-zÀ-ÖØ-öø-ÿ]+)(?P<mark>[,;:?!]|(?<=[a-zß-öø-ÿ0-9])\.|(?<=[A-Z]{2})\.)?")
@@ -24,7 +24,7 @@ _CONTRACTIONS = {"cannot", "gimme", "gonna", "gotta", "lemme", "wanna"}
 
 @cache
 def spacy_words(language: str) -> Tokenize:
-    """Return what splits chunks as spaCy's tokenizer for the language does, which also begins with white space.
+    """Return what splits pretokens as spaCy's tokenizer for the language does, which also begins with white space.
 
     Raises:
         InputError: spaCy does not know the language.
@@ -41,27 +41,27 @@ def spacy_words(language: str) -> Tokenize:
     blank.vocab.lex_attr_getters = {}  # what else there is to know of a word takes longer than splitting it
     exceptions, is_quick = tokenizer.rules, language in _QUICK_LANGUAGES
 
-    def plain(chunk: str) -> list[str]:
-        """Return the words of a chunk that holds no exception; none where spaCy has to be asked."""
-        if chunk.isalpha():
-            return [] if chunk in exceptions else [chunk]
-        found = _SPACY_PLAIN.fullmatch(chunk) if is_quick else None
+    def plain(pretoken: str) -> list[str]:
+        """Return the words of a pretoken that holds no exception; none where spaCy has to be asked."""
+        if pretoken.isalpha():
+            return [] if pretoken in exceptions else [pretoken]
+        found = _SPACY_PLAIN.fullmatch(pretoken) if is_quick else None
         if found is None:
             return []
         before, word, stop, behind = found.groups("")
-        whole = {chunk, word, before + word, word + stop, before + word + stop}
+        whole = {pretoken, word, before + word, word + stop, before + word + stop}
         return [] if exceptions.keys() & whole else [part for part in (before, word, stop, behind) if part]
 
-    def words(chunks: list[str]) -> list[list[str]]:
+    def words(pretokens: list[str]) -> list[list[str]]:
         with blank.memory_zone():  # spaCy forgets the words again
-            return [plain(chunk) or [token.text for token in tokenizer(chunk)] for chunk in chunks]
+            return [plain(pretoken) or [token.text for token in tokenizer(pretoken)] for pretoken in pretokens]
 
     return words
 
 
 @cache
 def nltk_words() -> Tokenize:
-    """Return what splits chunks as NLTK's word_tokenize does at the end of a sentence.
+    """Return what splits pretokens as NLTK's word_tokenize does at the end of a sentence.
 
     Inside a sentence NLTK leaves the full stop of an abbreviation with it; where sentences end, a model says that has
     to be downloaded.
@@ -70,10 +70,10 @@ def nltk_words() -> Tokenize:
 
     tokenizer = NLTKWordTokenizer()
 
-    def plain(chunk: str) -> list[str]:
-        found = _NLTK_PLAIN.fullmatch(chunk)
+    def plain(pretoken: str) -> list[str]:
+        found = _NLTK_PLAIN.fullmatch(pretoken)
         if found is None or found["word"].lower() in _CONTRACTIONS:
-            return list(tokenizer.tokenize(chunk))
+            return list(tokenizer.tokenize(pretoken))
         return [part for part in found.groups() if part]
 
-    return lambda chunks: list(map(plain, chunks))
+    return lambda pretokens: list(map(plain, pretokens))

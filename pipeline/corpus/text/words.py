@@ -1,6 +1,6 @@
 """Splits a text into words, once, for all blocks that look at words.
 
-A word lies between two stretches of white space, so each different string between them (a chunk) is split only the
+A word lies between two stretches of white space, so each different string between them (a pretoken) is split only the
 first time that it is seen; a text is then a sequence of numbers, and what a rule asks about its words is arithmetic.
 """
 
@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.corpus.text.chunks import ChunkNumbers, Column, Integers, Numbers
 from pipeline.corpus.text.compiled import compiled
+from pipeline.corpus.text.pretokens import Column, Integers, Numbers, PretokenNumbers
 from pipeline.corpus.text.splitters import Splitter, Tokenize, nltk_words, spacy_words
 
-# Splits chunks, each with a line feed behind it, into words; says also how many words each chunk has.
-TokenizeChunks = Callable[[str], tuple[list[str], Numbers]]
+# Splits pretokens, each with a line feed behind it, into words; says also how many words each pretoken has.
+TokenizePretokens = Callable[[str], tuple[list[str], Numbers]]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
-_CHUNKS_KEPT = 2**18
+_PRETOKENS_KEPT = 2**18
 
 # What a word may be; the numbers are bits.
 MARKS = 1  # of datatrove's punctuation marks only
@@ -42,60 +42,60 @@ def word_tokenize(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def _plain_words(chunks: str) -> tuple[list[str], Numbers]:
-    words = word_tokenize(chunks)
+def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
+    words = word_tokenize(pretokens)
     ends_W = np.cumsum(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))
-    ends_C = np.cumsum([len(chunk) for chunk in chunks.split("\n")[:-1]])
-    # A chunk is made of its words without a gap.
-    return words, np.diff(np.searchsorted(ends_W, ends_C) + 1, prepend=0)
+    ends_P = np.cumsum([len(pretoken) for pretoken in pretokens.split("\n")[:-1]])
+    # A pretoken is made of its words without a gap.
+    return words, np.diff(np.searchsorted(ends_W, ends_P) + 1, prepend=0)
 
 
-def _words_of_each(tokenize: Tokenize) -> TokenizeChunks:
-    def words(chunks: str) -> tuple[list[str], Numbers]:
-        found = tokenize(chunks.split("\n")[:-1])
+def _words_of_each(tokenize: Tokenize) -> TokenizePretokens:
+    def words(pretokens: str) -> tuple[list[str], Numbers]:
+        found = tokenize(pretokens.split("\n")[:-1])
         return list(chain.from_iterable(found)), np.array(list(map(len, found)), dtype=np.int64)
 
     return words
 
 
 @compiled
-def _expand(numbers_C: Integers, chunks_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the words of the chunks, of which chunk i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
+def _expand(numbers_P: Integers, pretokens_L: Numbers, ends: Numbers, flat: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the words of pretokens, of which number i has `flat[ends[i]:ends[i + 1]]`, and how many each line has."""
     size = 0
-    for chunk in numbers_C:
-        size += ends[chunk + 1] - ends[chunk]
-    numbers_W, words_L = np.empty(size, dtype=np.int64), np.zeros_like(chunks_L)
+    for pretoken in numbers_P:
+        size += ends[pretoken + 1] - ends[pretoken]
+    numbers_W, words_L = np.empty(size, dtype=np.int64), np.zeros_like(pretokens_L)
     place = at = 0
-    for line in range(len(chunks_L)):
+    for line in range(len(pretokens_L)):
         before = at
-        for chunk in numbers_C[place : place + chunks_L[line]]:
-            for word in range(ends[chunk], ends[chunk + 1]):
+        for pretoken in numbers_P[place : place + pretokens_L[line]]:
+            for word in range(ends[pretoken], ends[pretoken + 1]):
                 numbers_W[at] = flat[word]
                 at += 1
-        place += chunks_L[line]
+        place += pretokens_L[line]
         words_L[line] = at - before
     return numbers_W, words_L
 
 
 class Vocabulary:
-    """The number of each chunk, and for each number the words of the chunk, their lengths and what they are."""
+    """The number of each pretoken, and for each number the words of the pretoken, their lengths and what they are."""
 
-    def __init__(self, tokenize: TokenizeChunks, stops: Callable[[str], bool]) -> None:
+    def __init__(self, tokenize: TokenizePretokens, stops: Callable[[str], bool]) -> None:
         self.words: dict[str, int] = {}
         self._tokenize = tokenize
         self._stops = stops
-        self._chunks, self._words = ChunkNumbers(), ChunkNumbers()
+        self._pretokens, self._words = PretokenNumbers(), PretokenNumbers()
         self._ends, self._flat = Column([0]), Column()
         self._lengths, self._kinds = Column(), Column()
 
     def __len__(self) -> int:
-        return len(self._chunks)
+        return len(self._pretokens)
 
-    def _learn(self, chunks: str) -> None:
-        """Split new chunks, each with a line feed behind it, into words."""
-        words, count_C = self._tokenize(chunks)
+    def _learn(self, pretokens: str) -> None:
+        """Split new pretokens, each with a line feed behind it, into words."""
+        words, count_P = self._tokenize(pretokens)
         numbers_W, _, new = self._words.read("\n".join(words), len(words))
-        self._ends.add(np.cumsum(count_C) + len(self._flat))
+        self._ends.add(np.cumsum(count_P) + len(self._flat))
         self._flat.add(numbers_W)
         different = new.split("\n")[:-1]
         self.words.update(zip(different, range(len(self.words), len(self._words)), strict=True))
@@ -117,12 +117,12 @@ class Vocabulary:
         )
 
     def read(self, text: str, lines: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the numbers of the words of a text of that many lines, and how many chunks and words each line has."""
-        numbers_C, chunks_L, new = self._chunks.read(text, lines)
+        """Return the numbers of a text's words, for that many lines, and how many pretokens and words each line has."""
+        numbers_P, pretokens_L, new = self._pretokens.read(text, lines)
         if new:
             self._learn(new)
-        numbers_W, words_L = _expand(numbers_C, chunks_L, self._ends.array(), self._flat.array())
-        return numbers_W, chunks_L, words_L
+        numbers_W, words_L = _expand(numbers_P, pretokens_L, self._ends.array(), self._flat.array())
+        return numbers_W, pretokens_L, words_L
 
     def lengths(self, numbers_W: Numbers) -> Numbers:
         """Return the characters of the words of these numbers."""
@@ -137,11 +137,11 @@ class Vocabulary:
 class Words:
     """The W words of a text of L lines: equal words have equal numbers, which are less than `bound`.
 
-    `chunks_L` and `words_L` are how many chunks and words each line has.
+    `pretokens_L` and `words_L` are how many pretokens and words each line has.
     """
 
     lines: list[str]
-    chunks_L: Numbers
+    pretokens_L: Numbers
     words_L: Numbers
     numbers_W: Numbers
     vocabulary: Vocabulary
@@ -190,7 +190,7 @@ class Words:
     def kept(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> Words:
         """Return the words of some of the lines."""
         numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
-        return Words(lines, self.chunks_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
+        return Words(lines, self.pretokens_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
 
 
 class _Splitting:
@@ -198,7 +198,7 @@ class _Splitting:
 
     def __init__(self, splitter: Splitter, language: str) -> None:
         if splitter == "plain":
-            tokenize: TokenizeChunks = _plain_words
+            tokenize: TokenizePretokens = _plain_words
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
             tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
@@ -210,11 +210,11 @@ class _Splitting:
 
     def split(self, text: str) -> Words:
         if self._words is None or text != self._text:
-            if len(self._vocabulary) > _CHUNKS_KEPT:
+            if len(self._vocabulary) > _PRETOKENS_KEPT:
                 self._vocabulary = self._new()
             lines = text.splitlines()
-            numbers_W, chunks_L, words_L = self._vocabulary.read(text, len(lines))
-            self.remember(text, Words(lines, chunks_L, words_L, numbers_W, self._vocabulary))
+            numbers_W, pretokens_L, words_L = self._vocabulary.read(text, len(lines))
+            self.remember(text, Words(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
         assert self._words is not None
         return self._words
 

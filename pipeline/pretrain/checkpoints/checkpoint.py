@@ -28,7 +28,7 @@ from pipeline.pretrain.settings import SegmentSettings
 MOMENTS = ("exp_avg", "exp_avg_sq")
 SAMPLER = ("sequence_length", "batch_size", "sampling")
 SCHEDULE = ("steps", "schedule", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_fraction")
-_CHUNK_BYTES = 16 * 2**20
+_BLOCK_BYTES = 16 * 2**20
 
 
 class CheckpointError(RuntimeError):
@@ -70,10 +70,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     with path.open("wb") as stream:
         contents = (memoryview(tensor.view(-1).view(torch.uint8).numpy().data) for tensor in tensors.values())
         for content in (memoryview(len(text).to_bytes(8, "little") + text), *contents):
-            for first in range(0, len(content), _CHUNK_BYTES):
-                chunk = content[first : first + _CHUNK_BYTES]
-                digest.update(chunk)
-                stream.write(chunk)
+            for first in range(0, len(content), _BLOCK_BYTES):
+                block = content[first : first + _BLOCK_BYTES]
+                digest.update(block)
+                stream.write(block)
         stream.flush()
         os.fsync(stream.fileno())
         return {"bytes": stream.tell(), "sha256": digest.hexdigest()}

@@ -36,10 +36,8 @@ def sampler(device: torch.device, threads: int) -> Callable[[], Sample]:
 class Gauges:
     """The samples since the last step, taken until the process ends."""
 
-    def __init__(
-        self, sample: Callable[[], Sample], also: Callable[[], None], every_seconds: float = SECONDS_BETWEEN_SAMPLES
-    ) -> None:
-        self._sample, self._also, self._every = sample, also, every_seconds
+    def __init__(self, sample: Callable[[], Sample], every_seconds: float = SECONDS_BETWEEN_SAMPLES) -> None:
+        self._sample, self._every = sample, every_seconds
         self._lock = threading.Lock()
         self._samples: list[Sample] = []
         self._last: Sample | None = None
@@ -63,7 +61,6 @@ class Gauges:
         while not self._stop.wait(self._every):
             if not self._failed:
                 self._look()
-            self._also()
 
     def take(self) -> Sample | None:
         """Return the mean of the samples since the last call; of a step without one, the last before it."""

@@ -20,6 +20,7 @@ Metrics = Mapping[str, Any]
 """Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
 EVENTS = "events.out.tfevents.0"
 SECONDS_BETWEEN_LINES = 2.0
+NO_CHARTS = ("step", "seconds", "ended_unix_seconds")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -71,7 +72,7 @@ class TensorBoardWriter:
             values = [
                 Summary.Value(tag=name, simple_value=value)
                 for name, value in line.items()
-                if name not in ("step", "seconds") and isinstance(value, int | float) and not isinstance(value, bool)
+                if name not in NO_CHARTS and isinstance(value, int | float) and not isinstance(value, bool)
             ]
             event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
             self._records.write(event.SerializeToString())

@@ -1,4 +1,4 @@
-"""What a step says of the machine: how busy, how full, how fast against its peak, and at how many joules.
+"""What a step says of the machine: how busy, how full, and how fast against its peak.
 
 Model FLOPs utilisation is useful arithmetic over the device's peak (`pipeline.model.size.flops_per_token`: 6 N plus
 attention, Chowdhery et al. 2022); that of the hardware counts the blocks that full recomputation computes a second time
@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import platform
 import resource
+import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.cuda import nccl
 
+from pipeline.energy.watch import node_name
 from pipeline.ground import platform_files
+from pipeline.ground.machine import facts
 from pipeline.model.size import flops_per_token
-from pipeline.pretrain.gauges.consumption import Consumption
 from pipeline.pretrain.gauges.devices import Gauges, sampler
 from pipeline.pretrain.gauges.metrics import Metrics
 from pipeline.pretrain.gauges.peaks import peak_flops_per_second
@@ -28,10 +31,24 @@ from pipeline.pretrain.settings import SegmentSettings
 UNKNOWN = -1.0  # between processes, where every figure has to be a number
 
 
+def of_all(text: str, device: torch.device) -> list[str]:
+    """Return the text of each process, in their order; they call this together. Nothing is pickled."""
+    own = torch.tensor([*text.encode()], dtype=torch.uint8, device=device)
+    sizes = torch.empty(dist.get_world_size(), dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(sizes, torch.tensor([len(own)], dtype=torch.int64, device=device))
+    longest = int(sizes.max())
+    row = torch.zeros(longest, dtype=torch.uint8, device=device)
+    row[: len(own)] = own
+    table = torch.empty(len(sizes) * longest, dtype=torch.uint8, device=device)
+    dist.all_gather_into_tensor(table, row)
+    rows = zip(table.view(-1, longest).tolist(), sizes.tolist(), strict=True)
+    return [bytes(line[:size]).decode() for line, size in rows]
+
+
 class Telemetry:
     """The figures of one process, brought together with those of all others once a step.
 
-    Process 0 has the `scratch` folder: it finds the joules there and leaves what the device is in device.json.
+    Process 0 has the `scratch` folder and leaves there, in device.json, what the device is and what each node is.
     """
 
     def __init__(
@@ -41,6 +58,7 @@ class Telemetry:
         shape = settings.architecture, vocabulary_size, training.sequence_length
         name, self._device = devices.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
+        nodes = dict(json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device))
         if scratch:
             described = {
                 "device": name,
@@ -48,13 +66,16 @@ class Telemetry:
                 "container": platform_files.image(),  # of what computes: what started it may run outside of the image
                 "python": platform.python_version(),
                 "torch": torch.__version__,
+                "cuda": torch.version.cuda,
+                "hip": torch.version.hip,
+                # Of the library that torch calls, AMD's RCCL under the same name.
+                "nccl": ".".join(map(str, nccl.version())) if device.type == "cuda" else None,  # type: ignore[no-untyped-call]
+                "nodes": dict(sorted(nodes.items())),
             }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._model_flops = flops_per_token(*shape)
         self._hardware_flops = flops_per_token(*shape, recomputation=training.recomputation == "full")
-        self._consumption = Consumption(scratch / "energy.json") if scratch else None
-        refresh = self._consumption.refresh if self._consumption else lambda: None
-        self._gauges = Gauges(sampler(device, training.threads), refresh)
+        self._gauges = Gauges(sampler(device, training.threads))
 
     def _memory_bytes(self) -> int:
         """Return the peak of this process: of the device, or of main memory where there is none."""
@@ -62,16 +83,11 @@ class Telemetry:
             return torch.cuda.max_memory_allocated(self._device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def start(self) -> None:
-        """Count energy from here on."""
-        if self._consumption:
-            self._consumption.take()
-
     def line(self, tokens: int, seconds: float, stall_seconds: float) -> Metrics:
         """Return the figures of a step of so many tokens over all processes, which call this together.
 
-        Utilisation is the mean and the least, memory and stall the most of all processes; energy is that of the node of
-        process 0, which has the meters, and None on the others.
+        Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
+        which of the joules that the meters have read were used for it.
         """
         sample = self._gauges.take()
         own = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
@@ -80,7 +96,6 @@ class Telemetry:
         dist.all_gather_into_tensor(table, row)
         busy, used, peak, stall = table.view(-1, len(row)).T.tolist()
         known = min(busy) >= 0
-        energy = self._consumption.take() if self._consumption else None
         per_peak = tokens / seconds / self._peak / len(busy) if self._peak else None
         return {
             "tokens_per_second": tokens / seconds,
@@ -91,6 +106,5 @@ class Telemetry:
             "memory_bytes": int(max(peak)),
             "memory_used_bytes": int(max(used)) if known else None,
             "data_stall_seconds": max(stall),
-            "energy_joules": energy[0] if energy else None,
-            "energy_measured": energy[1] if energy else None,
+            "ended_unix_seconds": round(time.time(), 3),
         }

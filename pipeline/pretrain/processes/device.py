@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, MutableMapping
-from string import Template
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
@@ -65,16 +64,6 @@ def keep_memory() -> None:
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             mallopt(parameter, 2**31 - 1)
-
-
-def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the platform's variables where they are not set; what is started from here gets them.
-
-    In their values, $VARIABLES of the job are filled in.
-    """
-    if platform is not None:
-        for variable, value in platform_files.variables(platform_files.content(platform)).items():
-            environment.setdefault(variable, Template(value).safe_substitute(environment))
 
 
 def check(platform: str | None, processes: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from string import Template
 
+from pipeline.ground import platform_files
 from pipeline.ground.errors import InputError
 
 
@@ -114,3 +116,13 @@ def command(launch: str | None, module: str, arguments: Sequence[str]) -> list[s
     if "srun" in words:
         words.insert(words.index("srun") + 1, "--kill-on-bad-exit=1")  # or the others wait for a dead one
     return [*words, python, "-m", module, *arguments]
+
+
+def set_variables(platform: str | None, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the platform's variables where they are not set; what is started from here gets them.
+
+    In their values, $VARIABLES of the job are filled in.
+    """
+    if platform is not None:
+        for variable, value in platform_files.variables(platform_files.content(platform)).items():
+            environment.setdefault(variable, Template(value).safe_substitute(environment))

@@ -23,7 +23,6 @@ from pipeline.ground.parent import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.checkpoints.rewinds import Rewinds
 from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.gauges.consumption import ReadMeters, published
 from pipeline.pretrain.gauges.watchdog import stacks
 from pipeline.pretrain.processes.launch import command, launcher
 from pipeline.pretrain.settings import SegmentSettings
@@ -84,13 +83,12 @@ def train(
     processes: int,
     launch: str | None,
     owner: Owner,
-    energy: ReadMeters | None = None,
     platform: str | None = None,
 ) -> Course:
     """Train until the milestone is there.
 
     `paths` are index, tokenizer, configuration, milestone, scratch, recovery and, except at first, `previous`; `owner`
-    has claimed the scratch; `energy` reads the job's meters.
+    has claimed the scratch.
 
     Raises:
         InputError: a process refused its input; nothing is tried again.
@@ -139,7 +137,6 @@ def train(
                 },
                 owner,
                 launch,
-                energy,
             )
             status = outcome["status"]
             course.failed_checkpoints += outcome.get("failed_checkpoints", 0)  # none is known of processes that died
@@ -176,9 +173,7 @@ def _stopped(outcome: dict[str, Any], checkpoints: Path) -> str:
     return f"{done} {where}: start again to continue"
 
 
-def _once(
-    arguments: dict[str, Any], owner: Owner, launch: str | None, energy: ReadMeters | None = None
-) -> dict[str, Any]:
+def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[str, Any]:
     """Start the processes, wait for their end and return the outcome that they wrote; without one, they died.
 
     Raises:
@@ -190,24 +185,23 @@ def _once(
     file.write_text(json.dumps(given), encoding="utf-8")
     words = command(launch, WORKER, [str(file.absolute())])
     # A session of its own keeps a terminal's interrupt away from a launcher that would kill the processes.
-    with published(energy, owner.place / "energy.json"):
-        try:
-            process = subprocess.Popen(
-                words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN, **os.environ}
-            )
-        except OSError as error:
-            told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
-            raise InputError(told) from None
-        try:
-            # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
-            while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
-                time.sleep(POLL_SECONDS)
-            if process.poll() is None:
-                time.sleep(1)  # for the stacks of the others
-        finally:
-            if process.poll() is None:
-                process.kill()
-            code = process.wait()
+    try:
+        process = subprocess.Popen(
+            words, preexec_fn=die_with_parent, start_new_session=True, env={**TORCHRUN, **os.environ}
+        )
+    except OSError as error:
+        told = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
+        raise InputError(told) from None
+    try:
+        # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
+        while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
+            time.sleep(POLL_SECONDS)
+        if process.poll() is None:
+            time.sleep(1)  # for the stacks of the others
+    finally:
+        if process.poll() is None:
+            process.kill()
+        code = process.wait()
     hung = stacks(scratch, token)
     for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
         if path not in hung:

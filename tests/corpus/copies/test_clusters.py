@@ -26,7 +26,7 @@ from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Sign
 from pipeline.ground.errors import InputError
 
 ROOT = Path(__file__).parents[3]
-FEW = Deduplication(buckets=2, prefer=["b"])
+FEW = Deduplication(bands=2, prefer=["b"])
 
 
 def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], section: Deduplication) -> list[Any]:
@@ -116,8 +116,8 @@ def test_the_kept_copy_is_of_the_preferred_source_then_the_longest_then_the_firs
 
     units = {("a", 0): [row("a/long", 9)], ("b", 0): [row("b/2", 5), row("b/1", 5), row("b/short", 1)]}
     assert {entry[2] for entry in found(tmp_path, units, FEW)} == {"b/1"}
-    assert {entry[2] for entry in found(tmp_path, units, Deduplication(buckets=2))} == {"a/long"}
-    assert {entry[2] for entry in found(tmp_path, units, Deduplication(buckets=2, prefer=["c"]))} == {"a/long"}
+    assert {entry[2] for entry in found(tmp_path, units, Deduplication(bands=2))} == {"a/long"}
+    assert {entry[2] for entry in found(tmp_path, units, Deduplication(bands=2, prefer=["c"]))} == {"a/long"}
 
 
 def test_the_corpus_of_a_corpus_is_itself(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:

@@ -21,7 +21,7 @@ from scipy import sparse
 from pipeline.corpus import find_duplicates
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.shingles import simplify
-from pipeline.corpus.copies.signed import bucket_columns, content_hash
+from pipeline.corpus.copies.signed import band_columns, content_hash
 from pipeline.corpus.execute import execute
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
 from pipeline.corpus.signatures import SignDocuments
@@ -71,16 +71,16 @@ def jaccard(texts: list[str]) -> sparse.coo_matrix:
 def test_precision_and_recall_are_those_of_the_analytic_curve(graded: list[str], signed: Path) -> None:
     section, pairs = Deduplication(), jaccard(graded)
     table = pq.read_table(signed)
-    buckets = [table[name].to_numpy() for name in bucket_columns(section)]
-    found = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in buckets])
-    expected = 1 - (1 - pairs.data**section.hashes_per_bucket) ** section.buckets
+    bands = [table[name].to_numpy() for name in band_columns(section)]
+    found = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in bands])
+    expected = 1 - (1 - pairs.data**section.rows) ** section.bands
     for threshold in (0.5, 0.6, 0.7, 0.8):
         similar = pairs.data >= threshold
         assert similar.sum() > 500
         assert found[similar].mean() == pytest.approx(expected[similar].mean(), abs=0.02)
         precision, promised = similar[found].mean(), expected[similar].sum() / expected.sum()
         assert precision == pytest.approx(promised, abs=0.02)
-    everywhere = [set(map(frozenset, _equal(keys))) for keys in buckets]
+    everywhere = [set(map(frozenset, _equal(keys))) for keys in bands]
     assert len(set().union(*everywhere)) == found.sum()
 
 
@@ -163,7 +163,7 @@ def test_content_is_compared_without_case_and_white_space(text: str) -> None:
 
 @pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
 def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
-    section = Deduplication(buckets=3, hashes_per_bucket=7, seed=5)
+    section = Deduplication(bands=3, rows=7, seed=5)
     ours = MinhashSignature(tmp_path / "ours", section)
     theirs = MinhashDedupSignature(str(tmp_path / "theirs"), configuration(section))
     theirs.word_tokenizer = PlainWords()

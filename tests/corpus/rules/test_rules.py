@@ -74,7 +74,7 @@ def test_the_words_of_spacy(language: str) -> None:
         assert [names[number] for number in words.numbers_W.tolist()] == theirs.word_tokenize(text)
 
 
-CHUNKS = st.lists(
+PRETOKENS = st.lists(
     st.sampled_from(
         [*"(['\"“‘„,.;:!?)]”’…-/", "de", "Huis", "bijv", "CoA", "can", "not", "é", "A", "xD", "3", "'s", "www"]
     ),
@@ -84,10 +84,10 @@ CHUNKS = st.lists(
 
 
 @settings(max_examples=400, deadline=None)
-@given(CHUNKS, st.sampled_from(["nl", "en"]))
-def test_what_is_split_without_spacy_is_split_as_by_spacy(chunk: str, language: str) -> None:
-    theirs = [token.text for token in SPACY[language](chunk)]
-    assert spacy_words(language)([chunk]) == [theirs]
+@given(PRETOKENS, st.sampled_from(["nl", "en"]))
+def test_what_is_split_without_spacy_is_split_as_by_spacy(pretoken: str, language: str) -> None:
+    theirs = [token.text for token in SPACY[language](pretoken)]
+    assert spacy_words(language)([pretoken]) == [theirs]
 
 
 LETTERS_AND_MARKS = st.text(st.sampled_from("aAéÉdtnoCTNgN19.,;:?!'’\"-(/€"), min_size=1, max_size=9)
@@ -96,10 +96,10 @@ CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km",
 
 @settings(deadline=None)
 @given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
-def test_what_is_split_without_the_tokenizer_is_split_as_it_does(chunk: str) -> None:
-    assert nltk_words()([chunk]) == [NLTK.tokenize(chunk)]
+def test_what_is_split_without_the_tokenizer_is_split_as_it_does(pretoken: str) -> None:
+    assert nltk_words()([pretoken]) == [NLTK.tokenize(pretoken)]
     for language, tokenizer in SPACY.items():
-        assert spacy_words(language)([chunk]) == [[token.text for token in tokenizer(chunk)]]
+        assert spacy_words(language)([pretoken]) == [[token.text for token in tokenizer(pretoken)]]
 
 
 def test_stop_words_count_once_or_each_time() -> None:
@@ -179,7 +179,7 @@ def by_definition(text: str, rules: NordicPile) -> str | None:
     """Return the first rule of the Nordic Pile that a text fails, computed as it is described, line by line."""
     stripped, lines = text.strip(), [line for line in text.splitlines() if line.strip()]
     characters = [len("".join(line.split())) for line in lines]
-    words = [sum(len(NLTK.tokenize(chunk)) for chunk in line.split()) for line in lines]
+    words = [sum(len(NLTK.tokenize(pretoken)) for pretoken in line.split()) for line in lines]
     typical = [(mean(values) + median(values)) / 2 for values in (characters, words)]
     fails = {
         "digits": sum(map(str.isdigit, stripped)) / len(stripped) > (rules.digits or 1),

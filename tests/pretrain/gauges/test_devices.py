@@ -20,14 +20,14 @@ def test_samples_are_averaged_and_the_last_one_stays() -> None:
             time.sleep(60)
         return found or Sample(0, 0)
 
-    gauges = Gauges(sample, lambda: None, every_seconds=0.01)
+    gauges = Gauges(sample, every_seconds=0.01)
     assert looked.acquire(timeout=10)
     assert gauges.take() == pytest.approx(Sample(0.4, 20.0))
     assert gauges.take() == pytest.approx(Sample(0.4, 20.0))
 
 
 def test_the_first_step_does_not_wait_for_a_sample() -> None:
-    gauges = Gauges(lambda: Sample(0.5, 1.0), lambda: None, every_seconds=3600)
+    gauges = Gauges(lambda: Sample(0.5, 1.0), every_seconds=3600)
     assert gauges.take() == Sample(0.5, 1.0)
     gauges.close()
 
@@ -43,7 +43,7 @@ def test_a_device_that_does_not_answer_is_not_shown_as_idle() -> None:
             failed.set()
             raise RuntimeError("driver") from None
 
-    gauges = Gauges(sample, lambda: None, every_seconds=0.3)
+    gauges = Gauges(sample, every_seconds=0.3)
     assert gauges.take() == Sample(0.9, 1.0)
     assert failed.wait(10)
     gauges.close()

@@ -67,7 +67,15 @@ def equal_cases(processes: int, make: Make) -> Cases:
 
 
 def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path) -> dict[str, Any]:
-    """Run all cases in processes that are started once."""
+    """Run all cases of a backend in processes that are started once: a process never has two, as in a run."""
+    found: dict[str, Any] = {}
+    for backend in ("fsdp", "deepspeed"):
+        its = {name: settings for name, settings in cases.items() if settings.training.backend == backend}
+        found |= outcome_of_backend(processes, its, tokens, folder)
+    return found
+
+
+def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path) -> dict[str, Any]:
     arguments = {
         "index": str(tokens["index"]),
         "outcome": str(folder / f"outcome-{processes}.json"),

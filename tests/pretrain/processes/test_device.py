@@ -9,7 +9,7 @@ import torch
 from pipeline.ground import platform_files
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.peaks import PEAKS, peak, peak_flops_per_second
-from pipeline.pretrain.processes import device
+from pipeline.pretrain.processes import device, launch
 from pipeline.pretrain.processes.launch import processes_per_node
 from pipeline.run import platforms
 
@@ -71,7 +71,7 @@ def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytes
     monkeypatch.setattr(device, "built_for", lambda: "rocm")
     monkeypatch.setattr(device, "seen", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
-    device.set_variables("lumi", environment)
+    launch.set_variables("lumi", environment)
     device.check("lumi", 8, {})
     written = platforms.described("lumi").environment
     caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
@@ -101,7 +101,7 @@ def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
 def test_what_a_cpus_tensors_free_is_used_again() -> None:
     program = """
 import resource, sys, torch
-from pipeline.pretrain.processes import device
+from pipeline.pretrain.processes import device, launch
 if "keep" in sys.argv:
     device.keep_memory()
 def faults():

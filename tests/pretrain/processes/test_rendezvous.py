@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.ground import platform_files
 from pipeline.ground.errors import InputError
-from pipeline.pretrain.processes import device, rendezvous
+from pipeline.pretrain.processes import launch, rendezvous
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(pa
     assert rendezvous.address("localhost", {}) == "localhost"
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
-    device.set_variables("juwels-booster", environment)
+    launch.set_variables("juwels-booster", environment)
     assert environment["PIPELINE_ADDRESS_SUFFIX"] == platform_files.content("juwels-booster")["address_suffix"] == "i"
     assert rendezvous.address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
 

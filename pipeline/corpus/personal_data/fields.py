@@ -1,0 +1,127 @@
+"""What stands beside the text of a document, its id, address and title, without personal data.
+
+Markers stand for what is found, also where the text gets synthetic values: a title or an address is so short that a
+value which is drawn from it could be tried out.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from urllib.parse import unquote, urlsplit
+
+from datatrove.data import Document
+from datatrove.pipeline.base import PipelineStep
+
+from pipeline.corpus.personal_data.block import KINDS, find, mask
+from pipeline.corpus.settings import PersonalData
+from pipeline.sources.reading import WITHHELD
+
+_WITHHELD_FORM = re.compile(rf"{WITHHELD}-\d+(#\d+)?")
+_TIMES_ENCODED = 3
+
+
+def _readable(written: str) -> str:
+    """Return a part of an address or an id as lines of words: a date in a path is no telephone number.
+
+    It is without percent-encoding, also where that was encoded again.
+    """
+    for _ in range(_TIMES_ENCODED):
+        written = unquote(written)
+    return written.replace("_", " ").replace("/", "\n")
+
+
+def marked(value: str, kinds: PersonalData) -> str:
+    """Return a short value with markers; where a path or percent-encoding hides something, that marker is all."""
+    masked, _ = mask(value, kinds)
+    hidden = find(_readable(masked), kinds) if "%" in masked or "/" in masked else []
+    return f"<{hidden[0].kind.upper()}>" if hidden else masked
+
+
+class Fields:
+    """Searches what stands beside a text for the kinds of personal data that are replaced in the text.
+
+    Names of persons are sought in titles alone: the models for them know sentences, and no addresses or ids. Where a
+    corpus replaces nothing, everything stays as it is.
+    """
+
+    def __init__(self, kinds: PersonalData) -> None:
+        self._of_titles = kinds.model_copy(update={"replacement": "marker"})
+        self._others = self._of_titles.model_copy(update={"names": None})
+        self._seeks = kinds.names is not None or any(getattr(kinds, kind) for kind in KINDS)
+
+    def value(self, value: str | None) -> str | None:
+        """Return what decided about a document, with markers."""
+        return value and marked(value, self._others)
+
+    def title(self, title: str | None) -> str | None:
+        """Return a title with markers."""
+        return title and marked(title, self._of_titles)
+
+    def address(self, url: str | None) -> str | None:
+        """Return host and path of an address; None of what is none.
+
+        Userinfo, query and fragment are left out, for they tell who asked. A part of the path, or the host, in which
+        something is found is the marker of that.
+        """
+        if not url or not self._seeks:
+            return url
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError:
+            return None
+        segments = [parts.netloc.rpartition("@")[2], *parts.path.split("/")]
+        words = [_readable(segment) for segment in segments]
+        ends = list(accumulate(len(segment) + 1 for segment in words))
+        for found in find("\n".join(words), self._others):
+            for number in range(bisect(ends, found.start), bisect(ends, found.end - 1) + 1):
+                segments[number] = f"<{found.kind.upper()}>"
+        scheme = f"{parts.scheme}:" if parts.scheme else ""
+        return f"{scheme}{'//' if parts.netloc else ''}{segments[0]}{'/'.join(segments[1:])}"
+
+    def document_id(self, document: Document) -> str:
+        """Return the id of a document, by the number of its record where the id that it came with has something in it.
+
+        An id that has the form of those is one, so that no two documents share an id.
+        """
+        original = document.metadata.get("original_id")
+        if original is None:
+            return str(document.id)
+        if _WITHHELD_FORM.fullmatch(original) or find(_readable(original), self._others):
+            return str(document.metadata["withheld_id"])
+        return str(document.id)
+
+
+class MaskFields(PipelineStep):  # type: ignore[misc]
+    """Replaces personal data in id, address and title of documents, and counts the fields in which some was found.
+
+    It stands behind the opt-out lists, which name documents as their holders know them.
+    """
+
+    type = "🔒 - PERSONAL DATA"
+    name = "Mask fields"
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__()
+        self.fields = fields
+        self.counts: Counter[str] = Counter()
+
+    def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        """Yield every document with the fields that it may have."""
+        for document in data:
+            with self.track_time():
+                known = document.metadata
+                masked = {
+                    "id": self.fields.document_id(document),
+                    "url": self.fields.address(known["url"]),
+                    "title": self.fields.title(known["title"]),
+                }
+                self.counts["id"] += masked["id"] != document.id
+                self.counts["url"] += "<" in (masked["url"] or "") and "<" not in known["url"]
+                self.counts["title"] += masked["title"] != known["title"]
+                document.id = masked.pop("id")
+                known |= masked
+            yield document

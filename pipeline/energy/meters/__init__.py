@@ -1,0 +1,1 @@
+"""The meters of a node that are read while jobs run."""

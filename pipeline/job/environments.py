@@ -1,0 +1,101 @@
+"""The environment that a step computes in: here, or in the platform's image, which is asked from outside of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as python
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.job import installed, versions
+from pipeline.job.installed import Difference
+from pipeline.job.reach import PACKAGE
+
+PYTHON = "PIPELINE_PYTHON"
+"""The variable with the program that starts Python in the platform's image: rules/platform.smk sets it."""
+
+PROGRAM = (
+    "import json, sys; from pipeline.job.environments import here; "
+    "steps = json.loads(sys.argv[2]); "
+    "print(json.dumps({step: here(frozenset(names), sys.argv[1]) for step, names in steps.items()}))"
+)
+
+
+class Environment(NamedTuple):
+    """What is installed for a step: the versions by name, a hash of each, and what is not as the lock says."""
+
+    version: str
+    python: str
+    python_build: str
+    packages: dict[str, str]
+    sha256: dict[str, str | None]
+    differences: Sequence[Difference]
+
+    def refuse_others(self, who: str, lock: str, platform: str | None) -> dict[str, str]:
+        """Return the lock's versions of what differs from it where the platform's file allows that.
+
+        Raises:
+            InputError: another distribution is missing or is not the lock's.
+        """
+        if not self.differences:
+            return {}
+        own = platform_files.content(platform).get("own_versions", []) if platform else []
+        for one in self.differences:
+            if one.installed is None or one.name not in map(installed.canonical, own):
+                raise InputError(one.sentence(who, lock, platform))
+        return {one.name: one.locked for one in self.differences}
+
+
+def here(imports: frozenset[str], lock: str) -> Environment:
+    """Return the environment of this process for a step that imports these distributions."""
+    found = installed.closure(imports, lock)
+    return Environment(
+        versions.version_of(imports, lock),
+        python.python_version(),
+        " ".join([python.python_implementation(), *python.python_build(), python.python_compiler()]),
+        found.packages,
+        {name: installed.sha256_of(name) for name in found.packages},
+        found.differences,
+    )
+
+
+def of_step(step: str, lock: str) -> Environment:
+    """Return the environment of this process for a step such as corpus.filter."""
+    return here(versions.imported(f"pipeline.{step}"), lock)
+
+
+def inside(program: str, lock: str, names: Sequence[str], variables: Mapping[str, str]) -> dict[str, Environment]:
+    """Return the environments of steps in an image, whose Python is asked once for all of them.
+
+    Raises:
+        InputError: it does not answer.
+    """
+    steps = json.dumps({step: sorted(versions.imported(f"pipeline.{step}")) for step in names})
+    words = [program, "-c", PROGRAM, lock, steps]
+    done = subprocess.run(words, env=dict(variables), cwd=PACKAGE.parent, capture_output=True, text=True)
+    try:
+        if done.returncode == 0:
+            return {
+                step: Environment(*values)._replace(differences=[Difference(*one) for one in values[-1]])
+                for step, values in json.loads(done.stdout.splitlines()[-1]).items()
+            }
+    except (ValueError, IndexError, TypeError, AttributeError):  # something else has printed
+        pass
+    said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    why = said[-1].removeprefix("error: ") if said else f"it ends with {done.returncode}"
+    raise InputError(f"Python of the platform's image does not say what is installed ({why}): see docs/platform.md")
+
+
+def of_job(step: str, lock: str) -> Environment:
+    """Return the environment in which a job computes; what starts a training's processes is outside of their image.
+
+    Raises:
+        InputError: there is no such lock, or the image does not answer.
+    """
+    if os.environ.get(PYTHON) and platform_files.image() is None:
+        return inside(os.environ[PYTHON], lock, [step], os.environ)[step]
+    return of_step(step, lock)

@@ -1,0 +1,293 @@
+"""The training loop of one process, from the file of its arguments to the outcome that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipeline.ground import space
+from pipeline.ground.errors import InputError, Superseded
+from pipeline.ground.owner import Owner
+from pipeline.model import huggingface
+from pipeline.pretrain.checkpoints import checkpoint
+from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
+from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
+from pipeline.pretrain.checkpoints.saver import Saver
+from pipeline.pretrain.gauges import memory, metrics
+from pipeline.pretrain.gauges.telemetry import Telemetry
+from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
+from pipeline.pretrain.loader import Loader
+from pipeline.pretrain.parallel import all_reduce
+from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.processes import device, rendezvous
+from pipeline.pretrain.schedule import learning_rate
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.skips import Judge, Rewind
+from pipeline.pretrain.validation import validate
+from pipeline.tokens.permutation import Integers
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler, documents
+from pipeline.tokens.staging import stage
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
+
+
+class Worker:
+    """The training loop of one process."""
+
+    def __init__(self, arguments: dict[str, Any], watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
+        self.settings = SegmentSettings.model_validate(arguments["settings"])
+        self.training = self.settings.training
+        self.paths = {name: Path(path) for name, path in arguments["paths"].items()}
+        self.identity: str = arguments["identity"]
+        self.owner = Owner(self.paths["scratch"], arguments["number"])
+        self.stop_file = Path(arguments["stop_file"])
+        self.stopping = False
+        for number in SIGNALS:
+            signal.signal(number, self._stop)
+        torch.set_num_threads(self.training.threads)
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
+        if self.device.type == "cpu":
+            device.keep_memory()
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        if self.world_size != arguments["world_size"]:
+            raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
+        if "staging" in self.paths:
+            self.paths["index"] = stage(self.paths["index"], self.paths["staging"])
+        self.reader = TokenReader(self.paths["index"], "train")
+        self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
+        skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
+        self.judge = Judge(self.training.stability, skips, self.start.recent)
+        shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
+        self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps, self.judge.skips)
+        self.saves_failed = 0
+        self.backend = self._backend()
+        self.saver = Saver(self.backend, self.settings, self.identity, self.paths["recovery"], self.owner)
+        self.loader = Loader(self._read, self.device)
+        place = self.owner.place if self.rank == 0 else None
+        self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopping = True
+
+    def _backend(self) -> Backend:
+        arguments = (self.settings, self.reader.vocabulary_size, self.start, self.device)
+        if self.training.backend == "deepspeed":
+            from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
+
+            return DeepSpeedBackend(*arguments)
+        from pipeline.pretrain.parallel.fsdp import FsdpBackend
+
+        return FsdpBackend(*arguments)
+
+    def _micro_batches(self, step: int) -> list[Batch]:
+        """Return this process's share of a step, counted from 1."""
+        return self._split(*self.loader.get(step))
+
+    def _read(self, step: int) -> tuple[Integers, Integers]:
+        return self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
+
+    def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor) -> list[Batch]:
+        """Return micro-batches of input and target tokens on the device, (B, T)."""
+        parts = [torch.split(x_BT, self.training.micro_batch_size) for x_BT in (input_BT, target_BT)]
+        masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
+        return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
+
+    def _try_batch(self, step: int) -> tuple[dict[str, float], str | None, bool]:
+        """Train on a batch; return loss and norm, why it was left out, and whether a process is asked to stop."""
+        loss = self.backend.accumulate(self._micro_batches(step))
+        self.watchdog.beat()
+        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
+        loss_sum, stop, failed = all_reduce.sums(self.device, loss, float(asked), float(self.saver.failed))
+        if failed:
+            self.settle()
+        values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
+        reasons: list[str | None] = []
+
+        def accept(norm: float) -> bool:
+            if not reasons:  # a backend asks several times, or not at all
+                values["gradient_norm"] = all_reduce.maximum(self.device, norm)
+                reasons.append(self.judge.reason(**values))
+            return reasons[0] is None
+
+        accept(self.backend.update(learning_rate(self.training, step), accept))
+        self.watchdog.beat()
+        return values, reasons[0], stop > 0
+
+    def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
+        """Take one step, with the first batch that is fit for it.
+
+        Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
+        """
+        training = self.training
+        tokens = training.batch_size * training.sequence_length
+        started = time.perf_counter()
+        lines: list[metrics.Metrics] = []
+        while True:
+            number = self.sampler.data_step(step - 1)
+            values, reason, stop = self._try_batch(step)
+            if reason is None:
+                break
+            back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
+            lines.append(self.judge.leave_out(step, number, values, reason, back_to))
+            self.loader.forget()  # what comes next is another batch
+        self.judge.keep(**values)
+        seconds = time.perf_counter() - started
+        line = {
+            "step": step,
+            "data_step": number,
+            "tokens_seen": step * tokens,
+            **values,
+            "learning_rate": learning_rate(training, step),
+            **self.telemetry.line(tokens, seconds, self.loader.stall_seconds),
+            "seconds": seconds,
+        }
+        return [*lines, line], stop
+
+    def _validate(self, step: int) -> metrics.Metrics:
+        """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
+
+        def split(*arrays: Integers) -> list[Batch]:
+            return self._split(*(torch.from_numpy(array).to(self.device) for array in arrays))
+
+        def sums(*values: float) -> list[float]:
+            return all_reduce.sums(self.device, *values)
+
+        line = validate(self.backend, self.paths["index"], self.training, split, sums, self.watchdog.beat)
+        return {"step": step, **line}
+
+    def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
+        """Begin to write a recovery checkpoint; without room for it the training goes on."""
+        self.settle()
+        if log:
+            log.sync()
+        try:
+            self.saver.save(step, self.judge.state())
+        except CheckpointError as error:
+            self._count(error)
+
+    def settle(self) -> None:
+        """Wait until the last recovery checkpoint is written, or is known not to be."""
+        self.watchdog.beat(SLOW_FACTOR)
+        try:
+            self.saver.wait()
+        except CheckpointError as error:
+            self._count(error)
+        self.watchdog.beat()
+
+    def _count(self, error: CheckpointError) -> None:
+        self.saves_failed += 1
+        if self.rank == 0:
+            print(f"{error}; the training goes on without it", file=sys.stderr, flush=True)
+
+    def _save_milestone(self, step: int, log: metrics.Log | None) -> None:
+        """Write the milestone's checkpoint, on all processes, and from its files the model for Transformers."""
+        self.settle()
+        folder = self.paths["milestone"]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.watchdog.beat(SLOW_FACTOR)
+        self.saver.save_milestone(folder, step, self.judge.state())
+        self.watchdog.stop()  # a large model is exported for longer than a step takes, and the others only wait for it
+        if log:
+            log.close()
+            huggingface.export(
+                checkpoint.Reader(folder).weights(),
+                self.settings.architecture,
+                self.reader.vocabulary_size,
+                self.training.sequence_length,
+                tokenizer=self.paths["tokenizer"],
+                tokenizer_configuration=self.paths["configuration"],
+                folder=folder / "huggingface",
+            )
+            shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
+
+    def run(self) -> dict[str, Any]:
+        """Train to the last step and return how it went: `status` finished, stopped or failed, and the step."""
+        training, settings = self.training, self.settings
+        first, last = self.start.step, settings.last_step
+        log = metrics.Log(self.owner, first, last) if self.rank == 0 else None
+        if log:
+            for rewind in self.rewinds:
+                log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
+        for step in range(first + 1, last + 1):
+            lines, stop = self._train_step(step)
+            if log:
+                log.tell(lines[-1])
+            if training.validation_every and (step % training.validation_every == 0 or step == training.steps):
+                lines.append(self._validate(step))
+            if log:
+                for line in lines:
+                    log.add(line)
+            if step < last and (stop or (training.checkpoint_every and step % training.checkpoint_every == 0)):
+                self._save_recovery(step, log)
+                if stop:
+                    self.settle()
+                    return {"status": "stopped", "step": step}
+        try:
+            self._save_milestone(last, log)
+        except CheckpointError as error:
+            status = "full" if isinstance(error, NoRoom) else "failed"
+            return {"status": status, "error": f"{error}; start again then"}
+        except Exception as error:
+            if not space.is_full(error):
+                raise
+            places = (self.paths["milestone"].parent, self.paths["scratch"])
+            return {"status": "full", "error": str(space.disk_full(error, places))}
+        return {"status": "finished", "step": last}
+
+
+def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
+    """Write how it went, in one stroke; on a full disk that is said instead."""
+    path = Path(arguments["outcome"])
+    partial = path.with_name(f"{path.name}-{rank}")
+    try:
+        partial.write_text(json.dumps(outcome), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        if not space.is_full(error):
+            raise
+        space.say(str(space.disk_full(error, [path.parent])))
+
+
+def main() -> int:
+    """Train as the file says that the command line names, and return the exit code."""
+    space.forgive_full_logs()
+    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
+    arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
+    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
+    try:
+        with memory.explained(arguments):
+            worker = Worker(arguments, watchdog)
+            outcome = worker.run()
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        status = "superseded" if isinstance(error, Superseded) else "refused"
+        _conclude(arguments, int(name), {"status": status, "error": str(error)})
+        return 2
+    except FloatingPointError as error:
+        worker.settle()  # or the checkpoint that is being written would be lost
+        outcome = {"status": "failed", "error": str(error)}
+    except Rewind as rewind:
+        worker.settle()  # the training goes back to the checkpoint that is being written
+        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
+    if worker.rank == 0:
+        _conclude(arguments, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
+    dist.barrier()
+    dist.destroy_process_group()
+    watchdog.stop()
+    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome

@@ -1,0 +1,186 @@
+"""What differs in the content of two files whose bytes differ: rows and columns, keys, tensors, or the first byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.ground.errors import InputError
+
+NOTHING = "nothing"
+SHOWN = 8
+SHOWN_CHARACTERS = 100
+# Files that hold speeds and clock times beside their results: they differ in bytes when nothing else does.
+METRICS = "metrics.jsonl"
+TIMED_FOLDERS = ("tensorboard",)
+BLOCK_BYTES = 1 << 20
+
+
+def is_timed(path: str) -> bool:
+    """Whether a file, by its path in the run, holds clock times or speeds, so that no two runs write the same bytes."""
+    *folders, name = path.split("/")
+    return name == METRICS or bool(set(folders) & set(TIMED_FOLDERS))
+
+
+def is_timed_key(key: str) -> bool:
+    """Whether a key of metrics or counts is a clock time, a speed, or what a machine was busy with."""
+    word = key.rpartition(".")[2]
+    return word.endswith(("seconds", "per_second")) or "utilization" in word or word.startswith("memory_")
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted keys and the JSON of their values; the items of a list have their number as a key."""
+    if isinstance(value, Mapping | list) and value:
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, item in items:
+            yield from flat(item, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _shown(text: str, other: str) -> str:
+    """A value as a line shows it: of a long one the part where it differs from the other."""
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    same = next((n for n, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), len(other))
+    start = max(0, same - SHOWN_CHARACTERS // 4) if len(other) > SHOWN_CHARACTERS // 4 else 0
+    return f"{'…' * (start > 0)}{text[start : start + SHOWN_CHARACTERS]}{'…' * (start + SHOWN_CHARACTERS < len(text))}"
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """One line for each key whose values differ; a key that one side lacks has the value `nothing`."""
+    lines = []
+    for key in sorted(before.keys() | now.keys()):
+        was, found = before.get(key, NOTHING), now.get(key, NOTHING)
+        if (key in before) != (key in now) or was != found:
+            lines.append(f"{key}: {_shown(was, found)} → {_shown(found, was)}")
+    return lines
+
+
+def few(lines: list[str]) -> list[str]:
+    """The first lines, and how many more there are."""
+    return lines if len(lines) <= SHOWN + 1 else [*lines[:SHOWN], f"and {len(lines) - SHOWN} more"]
+
+
+def content_differences(before: Path, now: Path) -> list[str]:
+    """What differs between two files of one kind, as lines; an empty list where their content is the same.
+
+    Clock times and speeds of metrics are left out. A file that is not what its name says is compared byte by byte.
+    """
+    kinds = {".parquet": _tables, ".arrow": _tables, ".json": _json, ".jsonl": _lines, ".safetensors": _tensors}
+    kinds |= dict.fromkeys((".html", ".md", ".txt", ".yaml"), _text)
+    compared = kinds.get(before.suffix, _bytes)
+    try:
+        return few(compared(before, now))
+    except (OSError, ValueError, InputError) as error:  # pyarrow's and safetensors' errors are of these
+        return [f"{type(error).__name__}: not readable as {before.suffix[1:]}", *_bytes(before, now)]
+
+
+def _json(before: Path, now: Path) -> list[str]:
+    was, found = (dict(flat(json.loads(path.read_text(encoding="utf-8")))) for path in (before, now))
+    return [f"key {line}" for line in changed(was, found)]
+
+
+def _lines(before: Path, now: Path) -> list[str]:
+    """JSON lines; those of metrics without their clock times and speeds."""
+
+    def read(path: Path) -> dict[str, str]:
+        found = {}
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for key, value in flat(json.loads(line)):
+                if path.name != METRICS or not is_timed_key(key):
+                    found[f"line {number}, {key}"] = value
+        return found
+
+    return changed(read(before), read(now))
+
+
+def _text(before: Path, now: Path) -> list[str]:
+    """Lines that differ, those of the longer text too."""
+    was, found = (
+        {f"line {number}": line for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)}
+        for path in (before, now)
+    )
+    return changed(was, found)
+
+
+def _bytes(before: Path, now: Path) -> list[str]:
+    sizes = [path.stat().st_size for path in (before, now)]
+    with before.open("rb") as one, now.open("rb") as other:
+        place = 0
+        while True:
+            a, b = one.read(BLOCK_BYTES), other.read(BLOCK_BYTES)
+            if a != b:
+                at = next(
+                    (n for n, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(map(len, (a, b)))
+                )
+                return [f"byte {place + at} is the first that differs, of {sizes[0]} and {sizes[1]} bytes"]
+            if not a:
+                return []
+            place += len(a)
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
+        return stream.read_all()
+
+
+def _tables(before: Path, now: Path) -> list[str]:
+    """Columns that one has alone or of another type, the number of rows, and which rows differ in which column."""
+    was, found = _read_table(before), _read_table(now)
+    types = [{name: str(table.schema.field(name).type) for name in table.column_names} for table in (was, found)]
+    lines = [f"column {line}" for line in changed(*types)]
+    metadata = [
+        {key.decode(): value.decode(errors="replace") for key, value in (table.schema.metadata or {}).items()}
+        for table in (was, found)
+    ]
+    lines += [f"metadata {line}" for line in changed(*metadata)]
+    if len(was) != len(found):
+        return [*lines, f"rows: {len(was)} → {len(found)}", *_moved_rows(was, found)]
+    for name in types[0]:
+        if types[0][name] == types[1].get(name) and not was[name].equals(found[name]):
+            pairs = zip(was[name].to_pylist(), found[name].to_pylist(), strict=True)
+            rows = [number for number, (a, b) in enumerate(pairs) if a != b and not (a != a and b != b)]
+            told = ", ".join(map(str, rows[:SHOWN])) + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+            lines.append(f"column {name}: {len(rows)} of {len(was)} rows differ, from 0: {told}")
+    return lines
+
+
+def _moved_rows(was: Any, found: Any) -> list[str]:
+    """Which ids came or went, where the rows have one."""
+    if not all("id" in table.column_names for table in (was, found)):
+        return []
+    a, b = (set(map(str, table["id"].to_pylist())) for table in (was, found))
+    return [*(f"row {name} is gone" for name in sorted(a - b)), *(f"row {name} is new" for name in sorted(b - a))]
+
+
+def _tensors(before: Path, now: Path) -> list[str]:
+    """Names, shapes, types and the largest difference of each tensor that differs."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(before, framework="pt") as one, safe_open(now, framework="pt") as other:
+            names = [set(one.keys()), set(other.keys())]
+            shapes = [
+                {name: f"{file.get_slice(name).get_dtype()} {file.get_slice(name).get_shape()}" for name in found}
+                for file, found in ((one, names[0]), (other, names[1]))
+            ]
+            lines = [f"tensor {line}" for line in changed(*shapes)]
+            for name in sorted(names[0] & names[1]):
+                if shapes[0][name] != shapes[1][name]:
+                    continue
+                apart = (one.get_tensor(name).double() - other.get_tensor(name).double()).abs()
+                if differing := int((apart != 0).sum()):
+                    most = f"{float(apart.max()):.3g}"
+                    lines.append(f"tensor {name}: {differing} of {apart.numel()} values differ, by {most} at most")
+            metadata = [{key: str(value) for key, value in (file.metadata() or {}).items()} for file in (one, other)]
+            return [*lines, *(f"metadata {line}" for line in changed(*metadata))]
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None

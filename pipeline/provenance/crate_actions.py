@@ -1,0 +1,194 @@
+"""What was done in a run: jobs, attempts that left nothing, who started them and when, and what they used."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from pipeline.energy.figures import JOULE, Account, Figure
+from pipeline.provenance.crate_files import Files
+from pipeline.provenance.crate_graph import Graph, reference, references
+from pipeline.provenance.crate_workflow import Workflow
+from pipeline.provenance.records import ATTEMPTS, Attempt, Record
+
+COMPLETED = "http://schema.org/CompletedActionStatus"
+FAILED = "http://schema.org/FailedActionStatus"
+ENERGIES = {
+    "total": "energy of the run",
+    "finished": "energy of attempts whose outputs stand",
+    "lost": "energy of attempts whose result was lost",
+    "idle": "energy of nodes that were held and idle",
+    "snakemake": "energy of Snakemake's own process",
+}
+# What a quantity is by QUDT, and its unit in words and by the codes of UN/CEFACT's recommendation 20.
+QUANTITIES = {
+    "CPU time": ("http://qudt.org/vocab/quantitykind/Time", "second", "SEC"),
+    "peak memory": ("http://qudt.org/vocab/quantitykind/InformationEntropy", "byte", "AD"),
+    "energy": ("http://qudt.org/vocab/quantitykind/Energy", "joule", "JOU"),
+}
+UNKNOWN = "unknown"
+
+
+class Actions:
+    """The actions of one run; `agent` is the @id of who ran it."""
+
+    def __init__(self, graph: Graph, files: Files, workflow: Workflow, agent: str, account: Account | None) -> None:
+        self.graph = graph
+        self.files = files
+        self.workflow = workflow
+        self.agent = agent
+        self.account = account
+        self.done: list[str] = []
+        self.controls: dict[str, list[str]] = defaultdict(list)
+        self.ends: dict[str, str] = {}
+
+    def job(self, record: Record, start: str | None) -> None:
+        """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
+        name = Path(record.file).stem
+        inputs = [self.files.identifier(entry) for entry in record.inputs]
+        inputs += [self.workflow.setting(record.step, key, value) for key, value in sorted(record.settings.items())]
+        identifier = self.graph.add(
+            f"#job/{name}",
+            "CreateAction",
+            name=record.title,
+            description=shlex.join(record.command),
+            instrument=reference(self.workflow.tool_of(record)),
+            agent=reference(self.agent),
+            object=references(inputs),
+            result=references([self.files.identifier(entry) for entry in record.outputs] or [quote(record.file)]),
+            startTime=record.started,
+            endTime=record.ended,
+            actionStatus=COMPLETED,
+            resourceUsage=references(
+                [
+                    *self.usage(name, "CPU time", record.cpu_seconds),
+                    *self.usage(name, "peak memory", record.peak_memory_bytes),
+                    *self.used(name, record.computed_by),
+                ]
+            ),
+            subjectOf=reference(quote(record.file)),
+        )
+        self.control(name, record.title, record.step, identifier, COMPLETED, start, record.ended)
+
+    def attempt(self, attempt: Attempt, commit: str | None) -> None:
+        """Add an attempt whose outputs do not stand: it failed, was killed, or was done again later.
+
+        It is an ActivateAction, since nothing is left that it created.
+        """
+        name = Path(attempt.file).stem
+        is_finished = attempt.status == "finished"
+        instance = ", ".join(f"{key}={value}" for key, value in attempt.instance.items())
+        title = f"{attempt.step} ({instance})" if instance else attempt.step
+        error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
+        status = COMPLETED if is_finished else FAILED
+        work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{ATTEMPTS}/{name}.json")
+        identifier = self.graph.add(
+            f"#attempt/{quote(name)}",
+            "ActivateAction",
+            name=f"{title}, an attempt whose outputs do not stand",
+            description=shlex.join(attempt.command),
+            instrument=reference(self.workflow.tool_of_attempt(attempt, commit)),
+            agent=reference(self.agent),
+            startTime=attempt.started,
+            endTime=attempt.ended or attempt.last_seen,
+            actionStatus=status,
+            error=None if is_finished else error,
+            resourceUsage=references(
+                [*self.usage(name, "CPU time", attempt.cpu_seconds), *self.used(name, f"{name}.json")]
+            ),
+            subjectOf=reference(work),
+        )
+        ended = attempt.ended or attempt.last_seen
+        self.control(name, title, attempt.step, identifier, status, attempt.snakemake, ended)
+
+    def control(
+        self, name: str, title: str, step: str, action: str, status: str, start: str | None, ended: str
+    ) -> None:
+        """Add that Snakemake had one job done, at one of its starts."""
+        self.done.append(action)
+        start = start or UNKNOWN
+        self.controls[start].append(
+            self.graph.add(
+                f"#control/{quote(name)}",
+                "ControlAction",
+                name=f"have done: {title}",
+                instrument=reference(self.workflow.step(step)),
+                object=reference(action),
+                actionStatus=status,
+            )
+        )
+        self.ends[start] = max(ended, self.ends.get(start, ended))
+
+    def starts(self, engine: str, run: str) -> None:
+        """Add each start of Snakemake that had jobs done, and what it organized; `run` is the run's action."""
+        for start, controls in sorted(self.controls.items()):
+            _, began, process, *_ = [*start.split("."), "", ""]
+            self.graph.add(
+                f"#start/{began}.{process}" if began else f"#start/{UNKNOWN}",
+                "OrganizeAction",
+                name=f"start of Snakemake at {began} UTC" if began else "starts of Snakemake that no attempt names",
+                instrument=reference(engine),
+                agent=reference(self.agent),
+                object=references(controls),
+                result=reference(run),
+                startTime=_moment(began),
+                endTime=self.ends[start],
+            )
+
+    def used(self, name: str, attempt: str | None) -> list[str]:
+        """Add the energy of an attempt by the account of the report."""
+        figure = self.account.of_attempt(attempt) if self.account else Figure()
+        return self.energy(f"#usage/{quote(name)}/energy", "energy", figure)
+
+    def usage(self, name: str, what: str, value: float) -> list[str]:
+        """Add CPU time in seconds or peak memory in bytes of a job."""
+        kind, unit, code = QUANTITIES[what]
+        return [
+            self.graph.add(
+                f"#usage/{quote(name)}/{quote(what)}",
+                "PropertyValue",
+                name=what,
+                propertyID=kind,
+                value=value,
+                unitText=unit,
+                unitCode=code,
+            )
+        ]
+
+    def energy(self, identifier: str, name: str, figure: Figure) -> list[str]:
+        """Add an energy with its 95 % interval, how it is known and its meters; nothing where it is not known."""
+        if not figure.is_known:
+            return []
+        kind, unit, code = QUANTITIES["energy"]
+        return [
+            self.graph.add(
+                identifier,
+                "PropertyValue",
+                name=name,
+                propertyID=kind,
+                value=figure.joules,
+                minValue=figure.low_joules,
+                maxValue=figure.high_joules,
+                unitText=unit,
+                unitCode=code,
+                description="; ".join((figure.text(JOULE), *figure.meters)),
+            )
+        ]
+
+    def energies(self) -> list[str]:
+        """Add the energies of the run as a whole."""
+        if self.account is None:
+            return []
+        parts = {name: getattr(self.account, name) for name in ENERGIES}
+        return [made for name in parts for made in self.energy(f"#energy/{name}", ENERGIES[name], parts[name])]
+
+
+def _moment(began: str) -> str | None:
+    """The moment that a start's name tells, such as 20261123T072529, in ISO 8601; None where it tells none."""
+    try:
+        return datetime.strptime(began, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        return None

@@ -1,0 +1,107 @@
+"""Evidence: what a run leaves beside its results, and what the log of attestations says of it.
+
+Attempts, books, lists of batches, readings, logs and copies of the configuration are attested when a start ends. What
+grows (readings, logs) is attested with its length, so that what is added later is no change of what was there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.attestation.log import FILE, Line, append, lines, resource
+from pipeline.attestation.statements import BEGAN, EVIDENCE, REMOVED
+
+FOLDERS = (
+    *("logs", "benchmarks", "provenance/accounting", "provenance/attempts", "provenance/batches"),
+    *("provenance/frozen", "provenance/readings", "provenance/signatures"),
+)
+BATCHES = "provenance/batches/"  # of units that the sources no longer have, nothing is kept
+GROWING = ("logs/", "provenance/readings/")
+TIMESTAMPS = "provenance/timestamps"
+SIGNER, PUBLIC_KEY = "provenance/signer.json", "provenance/signer.pem"
+LOCK = "provenance/accounting/lock"  # there while somebody works on the run
+
+
+class Attested(NamedTuple):
+    """What the newest attestation says of a file: its hash, the bytes that this is of (None: all), and the line."""
+
+    sha256: str
+    bytes: int | None
+    line: int
+
+
+def files(run_directory: Path) -> Iterator[str]:
+    """Return the paths of all evidence, relative to the run; what is unfinished and symbolic links are none."""
+    for name in FOLDERS:
+        for folder, subfolders, names in os.walk(run_directory / name):
+            subfolders.sort()
+            below = Path(folder).relative_to(run_directory).as_posix()
+            for file in sorted(names):
+                path = f"{below}/{file}"
+                if not file.startswith(".partial") and path != LOCK and not (run_directory / path).is_symlink():
+                    yield path
+    yield from (path for path in (SIGNER, PUBLIC_KEY) if (run_directory / path).is_file())
+
+
+def attested(found: Iterable[Line]) -> dict[str, Attested]:
+    """Return what is attested of each file, by its path; of an attempt's beginning only that it was."""
+    newest: dict[str, Attested] = {}
+    for line in found:
+        for entry in (*line.statement.subject, *line.statement.left):
+            if line.statement.kind == REMOVED and entry.name.startswith(BATCHES):
+                newest.pop(entry.name, None)
+                continue
+            told = Attested(entry.sha256, entry.annotations.bytes, line.number)
+            if line.statement.kind == BEGAN:
+                newest.setdefault(entry.name, told)
+            else:
+                newest[entry.name] = told
+    return newest
+
+
+def sha256_of_first(path: Path, size_bytes: int | None) -> str:
+    """Return the hash of the first bytes of a file, of all for None; of a shorter file that of what there is."""
+    digest = hashlib.sha256()
+    left = size_bytes
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20 if left is None else min(left, 1 << 20)):
+            digest.update(block)
+            left = None if left is None else left - len(block)
+    return digest.hexdigest()
+
+
+def attest(run_directory: Path) -> int:
+    """Attest all evidence that is new or has grown since it was attested last; return how many files that are.
+
+    Raises:
+        InputError: the log was cut or changed, or the key cannot be used.
+    """
+    known = attested(line for line in lines(run_directory) if line.statement.kind != BEGAN)
+    subject = []
+    for path in files(run_directory):
+        size = (run_directory / path).stat().st_size if path.startswith(GROWING) else None
+        sha256 = sha256_of_first(run_directory / path, size)
+        if path not in known or (known[path].sha256, known[path].bytes) not in ((sha256, None), (sha256, size)):
+            subject.append(resource(path, sha256) if size is None else resource(path, sha256, bytes=size))
+    if subject:
+        append(run_directory, EVIDENCE, subject, {"log": FILE})
+    return len(subject)
+
+
+def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:
+    """Attest which lists of batches were deleted, as their units are no more; no other evidence may ever go.
+
+    Raises:
+        InputError: the log was cut or changed, or the key cannot be used.
+    """
+    known = attested(lines(run_directory))
+    names = [path.relative_to(run_directory).as_posix() for path in paths if path.is_relative_to(run_directory)]
+    subject = [
+        resource(name, known[name].sha256) for name in sorted(names) if name.startswith(BATCHES) and name in known
+    ]
+    if subject:
+        append(run_directory, REMOVED, subject, {"log": FILE})

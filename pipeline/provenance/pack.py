@@ -1,0 +1,160 @@
+"""A run as a bag (BagIt, RFC 8493) for an archive: small files inside, large ones by hash and place.
+
+The bag checks itself with one file, which needs neither Polder nor a network: `python verify_files.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import bagit
+
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.provenance.files import METADATA
+from pipeline.provenance.verify_files import LARGE
+
+VERIFIER = Path(__file__).with_name("verify_files.py")
+LIMIT_BYTES = 100_000_000
+NEVER = ("scratch", "private", "provenance/accounting/lock")
+
+
+class Packed(NamedTuple):
+    """How many files are in a bag, at an address, and left out; the bytes of those in it."""
+
+    inside: int
+    fetched: int
+    left_out: int
+    inside_bytes: int
+
+
+class _File(NamedTuple):
+    path: str
+    bytes: int
+    sha256: str
+
+    @property
+    def escaped(self) -> str:
+        """The path as a manifest writes it."""
+        return f"data/{self.path}".replace("%", "%25").replace("\n", "%0A").replace("\r", "%0D")
+
+
+def _crate(run_directory: Path) -> list[dict[str, Any]]:
+    try:
+        graph = json.loads((run_directory / METADATA).read_bytes())["@graph"]
+        return [dict(entity) for entity in graph]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{run_directory} has no {METADATA} that can be read: finish the run first") from None
+
+
+def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
+    """The files of a run, evidence included, with their hashes, which are those of the crate."""
+    expected = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"] and "sha256" in e}
+    found = []
+    for folder, subfolders, names in os.walk(run_directory):
+        below = Path(folder).relative_to(run_directory)
+        kept = [name for name in subfolders if not name.startswith(".partial")]
+        kept = [name for name in kept if (below / name).as_posix() not in NEVER]
+        subfolders[:] = sorted(kept)
+        paths = [(below / name).as_posix() for name in names if not name.startswith((".partial", ".snakemake"))]
+        for path in (*(p for p in paths if p not in NEVER), *((below / name).as_posix() for name in kept)):
+            file = run_directory / path
+            if file.is_symlink():
+                raise InputError(f"{path} is a symbolic link: replace it by what it leads to, or delete it")
+            if not file.is_dir():
+                found.append(_File(path, file.stat().st_size, sha256_of(file)))
+    there = {file.path: file.sha256 for file in found}
+    for path, sha256 in sorted(expected.items()):
+        if there.get(path) != sha256:
+            state = "was changed since the crate was made" if path in there else "is missing, the crate lists it"
+            raise InputError(f"{path} {state}: see `python -m pipeline verify {run_directory}`")
+    return sorted(found)
+
+
+def _told(entities: list[dict[str, Any]], files: list[_File]) -> dict[str, str]:
+    """The entries of bag-info.txt, as the crate says them; the date is that of the crate."""
+    by_id = {entity["@id"]: entity for entity in entities}
+    root = by_id["./"]
+    publisher = by_id[root["publisher"]["@id"]]
+    contact = by_id.get((publisher.get("contactPoint") or {}).get("@id"), {}).get("name")
+    told = {
+        "Source-Organization": publisher["name"],
+        "Contact-Name": contact,
+        "External-Description": " ".join(root["description"].split()),
+        "External-Identifier": root["name"],
+        "Bagging-Date": root["datePublished"],
+        "Bag-Software-Agent": "Polder",
+        "Payload-Oxum": f"{sum(file.bytes for file in files)}.{len(files)}",
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> Packed:
+    """Write the bag of a finished run to the folder `target`.
+
+    Files of more than `limit_bytes` stay out of it: where `url` is the address that the run's folder is deposited at,
+    `fetch.txt` says where they are; else `large-files.tsv` lists them with bytes and sha256. Scratch and private
+    folders are never in it. The same run gives the same bytes.
+
+    Raises:
+        InputError: there is no crate, a file is not as the crate says, the address is none, or the target exists.
+    """
+    if target.exists() or target.is_symlink():
+        raise InputError(f"{target} exists: delete it, or name another folder with --to")
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise InputError(f"--url {url} is no address: it begins with https://")
+    if target.absolute().is_relative_to(run_directory.absolute()):
+        raise InputError(f"{target} lies in the run itself: name another folder with --to")
+    entities = _crate(run_directory)
+    files = _files(run_directory, entities)
+    small = [file for file in files if file.bytes <= limit_bytes or file.path == METADATA]
+    large = [file for file in files if file not in set(small)]
+    listed = files if url is not None else small
+    partial = target.with_name(f".partial-{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        for file in small:
+            (partial / file.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run_directory / file.path, partial / file.path)
+        bag = bagit.make_bag(str(partial), _told(entities, listed), checksums=["sha256"])
+        shutil.copyfile(VERIFIER, partial / VERIFIER.name)
+        if large and url is not None:
+            base = url.rstrip("/")
+            lines = [f"{base}/{quote(file.path)} {file.bytes} {file.escaped}\n" for file in large]
+            (partial / "fetch.txt").write_text("".join(lines), encoding="utf-8")
+            with (partial / "manifest-sha256.txt").open("a", encoding="utf-8") as manifest:
+                manifest.writelines(f"{file.sha256}  {file.escaped}\n" for file in large)
+        elif large:
+            lines = [f"{file.escaped.removeprefix('data/')}\t{file.bytes}\t{file.sha256}\n" for file in large]
+            (partial / LARGE).write_text("".join(["path\tbytes\tsha256\n", *lines]), encoding="utf-8")
+        bag.info["Payload-Oxum"] = _told(entities, listed)["Payload-Oxum"]
+        bag.save()
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    fetched = len(large) if url is not None else 0
+    return Packed(len(small), fetched, len(large) - fetched, sum(file.bytes for file in small))
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline provenance pack results/RUN [--to FOLDER] [--limit-bytes N] [--url ADDRESS]`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline provenance pack", description=pack.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--to", type=Path, help="the bag's folder, which must not exist; deposit/RUN if none is given")
+    parser.add_argument("--limit-bytes", type=int, default=LIMIT_BYTES, help="of a file; larger ones stay out")
+    parser.add_argument("--url", help="the address that the run's folder is deposited at, large files included")
+    options = parser.parse_args(arguments)
+    target = options.to or Path("deposit") / options.run_directory.absolute().name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    done = pack(options.run_directory, target, options.limit_bytes, options.url)
+    print(
+        f"{target}: {done.inside} files ({done.inside_bytes} bytes) inside, {done.fetched} at their address, "
+        f"{done.left_out} left out; check it with: python {target}/{VERIFIER.name}"
+    )
+    return 0

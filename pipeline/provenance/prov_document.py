@@ -1,0 +1,78 @@
+"""The provenance of a run as PROV-JSON: files as entities, jobs as activities, code and who ran it as agents."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from prov.model import PROV, ProvDocument
+
+from pipeline.provenance.records import Attempt, FileEntry, Record
+
+VOCABULARY = "https://schema.org/"
+
+
+def _name(entry: FileEntry) -> str:
+    """A file by its path and the beginning of its hash: another content is another entity."""
+    return f"run:{quote(entry.path.replace(':', '/'))}/{entry.sha256[:16]}"
+
+
+def document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
+    """Return the PROV-JSON of a run: `attempts` are those whose outputs do not stand.
+
+    A file is said to be derived from what its job read where that job wrote no other file; of several, no record says
+    which of them came from what.
+    """
+    told = ProvDocument()
+    told.add_namespace("run", f"arcp://name,{run}/")
+    told.add_namespace("schema", VOCABULARY)
+    files: dict[str, FileEntry] = {}
+    agents: set[str] = set()
+    person = "run:provider"
+    if provider is not None:
+        told.agent(person, {"prov:type": PROV["Organization"], "prov:label": provider})
+
+    def activity(name: str, title: str, started: str, ended: str, code: str) -> str:
+        identifier = f"run:{quote(name)}"
+        told.activity(identifier, datetime.fromisoformat(started), datetime.fromisoformat(ended), {"prov:label": title})
+        agent = f"run:code/{code}"
+        if agent not in agents:
+            agents.add(agent)
+            told.agent(agent, {"prov:type": PROV["SoftwareAgent"], "prov:label": f"code {code}"})
+        told.wasAssociatedWith(identifier, agent)
+        if provider is not None:
+            told.wasAssociatedWith(identifier, person)
+        return identifier
+
+    def entity(entry: FileEntry) -> str:
+        name = _name(entry)
+        if name not in files:
+            files[name] = entry
+            described: dict[Any, Any] = {
+                "prov:label": entry.path,
+                "schema:sha256": entry.sha256,
+                "schema:contentSize": entry.bytes,
+            }
+            told.entity(name, described)
+        return name
+
+    for record in records:
+        done = activity(
+            f"job/{Path(record.file).stem}", record.title, record.started, record.ended, record.code_version
+        )
+        read = [entity(entry) for entry in record.inputs]
+        for name in dict.fromkeys(read):
+            told.used(done, name)
+        for output in record.outputs:
+            told.wasGeneratedBy(entity(output), done)
+        for name in dict.fromkeys(read) if len(record.outputs) == 1 else []:
+            told.wasDerivedFrom(entity(record.outputs[0]), name)
+    for attempt in attempts:
+        said = dict(zip(attempt.command, attempt.command[1:], strict=False))
+        ended = attempt.ended or attempt.last_seen
+        code = said.get("--code", "not-recorded")
+        name = f"attempt/{Path(attempt.file).stem}"
+        activity(name, f"{attempt.step}: {attempt.status}", attempt.started, ended, code)
+    return str(told.serialize(indent=1, sort_keys=True)) + "\n"

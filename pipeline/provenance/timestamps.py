@@ -1,0 +1,79 @@
+"""Timestamps of the head of the log of attestations, by an authority (RFC 3161)."""
+
+from __future__ import annotations
+
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.x509 import load_pem_x509_certificates
+from rfc3161_client import (
+    TimestampRequestBuilder,
+    TimeStampResponse,
+    VerificationError,
+    VerifierBuilder,
+    decode_timestamp_response,
+)
+
+from pipeline.ground.errors import InputError
+from pipeline.provenance.settings import Timestamps
+
+PATIENCE_SECONDS = 60.0
+
+
+def _check(answer: TimeStampResponse, head: str, certificates: Path) -> datetime:
+    """Return when the authority saw a head.
+
+    Raises:
+        InputError: the certificates are none.
+        ValueError: the answer is not the authority's, or of another head.
+    """
+    try:
+        known = load_pem_x509_certificates(certificates.read_bytes())
+    except (OSError, ValueError):
+        raise InputError(f"{certificates} holds no certificate in PEM: give the authority's root certificate") from None
+    builder = VerifierBuilder()
+    for certificate in known:
+        builder = builder.add_root_certificate(certificate)
+    try:
+        builder.build().verify_message(answer, head.encode())
+    except VerificationError as error:
+        raise ValueError(str(error)) from None
+    return answer.tst_info.gen_time
+
+
+def ask(head: str, settings: Timestamps) -> bytes:
+    """Return an authority's answer to the question when a head was there.
+
+    Raises:
+        InputError: it does not answer, or not as its certificate says.
+    """
+    request = TimestampRequestBuilder().data(head.encode()).build().as_bytes()
+    headers = {"Content-Type": "application/timestamp-query"}
+    asked = urllib.request.Request(settings.url, request, headers, method="POST")
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
+            content: bytes = answer.read()
+        _check(decode_timestamp_response(content), head, Path(settings.certificates).expanduser())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"provenance.timestamps: {settings.url} gave no timestamp ({error}): the next start asks again"
+        ) from None
+    return content
+
+
+def seen(path: Path, certificates: Path | None) -> datetime:
+    """Return when the authority saw the head that a file of its answer is named after.
+
+    Args:
+        path: the file.
+        certificates: its root certificate; without it the answer is believed to be the authority's.
+
+    Raises:
+        InputError: the certificates are none.
+        ValueError: the file is no answer, not the authority's, or of another head.
+    """
+    answer = decode_timestamp_response(path.read_bytes())
+    if certificates is None:
+        return answer.tst_info.gen_time
+    return _check(answer, path.stem, certificates)

@@ -1,0 +1,325 @@
+"""What the energy of a run comes to: of a unit of work, of the building, in carbon, water, euros, and plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
+from pipeline.energy.figures import NOT_MEASURED, Account, Figure, Intensity, together
+from pipeline.energy.settings import CarbonIntensitySeries
+from pipeline.ground.markup import number, percent
+from pipeline.report import formats
+from pipeline.report.consumption import Attempt, Consumption, Use, consumption
+from pipeline.report.formats import Amount, amount_of, period
+from pipeline.report.read import Json, Material
+from pipeline.report.settings import PageSettings
+
+# What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands
+# (CBS), table 81528NED, "Gemiddelde elektriciteitslevering", all homes, the Netherlands, 2024, provisional.
+HOME_KWH_PER_YEAR, HOME_DAYS = 2550, 366
+HOME_SOURCE = "CBS, Statistics Netherlands, table 81528NED, 2024, provisional"
+HOME_ADDRESS = "https://www.cbs.nl/nl-nl/cijfers/detail/81528NED"
+HOME_JOULES_PER_DAY = HOME_KWH_PER_YEAR * JOULES_PER_KWH / HOME_DAYS
+
+LOCATION = "Carbon dioxide equivalent, location-based"
+ROUNDING = 1e-6  # a share of the electricity that sums may differ by
+
+COMPONENTS = {
+    "board": "boards (GPUs)",
+    "package": "processors",
+    "dram": "memory",
+    "rest": "the rest of the nodes: disks, network, fans, power supplies",
+    "node": "whole nodes, of which no part is known",
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one unit of work took: such as a token of a model, of `work` tokens that took `figure` together."""
+
+    what: str
+    work: float
+    unit: str
+    figure: Figure
+
+    @property
+    def each(self) -> Figure:
+        """The energy of one."""
+        return self.figure.times(1 / self.work)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: its time by its records and attempts, its energy by the account."""
+
+    use: Use
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What the electricity comes to: an amount, or None where it is not known or not stated, and where from."""
+
+    name: str
+    text: str
+    source: str
+    amount: Amount | None
+    value: str = "not computed"
+    interval: str = ""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Everything that the section on energy tells."""
+
+    account: Account
+    steps: list[Step]
+    use: Use
+    attempts: list[Attempt]
+    units: list[Unit]
+    strategies: list[Unit]
+    facility: Figure
+    conversions: list[Conversion]
+    grid: str
+    carbon: Conversion
+    market: Conversion
+
+    @property
+    def total(self) -> Figure:
+        """The energy of everything: attempts, idle nodes and Snakemake's own process."""
+        return self.account.total
+
+    @property
+    def components(self) -> list[tuple[str, Figure]]:
+        """The parts of the nodes in words."""
+        order = [*COMPONENTS]
+        parts = sorted(self.account.components.items(), key=lambda part: [*order, part[0]].index(part[0]))
+        return [(COMPONENTS.get(name, name), figure) for name, figure in parts]
+
+    def homes(self, told: Callable[[str], str]) -> str | None:
+        """Return the electricity of the facility beside that of Dutch homes; None where it is not known."""
+        return homes(self.facility.joules, told) if self.facility.is_known and self.facility.joules > 0 else None
+
+
+def homes(joules: float, told: Callable[[str], str] = str) -> str:
+    """Return an electricity as that of average Dutch homes in a stretch of time, in the language of `told`."""
+    days = joules / HOME_JOULES_PER_DAY
+    if days < 1:
+        amount, unit = _stretch(days * 86400)
+        return f"{told('an average Dutch home takes from the grid in')} {amount} {told(unit)}"
+    if days >= 100 * HOME_DAYS:
+        return f"{number(days / HOME_DAYS, 3)} {told('average Dutch homes take from the grid in a year')}"
+    return f"{number(days, 3 if days >= 100 else 2)} {told('average Dutch homes take from the grid in a day')}"
+
+
+def _stretch(seconds: float) -> tuple[str, str]:
+    for size, name in ((3600, "hours"), (60, "minutes")):
+        if seconds >= size:
+            return number(seconds / size, 2), name
+    return number(seconds, 2), "seconds"
+
+
+def _units(material: Material, account: Account, models: Sequence[Json]) -> list[Unit]:
+    """Return what a document, a token and a training step took, of each corpus, token set and model."""
+    found = []
+    for statistics in material.statistics:
+        name, totals = statistics.content["corpus"], statistics.content["totals"]
+        figure = account.of_jobs("corpus.", corpus=name)
+        found += [
+            Unit(f"corpus {name}", totals["documents_in"], "document read", figure),
+            Unit(f"corpus {name}", totals["documents_out"], "document kept", figure),
+        ]
+    for index in material.indexes:
+        tokens = index.content["train"]["tokens"] + index.content["validation"]["tokens"]
+        figure = account.of_jobs("tokens.", tokens=index.name)
+        found.append(Unit(f"token set {index.name}", tokens, "token written", figure))
+    for model in models:
+        found += [
+            Unit(f"training of {model['name']}", model["tokens_seen"] or 0, "token seen", model["energy"]),
+            Unit(f"training of {model['name']}", model["steps"] or 0, "training step", model["energy"]),
+        ]
+    return [unit for unit in found if unit.work]
+
+
+def _strategies(models: Sequence[Json]) -> list[Unit]:
+    """Return what a token and a step took of the models that were trained by the same strategy."""
+    by_name: dict[str, list[Json]] = {}
+    for model in models:
+        by_name.setdefault(model["strategy"] or "not recorded", []).append(model)
+    found = []
+    for strategy, trained in sorted(by_name.items()):
+        what = f"{strategy} ({', '.join(model['name'] for model in trained)})"
+        figure = together(model["energy"] for model in trained)
+        for key, unit in (("tokens_seen", "token seen"), ("steps", "training step")):
+            found.append(Unit(what, sum(model[key] or 0 for model in trained), unit, figure))
+    return [unit for unit in found if unit.work]
+
+
+def _source(text: str | None) -> str:
+    return f"source: {text or 'not stated'}"
+
+
+def _conversion(name: str, amount: Amount | None, units: Any, source: str, missing: str | None) -> Conversion:
+    """Return a conversion; `missing` says which figure of the site is not stated, None where it is."""
+    if missing:
+        return Conversion(name, "not computed", missing, None)
+    if amount is None:
+        return Conversion(name, NOT_MEASURED, source, None, NOT_MEASURED)
+    return Conversion(name, amount.text(units), source, amount, amount.value_in(units), amount.interval(units))
+
+
+def _grams(figure: Figure, settings: PageSettings, grams_per_kwh: float | None) -> Amount | None:
+    """Return the carbon of an electricity before PUE, in grams."""
+    if grams_per_kwh is None:
+        return None
+    return amount_of(figure, lambda joules: carbon_grams(joules, pue=settings.pue or 1.0, grams_per_kwh=grams_per_kwh))
+
+
+def _grid(settings: PageSettings) -> str:
+    """Return place and year of the grid's yearly average."""
+    place, year = settings.carbon_intensity_place, settings.carbon_intensity_year
+    return f"{place or 'place not stated'}, {year or 'year not stated'}"
+
+
+def _by_year(name: str, total: Figure, settings: PageSettings, note: str = "") -> Conversion:
+    """Return what the grid emitted for it by its yearly average."""
+    intensity = settings.carbon_intensity_grams_per_kwh
+    missing = "none is known over time, and no yearly average of the" if settings.carbon_intensity_series else "no"
+    return _conversion(
+        name,
+        _grams(total, settings, intensity),
+        formats.MASSES,
+        f"at {number(intensity)} g/kWh: {_grid(settings)}; {_source(settings.carbon_intensity_source)}{note}",
+        None if intensity is not None else f"{missing} carbon intensity is configured",
+    )
+
+
+def _by_hours(
+    total: Figure, intensity: Intensity, series: CarbonIntensitySeries, settings: PageSettings
+) -> list[Conversion]:
+    """Return what the grid emitted for it in the time in which it was used, and beside it by the yearly average.
+
+    What was used at a time of which the table says nothing is at the yearly average. Where none is configured, the sum
+    is not computed, and what the table covers is told alone.
+    """
+    yearly = settings.carbon_intensity_grams_per_kwh
+    covered = min(intensity.joules / total.joules, 1.0) if total.joules else 1.0
+    covered = 1.0 if covered > 1 - ROUNDING else covered
+    rest = f"{percent(1 - covered, 1)} of the electricity was used at a time of which {intensity.name} says nothing"
+    by_table = f"{intensity.name} says nothing of the time of the run"
+    if intensity.known:
+        by_table = (
+            f"at {number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: {series.place}, "
+            f"{period(intensity.known[0].started, intensity.known[-1].ended)}; {_source(series.source)}; "
+            f"{intensity.name}, sha256 {intensity.sha256[:16]}"
+        )
+    if yearly is None and covered < 1:
+        return [
+            _conversion(LOCATION, None, formats.MASSES, "", f"{rest}, and no yearly average is configured"),
+            _conversion(
+                f"{LOCATION}, of {percent(covered, 1)} of the electricity",
+                _grams(total.times(covered), settings, intensity.grams_per_kwh),
+                formats.MASSES,
+                by_table,
+                None if intensity.known else by_table,
+            ),
+        ]
+    mean = covered * intensity.grams_per_kwh + (1 - covered) * (yearly or 0.0)
+    at_average = f"; {rest} and is at the yearly average" if covered < 1 else ""
+    found = [_conversion(LOCATION, _grams(total, settings, mean), formats.MASSES, by_table + at_average, None)]
+    if yearly is not None:
+        change = f"; by the table it is {percent(abs(mean - yearly), yearly)} {'less' if mean < yearly else 'more'}"
+        found.append(_by_year(f"{LOCATION}, by the yearly average alone", total, settings, change if yearly else ""))
+    return found
+
+
+def _carbon(account: Account, settings: PageSettings) -> tuple[list[Conversion], Conversion]:
+    """Return what the grid emitted for it, first as exactly as it is known, and what the contract says."""
+    total, contract, series = account.total, settings.market_based_grams_per_kwh, settings.carbon_intensity_series
+    if account.intensity is not None and series is not None:
+        local = _by_hours(total, account.intensity, series, settings)
+    else:
+        local = [_by_year(LOCATION, total, settings)]
+    market = _conversion(
+        "Carbon dioxide equivalent, market-based",
+        _grams(total, settings, contract),
+        formats.MASSES,
+        f"at {number(contract)} g/kWh, by the contract for the electricity; {_source(settings.market_based_source)}",
+        None if contract is not None else "the configuration states no contract for electricity",
+    )
+    return local, market
+
+
+def _conversions(total: Figure, facility: Figure, settings: PageSettings) -> list[Conversion]:
+    """Return water and euros."""
+    water, price = settings.water_liters_per_kwh, settings.electricity_euros_per_kwh
+    return [
+        _conversion(
+            "Water",
+            amount_of(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
+            formats.VOLUMES,
+            f"at {number(water)} litres of the site per kWh of computing; {_source(settings.water_source)}",
+            None if water is not None else "the site states no water",
+        ),
+        _conversion(
+            "Price of the electricity",
+            amount_of(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
+            formats.MONEY,
+            f"at {number(price)} euros per kWh of the facility; {_source(settings.electricity_price_source)}",
+            None if price is not None else "the site states no price",
+        ),
+    ]
+
+
+def _devices(use: Use, settings: PageSettings) -> Conversion:
+    """Return what the hours of devices cost by the platform's price; it is no part of the electricity's."""
+    price = settings.price_euros_per_device_hour
+    hours, lost = use.device_seconds / 3600, use.lost_device_seconds / 3600
+    euros = hours * (price or 0.0)
+    source = f"stated in the file of the platform {settings.platform}"
+    unknown = f"; without {use.of_unknown_devices:,} attempts at trainings of which no segment was finished"
+    return _conversion(
+        "Price of the devices",
+        Amount(euros, euros, euros),
+        formats.MONEY,
+        f"at {number(price)} euros per device hour: {number(hours)} device hours of trainings and evaluations, "
+        f"{number(lost)} of them of attempts whose result was lost{unknown if use.of_unknown_devices else ''}; "
+        f"{_source(settings.price_source or source)}",
+        None if price is not None else "the platform states no price",
+    )
+
+
+def footprint(material: Material, account: Account, settings: PageSettings, models: Sequence[Json]) -> Footprint:
+    """Return what the section on energy tells; `models` are those of the view, with `energy` and `strategy`."""
+    spent: Consumption = consumption(material)
+    uses = {use.name: use for use in spent.steps}
+    names = [*uses, *sorted(account.steps.keys() - uses)]
+    facility, series = account.total.times(settings.pue or 1.0), settings.carbon_intensity_series
+    local, market = _carbon(account, settings)
+    return Footprint(
+        account=account,
+        steps=[Step(uses.get(name) or Use(name), account.steps.get(name, Figure())) for name in names],
+        use=spent.total,
+        attempts=spent.attempts,
+        units=_units(material, account, models),
+        strategies=_strategies(models),
+        facility=facility,
+        conversions=[*local, market, *_conversions(account.total, facility, settings), _devices(spent.total, settings)],
+        grid=series.place if series and account.intensity and account.intensity.known else _grid(settings),
+        carbon=local[0],
+        market=market,
+    )
+
+
+def conserved(account: Account) -> list[tuple[str, Figure]]:
+    """Return what must add up to the total: the parts in words, and their sum; nothing where nothing is known."""
+    parts = {
+        "steps + idle + Snakemake's own": [*account.steps.values(), account.idle, account.snakemake],
+        "finished + lost + idle + Snakemake's own": [account.finished, account.lost, account.idle, account.snakemake],
+        "components": [*account.components.values()],
+        "nodes": [*account.nodes.values()],
+    }
+    sums = [(words, together(figures)) for words, figures in parts.items()]
+    return sums if account.total.is_known or any(figure.is_known for _, figure in sums) else []

@@ -1,0 +1,223 @@
+"""The key figures of a run: what its first page tells, how each is known, what it comes from, and by what command.
+
+They are written to `report/figures.json` too, for programs: `from` has paths within the run, a folder's with a slash.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.energy.figures import Figure
+from pipeline.ground.markup import number, size
+from pipeline.report import formats
+from pipeline.report.footprint import Footprint
+from pipeline.report.read import Artefact, Json, Material
+
+ATTEMPTS, RECORDS, ENERGY = "provenance/attempts/", "provenance/records/", "report/energy.json"
+REPORT = "python -m pipeline report page"
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """One figure: its stable name, its label in English, its text on the page, its value, and its proof.
+
+    `how` is measured, estimated, stated, counted or computed; what is known in several ways has the least certain.
+    """
+
+    figure: str
+    label: str
+    text: str
+    value: float
+    unit: str
+    how: str
+    paths: tuple[str, ...]
+    command: str
+
+    @property
+    def anchor(self) -> str:
+        """Return the id of the figure on the page."""
+        return "figure-" + re.sub(r"[^\w-]+", "-", self.figure, flags=re.ASCII)
+
+    @property
+    def link(self) -> str:
+        """Return the link from the page to what the figure is read from."""
+        return f"../{self.paths[0]}"
+
+    def as_json(self) -> Json:
+        """Return the figure as `report/figures.json` has it."""
+        return {
+            "figure": self.figure,
+            "label": self.label,
+            "value": self.value,
+            "unit": self.unit,
+            "how": self.how,
+            "from": [*self.paths],
+            "command": self.command,
+        }
+
+
+def _path(artefact: Artefact) -> str:
+    return artefact.link.removeprefix("../")
+
+
+def _how(figure: Figure) -> str:
+    """Return how an energy is known; what is partly estimated is estimated."""
+    return figure.label if figure.label in ("measured", "stated") else "estimated"
+
+
+class _Proofs:
+    """Makes figures of artefacts: each comes from the artefact and from the record of the job that wrote it."""
+
+    def __init__(self, records: Sequence[Artefact]) -> None:
+        self.writers = {entry["path"]: record for record in records for entry in record.content["outputs"]}
+
+    def of(self, artefact: Artefact, rows: Iterable[tuple[str, str, Any, str, str]]) -> list[KeyFigure]:
+        """Return a figure for each row (name, label, value, unit, how) whose value is known."""
+        path = _path(artefact)
+        record = self.writers.get(path)
+        paths = (path, _path(record)) if record else (path,)
+        command = shlex.join(record.content.get("command") or []) if record else ""
+        return [
+            KeyFigure(name, label, size(value) if unit == "bytes" else number(value), value, unit, how, paths, command)
+            for name, label, value, unit, how in rows
+            if value is not None
+        ]
+
+
+def _models(proofs: _Proofs, material: Material, models: Sequence[Json]) -> list[KeyFigure]:
+    found = []
+    for model, metrics in zip(models, material.metrics, strict=True):
+        name = model["name"]
+        if model["segments"]:
+            row = (f"model.{name}.parameters", f"parameters of {name}", model["parameters"], "parameters", "counted")
+            found += proofs.of(model["segments"][-1], [row])
+        bits = "validation_bits_per_byte"
+        found += proofs.of(
+            metrics,
+            [
+                (f"model.{name}.tokens_seen", f"tokens that {name} saw", model["tokens_seen"], "tokens", "counted"),
+                (f"model.{name}.steps", f"training steps of {name}", model["steps"], "steps", "counted"),
+                (
+                    f"model.{name}.validation_loss",
+                    f"validation loss of {name}, last",
+                    model["validation_loss"],
+                    "nats per token",
+                    "computed",
+                ),
+                (
+                    f"model.{name}.{bits}",
+                    f"validation bits per byte of {name}, last",
+                    model[bits],
+                    "bits per byte",
+                    "computed",
+                ),
+            ],
+        )
+    return found
+
+
+def _data(proofs: _Proofs, material: Material) -> list[KeyFigure]:
+    found = []
+    for statistics in material.statistics:
+        name, totals = statistics.content["corpus"], statistics.content["totals"]
+        rows = [
+            (f"corpus.{name}.documents_in", f"documents read for corpus {name}", "documents_in", "documents"),
+            (f"corpus.{name}.documents_out", f"documents of corpus {name}", "documents_out", "documents"),
+            (f"corpus.{name}.bytes_out", f"text of corpus {name}", "bytes_out", "bytes"),
+        ]
+        found += proofs.of(statistics, [(key, told, totals[field], unit, "counted") for key, told, field, unit in rows])
+    for index in material.indexes:
+        splits = [
+            (
+                f"tokens.{index.name}.{split}",
+                f"{split} tokens of token set {index.name}",
+                index.content[split]["tokens"],
+            )
+            for split in ("train", "validation")
+        ]
+        found += proofs.of(index, [(key, told, value, "tokens", "counted") for key, told, value in splits])
+    return found
+
+
+def _scores(proofs: _Proofs, material: Material) -> list[KeyFigure]:
+    return [
+        figure
+        for results in material.evaluation
+        for figure in proofs.of(
+            results,
+            [
+                (
+                    f"score.{results.content['model']}.{results.content['step']}.{task['task']}.{task['metric']}",
+                    f"{task['metric']} of {results.content['model']}, step {results.content['step']}: {task['task']}",
+                    task["value"],
+                    task["metric"],
+                    "computed",
+                )
+                for task in results.content["tasks"]
+            ],
+        )
+    ]
+
+
+def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
+    """Return energy, carbon and time."""
+    joules = [("energy.total", "electricity, all attempts", energy.total)]
+    joules += [("energy.lost", "electricity of attempts whose result was lost", energy.account.lost)]
+    joules += [
+        (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}", m["energy"]) for m in models
+    ]
+    found = [
+        KeyFigure(name, f"{label}, before PUE", figure.value, figure.joules, "J", _how(figure), (ENERGY,), REPORT)
+        for name, label, figure in joules
+        if figure.is_known
+    ]
+    if energy.carbon.amount:
+        grams = energy.carbon.amount.value
+        label = "carbon dioxide equivalent, location-based"
+        found.append(KeyFigure("carbon.total", label, energy.carbon.value, grams, "g", "estimated", (ENERGY,), REPORT))
+    for name, label, seconds in (
+        ("time.wall", "time in jobs, all attempts", energy.use.wall_seconds),
+        ("time.processor", "processor time, all attempts", energy.use.cpu_seconds),
+    ):
+        text = formats.duration(seconds)
+        found.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT))
+    return found
+
+
+def key_figures(material: Material, content: Json) -> dict[str, KeyFigure]:
+    """Return the key figures by name; `content` is that of the view. What is not known has none."""
+    proofs = _Proofs(material.records)
+    energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
+    lost = tuple(_path(attempt.artefact) for attempt in energy.attempts) or (ATTEMPTS,)
+    counted = [
+        ("run.jobs", "jobs with a record", len(material.records), "jobs", (RECORDS,)),
+        ("run.attempts_lost", "attempts whose result was lost", len(energy.attempts), "attempts", lost),
+        ("run.unreadable", "files that cannot be read", len(material.unreadable), "files", (RECORDS, ATTEMPTS)),
+        ("checks.total", "conservation checks", len(checks), "checks", tuple(sorted({_of(check) for check in checks}))),
+        (
+            "checks.failed",
+            "conservation checks that fail",
+            len(failed),
+            "checks",
+            tuple(sorted({_of(c) for c in failed})),
+        ),
+    ]
+    found = [
+        *_models(proofs, material, content["models"]),
+        *_data(proofs, material),
+        *_spent(energy, content["models"]),
+        *_scores(proofs, material),
+        *(
+            KeyFigure(name, label, number(value), value, unit, "counted", paths or (RECORDS,), REPORT)
+            for name, label, value, unit, paths in counted
+        ),
+    ]
+    return {figure.figure: figure for figure in found}
+
+
+def _of(check: Any) -> str:
+    return str(check.link).removeprefix("../")

@@ -1,0 +1,1 @@
+"""The papers that European law asks for, as data: JSON, HTML and Markdown, in English and in Dutch."""

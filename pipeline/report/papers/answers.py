@@ -1,0 +1,443 @@
+"""What the points of the papers say: each answer once, from records or from the provider, in one language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from pipeline.energy.figures import ACCOUNT, Figure, Unit
+from pipeline.ground.markup import size
+from pipeline.report.disclosure import Stated
+from pipeline.report.papers.facts import ModelFacts, SourceFacts
+from pipeline.report.papers.paper import Answer, Table, Words
+from pipeline.report.read import Json
+
+MANIFESTS, FINGERPRINTS = "sources/*/manifest.json", "provenance/records/sources.fingerprint.*.json"
+THRESHOLD = 1e23  # floating-point operations: the Commission's indicative mark of a general-purpose model
+MEGAWATT_HOUR = Unit("MWh", 3.6e9)
+SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
+SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+LARGEST_BAND = "more than 10 trillion tokens"
+PARAMETER_BANDS = (
+    *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
+    *((50 * 10**9, "15 to 50 billion"), (100 * 10**9, "50 to 100 billion"), (500 * 10**9, "100 to 500 billion")),
+    (10**12, "500 billion to 1 trillion"),
+)
+LARGEST_PARAMETER_BAND = "more than 1 trillion"
+
+
+class Answers:
+    """The answers of one run in one language.
+
+    Args:
+        page: what the report's page shows, as `view.context` returns it.
+    """
+
+    def __init__(
+        self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Words
+    ) -> None:
+        self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
+
+    def asked(self, name: str) -> Answer:
+        """What only the provider can tell."""
+        text = self.stated.text(name, self.words.language)
+        return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
+
+    def of_models(self, told: Callable[[ModelFacts], str], *origin: str) -> Answer:
+        """One sentence for each model."""
+        lines = [f"{model.name}: {told(model)}" for model in self.models]
+        origin = origin or tuple(model.records for model in self.models)
+        return Answer("; ".join(lines) or self.words("no model was trained"), origin)
+
+    def names(self) -> Answer:
+        """Every model by its name in the run, and its parameters."""
+        w, run = self.words, self.page["settings"].run
+        return self.of_models(
+            lambda m: w("{run}/{name}, {number} parameters", run=run, name=m.name, number=w.number(m.parameters))
+        )
+
+    def dependence(self) -> Answer:
+        """Whether a model began at another one: this pipeline begins at random weights."""
+        w = self.words
+        return self.of_models(
+            lambda m: (
+                w("on no other model; training began at random weights, of the seed {seed}", seed=m.seed)
+                if m.seed is not None
+                else w("on no other model; training began at random weights")
+            )
+        )
+
+    def architecture(self) -> Answer:
+        """Shape of every model."""
+        w = self.words
+
+        def told(model: ModelFacts) -> str:
+            shape = model.architecture
+            return w(
+                "decoder of the kind {preset}, {layers} layers of width {width}, {heads} attention heads of which "
+                "{key_value_heads} for keys and values, a vocabulary of {vocabulary} tokens",
+                preset=shape.get("preset") or "–",
+                layers=shape.get("layers") or "–",
+                width=w.number(shape.get("width")),
+                heads=shape.get("heads") or "–",
+                key_value_heads=shape.get("key_value_heads") or shape.get("heads") or "–",
+                vocabulary=w.number(model.vocabulary_size),
+            )
+
+        return self.of_models(told)
+
+    def parameters(self) -> Answer:
+        """Exact number of parameters, and the band of the form."""
+        w = self.words
+
+        def told(model: ModelFacts) -> str:
+            band = next((text for limit, text in PARAMETER_BANDS if model.parameters < limit), LARGEST_PARAMETER_BAND)
+            return w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
+
+        return self.of_models(told)
+
+    def modality(self) -> Answer:
+        """What goes in and comes out, and how much at most."""
+        w = self.words
+        return self.of_models(
+            lambda m: w(
+                "text in and text out, of the characters of UTF-8; trained on sequences of {length} tokens",
+                length=w.number(m.training.get("sequence_length")),
+            )
+        )
+
+    def files(self) -> Answer:
+        """What is delivered, and which software loads it."""
+        w = self.words
+        folders = tuple(f"models/{model.name}/final/" for model in self.models)
+        return self.of_models(
+            lambda m: w(
+                "weights as safetensors, configuration and tokenizer in models/{name}/final, which Transformers loads "
+                "with AutoModelForCausalLM and AutoTokenizer",
+                name=m.name,
+            ),
+            *folders,
+        )
+
+    def hardware(self) -> Answer:
+        """What the weights alone need of memory; computed from the parameters."""
+        w = self.words
+        return self.of_models(
+            lambda m: w(
+                "memory for the weights alone, computed: {full} in 32 bits, {half} in 16 bits",
+                full=w.figure(size(4 * m.parameters)),
+                half=w.figure(size(2 * m.parameters)),
+            )
+        )
+
+    def authenticity(self) -> Answer:
+        """How a reader knows that weights are those that the run made."""
+        w = self.words
+        return self.of_models(
+            lambda m: w("the crate has the sha256 of every file of models/{name}/final", name=m.name),
+            "ro-crate-metadata.json",
+        )
+
+    def text_only(self) -> Answer:
+        """The only modality that this pipeline reads."""
+        return Answer(self.words("text"), (MANIFESTS,))
+
+    def design(self) -> Answer:
+        """What the training optimises, and how."""
+        w = self.words
+
+        def told(model: ModelFacts) -> str:
+            t = model.training
+            return w(
+                "trained to predict the next token (cross-entropy) with AdamW: learning rate {rate}, schedule "
+                "{schedule}, {steps} steps of {batch} sequences, precision {precision}, {backend} {strategy}; no step "
+                "trains it to follow instructions",
+                rate=w.number(t.get("learning_rate")),
+                schedule=t.get("schedule", "–"),
+                steps=w.number(t.get("steps")),
+                batch=w.number(t.get("batch_size")),
+                precision=t.get("precision", "–"),
+                backend=t.get("backend", "–"),
+                strategy=t.get("strategy", "–"),
+            )
+
+        return self.of_models(told)
+
+    def settings(self, title: str) -> list[Table]:
+        """All settings of each model as its records have them."""
+        w = self.words
+        return [
+            Table(
+                f"{title}: {model['name']}",
+                (w("Setting"), w("Value")),
+                tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
+                (f"provenance/records/pretrain.segment.{model['name']}.*.json",),
+            )
+            for model in self.page["models"]
+        ]
+
+    def compute(self) -> Answer:
+        """Operations that were spent, by both conventions, against the indicative mark."""
+        w = self.words
+
+        def told(model: ModelFacts) -> str:
+            small, large = (w.figure(f"{model.flops(factor):.2e}") for factor in (6, 8))
+            return w(
+                "{small} floating-point operations by 6ND and {large} by 8ND (N parameters, D tokens read, activations "
+                "computed once or twice), {share} of 10^23 by 6ND; {tokens} tokens",
+                small=small,
+                large=large,
+                share=w.figure(f"{model.flops(6) / THRESHOLD:.2e}"),
+                tokens=w.number(model.tokens),
+            )
+
+        return self.of_models(told)
+
+    def compute_method(self) -> Answer:
+        """How operations are counted: by formula, from exact counts."""
+        w = self.words
+        text = w(
+            "product of the parameters and the tokens that were read, both counted; steps done again are not in it"
+        )
+        return Answer(text, tuple(model.records for model in self.models))
+
+    def time(self) -> Answer:
+        """When and how long was trained, on what, and what was lost on the way."""
+        w = self.words
+
+        def told(model: ModelFacts) -> str:
+            return w(
+                "{began} to {ended} (UTC), {duration} of jobs whose results stand, on {hardware}; {lost} attempts "
+                "whose result was lost",
+                began=f"{model.started:%Y-%m-%d %H:%M}",
+                ended=f"{model.ended:%Y-%m-%d %H:%M}",
+                duration=str(timedelta(seconds=round(model.seconds))),
+                hardware=" + ".join(model.hardware),
+                lost=model.lost_attempts,
+            )
+
+        return self.of_models(told, *(model.records for model in self.models), "provenance/attempts/")
+
+    def _megawatt_hours(self, figure: Figure) -> str:
+        w = self.words
+        if not figure.is_known:
+            return w("not measured")
+        value, low, high = (
+            w.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
+            for joules in (figure.joules, figure.low_joules, figure.high_joules)
+        )
+        return w(
+            "{value} MWh (95 % interval {low} to {high}; {label})",
+            value=value,
+            low=low,
+            high=high,
+            label=w.figure(figure.label),
+        )
+
+    def energy(self) -> Answer:
+        """Electricity of the training of each model, and of all that the run took."""
+        w = self.words
+        models = [f"{model.name}: {self._megawatt_hours(model.energy)}" for model in self.models]
+        total: Figure = self.page["energy"].total
+        whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
+        return Answer("; ".join([*models, whole]), (ACCOUNT,))
+
+    def energy_method(self) -> Answer:
+        """By which meters the electricity is known."""
+        meters = sorted({meter for meter in self.page["energy"].total.meters})
+        text = "; ".join(meters) if meters else self.words("no meter was read")
+        return Answer(text, (ACCOUNT, "provenance/readings/"))
+
+    def data_kinds(self) -> Answer:
+        """Which kinds of sources there are."""
+        w = self.words
+        kinds = {source.category for source in self.sources}
+        titles = [w(CATEGORIES[kind]) for kind in CATEGORIES if kind in kinds]
+        return Answer("; ".join(titles) or w("none"), (MANIFESTS,))
+
+    def amount(self) -> Answer:
+        """How many documents, bytes and tokens there are, in which band."""
+        w = self.words
+        indexes = self.page["material"].indexes
+        most = max((index.content["train"]["tokens"] for index in indexes), default=0)
+        band = next((text for limit, text in SIZE_BANDS if most < limit), LARGEST_BAND)
+        sets = [
+            w(
+                "set {name}: {train} tokens for training and {held} held out for validation",
+                name=index.name,
+                train=w.number(index.content["train"]["tokens"]),
+                held=w.number(index.content["validation"]["tokens"]),
+            )
+            for index in indexes
+        ]
+        corpora = [
+            w(
+                "corpus {name}: {documents} documents, {bytes} bytes",
+                name=corpus["name"],
+                documents=w.number(corpus["totals"]["documents_out"]),
+                bytes=w.number(corpus["totals"]["bytes_out"]),
+            )
+            for corpus in self.page["corpora"]
+        ]
+        origin = [f"tokens/{index.name}/index.json" for index in indexes]
+        origin += [f"corpus/{corpus['name']}/statistics.json" for corpus in self.page["corpora"]]
+        return Answer("; ".join([w(band), *sets, *corpora]), tuple(origin))
+
+    def languages(self) -> Answer:
+        """Documents and bytes of each language that was identified."""
+        w = self.words
+        told = [
+            w(
+                "{language}: {documents} documents, {bytes} bytes (corpus {name})",
+                language=language,
+                documents=w.number(sizes["documents"]),
+                bytes=w.number(sizes["bytes"]),
+                name=corpus["name"],
+            )
+            for corpus in self.page["corpora"]
+            for language, sizes in corpus["languages"]
+        ]
+        return Answer("; ".join(told) or w("none"), self._statistics())
+
+    def _statistics(self) -> tuple[str, ...]:
+        return tuple(f"corpus/{corpus['name']}/statistics.json" for corpus in self.page["corpora"])
+
+    def latest(self) -> Answer:
+        """When the last text was acquired, by the provider; the day on which files were read last is not that."""
+        text = self.stated.text("latest_data", self.words.language)
+        return Answer(text, key=self.stated.keys["latest_data"])
+
+    def read_last(self) -> Answer:
+        """When the raw files were read."""
+        days = sorted(source.read_last for source in self.sources if source.read_last)
+        return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
+
+    def curation(self) -> Answer:
+        """What was done with the texts, and how many documents each step left."""
+        w = self.words
+        told = []
+        for corpus in self.page["corpora"]:
+            steps = ", ".join(
+                w("{step} removed {number}", step=stage["stage"], number=w.number(sum(stage["removed"].values())))
+                for stage in corpus["totals"]["stages"]
+            )
+            told.append(
+                w(
+                    "corpus {name}: {read} documents read, {steps}, {used} used",
+                    name=corpus["name"],
+                    read=w.number(corpus["totals"]["documents_in"]),
+                    steps=steps,
+                    used=w.number(corpus["totals"]["documents_out"]),
+                )
+            )
+        return Answer("; ".join(told) or w("none"), self._statistics())
+
+    def personal_data(self) -> Answer:
+        """What was replaced as personal data."""
+        w = self.words
+        told = [
+            w("corpus {name}: {kind} {number}", name=corpus["name"], kind=kind, number=w.number(number))
+            for corpus in self.page["corpora"]
+            for kind, number in corpus["personal_data"]
+        ]
+        found = "; ".join(told) or w("no pattern found any, or none was looked for")
+        return Answer(found, self._statistics())
+
+    def removed(self, what: str, title: str) -> Table:
+        """Documents removed for a reason, by step; `what` is the key of the page's rows."""
+        w = self.words
+        rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
+        none = ((w("all"), w("none removed for such a reason"), "0"),)
+        return Table(title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics(), 2)
+
+    def tests(self) -> Answer:
+        """On which tasks the models were tested."""
+        w = self.words
+        tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
+        origin = tuple(f"evaluation/{model.name}/" for model in self.models)
+        return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
+
+    def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
+        """Sources with rights and sizes."""
+        w = self.words
+        head = (
+            *(w("Source"), w("Language"), w("Licence"), w("Basis"), w("Holder"), w("Address")),
+            *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read")),
+        )
+        unknown = w("not stated")
+        rows = tuple(
+            (
+                *(s.name, s.language or unknown, s.license or unknown, s.basis or unknown, s.holder or unknown),
+                *(s.address or "–", w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
+                *(w.number(s.tokens), self._times(s.name)),
+            )
+            for s in sources
+        )
+        return Table(title, head, rows, (MANIFESTS,), 6)
+
+    def _times(self, source: str) -> str:
+        w = self.words
+        each = {m.name: m.epochs[source] for m in self.models if source in m.epochs}
+        values = [*each.values()]
+        if not values:
+            return "–"
+        if len({*values}) == 1:
+            return w.number(values[0], 3)
+        return ", ".join(f"{name}: {w.number(value, 3)}" for name, value in each.items())
+
+    def flags(self) -> Answer:
+        """What lists and classifiers flagged, and what became of it."""
+        w = self.words
+        told = [
+            w(
+                "corpus {name}: {flag} {flagged} documents ({removed} removed for it, {kept} used)",
+                name=corpus["name"],
+                flag=flag,
+                flagged=w.number(counts["flagged"]),
+                removed=w.number(counts["removed"]),
+                kept=w.number(counts["kept"]),
+            )
+            for corpus in self.page["corpora"]
+            for flag, counts in corpus["flags"]
+        ]
+        return Answer("; ".join(told) or w("no list and no classifier was set"), self._statistics())
+
+    def opt_out(self) -> Answer:
+        """What opt-out lists left out, and what a search found of it afterwards."""
+        w = self.words
+        told = [
+            w(
+                "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; {found} were "
+                "found in the {searched} documents that are used",
+                name=proof.content["corpus"],
+                documents=w.number(proof.content["before"]["documents"]),
+                copies=w.number(proof.content["before"]["copies"]),
+                found=w.number(proof.content["after"]["documents"] + proof.content["after"]["copies"]),
+                searched=w.number(proof.content["searched"]["documents"]),
+            )
+            for proof in self.page["material"].forgotten
+        ]
+        origin = tuple(f"corpus/{proof.content['corpus']}/forgotten.json" for proof in self.page["material"].forgotten)
+        return Answer("; ".join(told) or w("no source has an opt-out list"), origin or self._statistics())
+
+    def evidence(self) -> Answer:
+        """Files that show licences, by their hashes."""
+        settings: Any = self.page["settings"]
+        files = settings.disclosure.license_evidence
+        told = [
+            f"{source}: {files[source]}, sha256 {sha}"
+            for source, sha in sorted(settings.license_evidence_sha256.items())
+        ]
+        return Answer("; ".join(told) or None, key="disclosure.license_evidence")
+
+
+CATEGORIES = {
+    "public": "publicly available data sets",
+    "licensed": "private data sets licensed by their holders",
+    "third-party": "private data sets of other third parties",
+    "crawled": "data crawled and scraped from online sources",
+    "user": "data of users",
+    "synthetic": "synthetic data",
+    "other": "other sources",
+}

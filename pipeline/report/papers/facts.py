@@ -1,0 +1,199 @@
+"""What the records of a run tell for its papers: its sources, its models, its domains; nothing is typed in here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pipeline.energy.figures import Figure
+from pipeline.ground.markup import safe_url
+from pipeline.report.disclosure import Category
+from pipeline.report.read import Artefact, Json, Material
+from pipeline.tokens.epochs import epochs
+from pipeline.tokens.settings import Sampling
+
+LARGE_SHARE = 0.03
+"""Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
+TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
+"""The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes."""
+
+    name: str
+    category: Category
+    language: str
+    license: str
+    basis: str
+    holder: str
+    address: str | None
+    bytes_read: int
+    files: int
+    read_last: str
+    documents_read: int
+    documents_used: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model: what the records of its segments tell."""
+
+    name: str
+    parameters: int
+    tokens: int
+    architecture: Json
+    training: Json
+    seed: int | None
+    vocabulary_size: int | None
+    started: datetime
+    ended: datetime
+    seconds: float
+    hardware: tuple[str, ...]
+    lost_attempts: int
+    energy: Figure
+    epochs: dict[str, float]
+    validation_loss: float | None
+    validation_bits_per_byte: float | None
+    scores: tuple[Json, ...]
+
+    def flops(self, factor: int) -> float:
+        """Return the floating-point operations by a convention of so many per parameter and token."""
+        return float(factor * self.parameters * self.tokens)
+
+    @property
+    def records(self) -> str:
+        """The records of its segments in the run."""
+        return f"provenance/records/pretrain.segment.{self.name}.*.json"
+
+
+def category(source: Json) -> Category:
+    """Return where a source stands in the summary, by its rights: a text without an address is no private data set."""
+    rights = source.get("rights") or {}
+    if safe_url(rights.get("url")) or (source.get("dataset") or {}).get("revision"):
+        return "public"
+    return "licensed" if rights.get("basis") == "opt-in-agreement" else "other"
+
+
+def sources_of(material: Material, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
+    """Return the sources by name; of several corpora, the one that used most of it counts."""
+    tokens: Counter[str] = Counter()
+    for index in material.indexes:
+        for group in index.content["train"].get("groups", []):
+            tokens[group["source"]] += group["tokens"]
+    found = []
+    for row in sorted(rows, key=lambda row: str(row["name"])):
+        source, rights, dataset = row["source"], row["rights"], row["source"].get("dataset") or {}
+        parts = [part for _, part in row["corpora"]]
+        found.append(
+            SourceFacts(
+                name=row["name"],
+                category=stated.get(row["name"]) or category(source),
+                language=str(source.get("language") or ""),
+                license=str(source.get("license") or ""),
+                basis=str(rights.get("basis") or ""),
+                holder=str(rights.get("holder") or ""),
+                address=rights.get("url") or (dataset.get("name") if dataset.get("revision") else None),
+                bytes_read=row["manifest"].content["bytes"],
+                files=row["manifest"].content["files"],
+                read_last=row["fingerprinted"],
+                documents_read=max((part["documents_in"] for part in parts), default=0),
+                documents_used=max((part["documents_out"] for part in parts), default=0),
+                tokens=tokens[row["name"]],
+            )
+        )
+    return found
+
+
+def large_and_small(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list[SourceFacts]]:
+    """Return the public sources that the template asks to name, those above 3 % of all of them, and the others."""
+    public = [source for source in sources if source.category == "public"]
+    limit = LARGE_SHARE * sum(source.bytes_read for source in public)
+    large = [source for source in public if source.bytes_read > limit]
+    return large, [source for source in public if source not in large]
+
+
+def top_domains(data_sets: list[Artefact], crawled: set[str], *, small: bool) -> tuple[int, list[tuple[str, int, int]]]:
+    """Return how many domains the crawled sources have, and the largest as the template asks: name, documents, bytes.
+
+    A domain of two corpora counts with the one that holds more of it.
+    """
+    number = 0
+    sizes: dict[str, tuple[int, int]] = {}
+    for data_set in data_sets:
+        for source, entry in data_set.content["domains"].items():
+            if source in crawled:
+                number = max(number, entry["domains"])
+                for name, documents, size in entry["largest"]:
+                    sizes[name] = max(sizes.get(name, (0, 0)), (size, documents))
+    share = SMALL_TOP_DOMAINS_SHARE if small else TOP_DOMAINS_SHARE
+    most = -(-number * round(100 * share) // 100)
+    most = min(most, SMALL_TOP_DOMAINS) if small else most
+    ranked = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))
+    return number, [(name, documents, size) for name, (size, documents) in ranked[:most]]
+
+
+def _hardware(segments: list[Json]) -> tuple[str, ...]:
+    """Return how many processes on which devices, and the nodes by their kind, for each layout that was used."""
+    found: dict[str, None] = {}
+    for segment in segments:
+        counts = segment["counts"]
+        kinds = Counter(_kind(node) for node in (counts.get("nodes") or {}).values())
+        nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
+        layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"
+        found[f"{layout} ({nodes})" if nodes else layout] = None
+    return tuple(found)
+
+
+def _kind(node: Json) -> str:
+    gpus = Counter(gpu["name"] for gpu in node.get("gpus") or [])
+    words = [str(node.get("cpu_model") or node.get("architecture") or "?"), f"{node.get('processors') or '?'} CPU"]
+    return " / ".join([*words, *(f"{number} × {name}" for name, number in sorted(gpus.items()))])
+
+
+def _index_read(material: Material, segment: Json) -> Artefact | None:
+    read = {entry["path"] for entry in segment["inputs"]}
+    return next((index for index in material.indexes if f"tokens/{index.name}/index.json" in read), None)
+
+
+def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
+    if index is None or not {"batch_size", "sequence_length"} <= training.keys():
+        return {}
+    groups = {(g["source"], g["language"]): g["tokens"] for g in index.content["train"].get("groups", [])}
+    sampling = Sampling.model_validate(training.get("sampling") or {})
+    return epochs(groups, sampling, steps, training["batch_size"] * training["sequence_length"]) if groups else {}
+
+
+def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores: list[Json]) -> ModelFacts | None:
+    """Return a model of the page as facts; None where no segment of it says how large it is."""
+    segments = [record.content for record in shown["segments"]]
+    if not segments or not shown["parameters"] or not shown["tokens_seen"]:
+        return None
+    last = segments[-1]
+    training = last["settings"].get("training", {})
+    index = _index_read(material, last)
+    return ModelFacts(
+        name=shown["name"],
+        parameters=shown["parameters"],
+        tokens=shown["tokens_seen"],
+        architecture=last["settings"].get("architecture", {}),
+        training=training,
+        seed=last["settings"].get("seed"),
+        vocabulary_size=index.content.get("vocabulary_size") if index else None,
+        started=min(datetime.fromisoformat(segment["started"]) for segment in segments),
+        ended=max(datetime.fromisoformat(segment["ended"]) for segment in segments),
+        seconds=sum(segment["wall_seconds"] for segment in segments),
+        hardware=_hardware(segments),
+        lost_attempts=sum(
+            job["step"] == "pretrain.segment" and job["instance"].get("model") == shown["name"] for job in lost
+        ),
+        energy=shown["energy"],
+        epochs=_epochs(index, training, int(last["instance"]["step"])),
+        validation_loss=shown["validation_loss"],
+        validation_bits_per_byte=shown["validation_bits_per_byte"],
+        scores=tuple(scores),
+    )

@@ -1,0 +1,196 @@
+"""The models and texts of a run as SPDX 3.0.1, with its profiles AI and Dataset, as JSON-LD."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from pipeline.energy.carbon import JOULES_PER_KWH
+from pipeline.ground.markup import safe_url
+from pipeline.report.disclosure import Stated
+from pipeline.report.papers.facts import ModelFacts, SourceFacts
+from pipeline.report.read import Json, Material
+
+VERSION = "3.0.1"
+CONTEXT = f"https://spdx.org/rdf/{VERSION}/spdx-context.jsonld"
+CREATION = "_:creation"
+AVAILABILITY = {"public": "directDownload"}
+
+
+def corpora_of(material: Material, model: ModelFacts) -> list[str]:
+    """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
+    read = {
+        entry["path"].split("/")[1]
+        for segment in material.records_of("pretrain.segment", model=model.name)
+        for entry in segment.content["inputs"]
+        if entry["path"].startswith("tokens/")
+    }
+    return sorted(
+        {
+            entry["path"].split("/")[1]
+            for shard in material.records_of("tokens.shard")
+            if shard.content["instance"].get("tokens") in read
+            for entry in shard.content["inputs"]
+            if entry["path"].startswith("corpus/")
+        }
+    )
+
+
+class _Document:
+    """The elements of one run; every one has an address of its own and names who made it."""
+
+    def __init__(self, run: str) -> None:
+        self.prefix = f"urn:polder:{quote(run)}"
+        self.elements: list[Json] = []
+
+    def add(self, kind: str, place: str, /, **properties: Any) -> str:
+        """Add an element and return its address; properties without a value are left out."""
+        identifier = f"{self.prefix}:{quote(place)}"
+        known = {key: value for key, value in properties.items() if value not in (None, [], "")}
+        self.elements.append({"type": kind, "spdxId": identifier, "creationInfo": CREATION, **known})
+        return identifier
+
+    def relate(self, one: str, kind: str, others: Iterable[str]) -> None:
+        """Say how an element stands to others."""
+        to = sorted(others)
+        if to:
+            name = f"{one.removeprefix(self.prefix + ':')}/{kind}"
+            self.add("Relationship", name, **{"from": one, "relationshipType": kind, "to": to})
+
+    def license(self, expression: str) -> str:
+        """Return the address of a licence; it is added once."""
+        identifier = f"{self.prefix}:{quote(f'license/{expression}')}"
+        if all(element["spdxId"] != identifier for element in self.elements):
+            self.add(
+                "simplelicensing_LicenseExpression",
+                f"license/{expression}",
+                simplelicensing_licenseExpression=expression,
+            )
+        return identifier
+
+
+def _entries(values: Iterable[tuple[str, Any]]) -> list[Json]:
+    return [
+        {"type": "DictionaryEntry", "key": key, "value": "none" if value is None else str(value)}
+        for key, value in values
+    ]
+
+
+def _energy(model: ModelFacts) -> Json | None:
+    if not model.energy.is_known:
+        return None
+    described = {
+        "type": "ai_EnergyConsumptionDescription",
+        "ai_energyQuantity": f"{model.energy.joules / JOULES_PER_KWH:.9f}",
+        "ai_energyUnit": "kilowattHour",
+    }
+    return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
+
+
+def _weights(material: Material, model: ModelFacts) -> list[Json]:
+    outputs = [
+        entry
+        for record in material.records_of("pretrain.export", model=model.name)
+        for entry in record.content["outputs"]
+        if entry["path"].endswith(".safetensors")
+    ]
+    return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry["sha256"]} for entry in outputs]
+
+
+def document(
+    material: Material, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
+) -> Json:
+    """Return the document; its time is that of the newest record, so that the same run gives the same bytes."""
+    run: str = page["settings"].run
+    made = _Document(run)
+    ended = max((record.content["ended"] for record in material.records), default="1970-01-01T00:00:00")
+    provider = made.add("Organization", "provider", name=stated.text("provider") or f"the makers of {run}")
+    tool = made.add("Tool", "polder", name="Polder")
+    texts = {}
+    for source in sources:
+        texts[source.name] = made.add(
+            "dataset_DatasetPackage",
+            f"source/{source.name}",
+            name=source.name,
+            description=f"{source.basis}; holder: {source.holder}",
+            software_primaryPurpose="data",
+            software_downloadLocation=safe_url(source.address),
+            dataset_datasetType=["text"],
+            dataset_datasetSize=source.bytes_read,
+            dataset_datasetAvailability=AVAILABILITY.get(source.category),
+        )
+        if re.fullmatch(r"[A-Za-z0-9.+() -]+", source.license):
+            made.relate(texts[source.name], "hasDeclaredLicense", [made.license(source.license)])
+    corpora = {}
+    for corpus in page["corpora"]:
+        totals = corpus["totals"]
+        corpora[corpus["name"]] = made.add(
+            "dataset_DatasetPackage",
+            f"corpus/{corpus['name']}",
+            name=f"corpus {corpus['name']}",
+            software_primaryPurpose="data",
+            dataset_datasetType=["text"],
+            dataset_datasetSize=totals["bytes_out"],
+            dataset_dataPreprocessing=[
+                f"{stage['stage']}: {stage['in']} documents in, {stage['kept']} kept" for stage in totals["stages"]
+            ],
+            dataset_anonymizationMethodUsed=[
+                f"{kind}: {number} replaced by markers" for kind, number in corpus["personal_data"]
+            ],
+            dataset_intendedUse="pre-training of language models",
+        )
+        used = [texts[name] for name, part in corpus["sources"] if name in texts and part["documents_out"]]
+        made.relate(corpora[corpus["name"]], "descendantOf", used)
+    for model in models:
+        shown = next(entry for entry in page["models"] if entry["name"] == model.name)
+        identifier = made.add(
+            "ai_AIPackage",
+            f"model/{model.name}",
+            name=f"{run}/{model.name}",
+            suppliedBy=provider,
+            releaseTime=f"{page['settings'].disclosure.placed_on_market}T00:00:00Z"
+            if page["settings"].disclosure.placed_on_market
+            else None,
+            software_primaryPurpose="model",
+            software_packageVersion=next((h["hashValue"][:16] for h in _weights(material, model)), None),
+            verifiedUsing=_weights(material, model),
+            ai_typeOfModel=["decoder-only transformer"],
+            ai_hyperparameter=_entries(shown["settings"]),
+            ai_metric=_entries(
+                [
+                    ("validation loss, nats per token", model.validation_loss),
+                    *(
+                        (f"{task['task']} ({task['language']}), {task['metric']}", task["value"])
+                        for task in model.scores
+                    ),
+                ]
+            ),
+            ai_energyConsumption=_energy(model),
+            ai_informationAboutTraining=f"{model.flops(6):.3e} floating-point operations by 6ND, "
+            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}",
+            ai_informationAboutApplication=stated.text("intended_use"),
+            ai_limitation=stated.text("limitations"),
+        )
+        made.relate(identifier, "trainedOn", [corpora[name] for name in corpora_of(material, model) if name in corpora])
+        if license := stated.text("model_license"):
+            made.relate(identifier, "hasDeclaredLicense", [made.license(license)])
+    roots = [e["spdxId"] for e in made.elements if e["type"] == "ai_AIPackage"] or [*corpora.values()]
+    made.add(
+        "SpdxDocument",
+        "document",
+        name=run,
+        profileConformance=["core", "software", "simpleLicensing", "ai", "dataset"],
+        rootElement=roots,
+        element=sorted(element["spdxId"] for element in made.elements),
+    )
+    creation = {
+        "type": "CreationInfo",
+        "@id": CREATION,
+        "specVersion": VERSION,
+        "created": f"{ended[:19]}Z",
+        "createdBy": [provider],
+        "createdUsing": [tool],
+    }
+    return {"@context": CONTEXT, "@graph": [creation, *made.elements]}

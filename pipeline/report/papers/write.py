@@ -1,0 +1,82 @@
+"""Writes the papers of a run: each as JSON, HTML and Markdown, in English and in Dutch, and SPDX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipeline.ground import markup
+from pipeline.report.consumption import lost_attempts
+from pipeline.report.disclosure import Stated
+from pipeline.report.papers.answers import Answers
+from pipeline.report.papers.assessment import ASSESSMENT, assessment
+from pipeline.report.papers.facts import model_of, sources_of
+from pipeline.report.papers.paper import LANGUAGES, Paper, Words
+from pipeline.report.papers.spdx import document
+from pipeline.report.papers.summary import SUMMARY, summary
+from pipeline.report.papers.technical import ANNEX, FORM, annex, form
+from pipeline.report.read import Json, Material
+
+NAMES = (ANNEX, FORM, SUMMARY, ASSESSMENT)
+SPDX = "spdx.json"
+HTML, MARKDOWN, STYLE = "paper.html.jinja", "paper.md.jinja", "paper.css"
+
+
+def _papers(material: Material, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
+    """Return every paper in every language, and the document of SPDX."""
+    disclosure, run = page["settings"].disclosure, page["settings"].run
+    sources = sources_of(material, page["sources"], disclosure.data_categories)
+    lost = [attempt.artefact.content for attempt in lost_attempts(material)]
+    scores = {entry["model"]: entry["checkpoints"][0]["tasks"] for entry in page["evaluations"]}
+    found = [model_of(material, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
+    models = [model for model in found if model]
+    papers = []
+    for language in LANGUAGES:
+        words = Words(language)
+        answers = Answers(page, stated, sources, models, words)
+        told = [
+            annex(answers, run),
+            form(answers, run),
+            summary(answers, run, material.data_sets, small=bool(disclosure.small_provider)),
+        ]
+        papers += [*told, assessment(told, run, words)]
+    return papers, document(material, page, stated, sources, models)
+
+
+def _json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8", newline="\n")
+
+
+def _environment(*, html: bool) -> jinja2.Environment:
+    return markup.environment(Path(__file__).parent, {}, html=html)
+
+
+def write(folder: Path, material: Material, page: Json, stated: Stated) -> dict[str, int]:
+    """Write all papers below a folder, as NAME.LANGUAGE.FORMAT; return how many points they have and how many are open.
+
+    Args:
+        page: what the report's page shows, as `view.context` returns it.
+    """
+    papers, spdx = _papers(material, page, stated)
+    templates = {
+        "html": _environment(html=True).get_template(HTML),
+        "md": _environment(html=False).get_template(MARKDOWN),
+    }
+    css = markup.style(Path(__file__).parent / STYLE)
+    folder.mkdir(parents=True, exist_ok=True)
+    for paper in papers:
+        name = f"{paper.name}.{paper.language}"
+        _json(folder / f"{name}.json", paper.as_json())
+        content = {"paper": paper, "w": Words(paper.language), "css": css, "css_hash": markup.allowed(css)}
+        for format, template in templates.items():
+            text = template.render(content)
+            (folder / f"{name}.{format}").write_text(text, encoding="utf-8", newline="\n")
+    _json(folder / SPDX, spdx)
+    english = [paper for paper in papers if paper.language == "en" and paper.name != ASSESSMENT]
+    return {
+        "points": sum(len(paper.points) for paper in english),
+        "not_stated": sum(len(paper.missing) for paper in english),
+    }

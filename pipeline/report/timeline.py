@@ -1,0 +1,316 @@
+"""The run on one axis of time: the power of its nodes and boards, and beneath it which steps were at work.
+
+Inline SVG as in `charts`: no script and no colour of its own. Time in which nothing ran is cut out where it is long.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from math import ceil
+
+from markupsafe import Markup
+
+from pipeline.energy.attribution.books_beside import joined
+from pipeline.energy.figures import Account, Moment
+from pipeline.ground.markup import number
+from pipeline.report.charts import POINTS, tick_texts, ticks
+from pipeline.report.consumption import attempt_of, standing_attempts
+from pipeline.report.energy import seconds_of
+from pipeline.report.footprint import COMPONENTS
+from pipeline.report.read import Material
+
+WIDTH, LEFT, RIGHT, TOP = 1120, 214, 14, 12
+PANEL, ROW, SPACE = 150, 20, 26  # heights: of a node's power, of a step, between them
+PANELS = 4  # of more nodes than this the power is shown together
+BARS = 400
+LABEL = 85  # as wide is a clock time with its date
+STACK = ("package", "dram", "rest", "node", "board")  # from below
+CUT, CUT_WIDTH = 0.25, 26  # a pause longer than this share of all work is drawn this wide
+CLOCK = (1, 2, 5, 10, 15, 30, *(60 * m for m in (1, 2, 5, 10, 15, 30)), *(3600 * h for h in (1, 2, 3, 6, 12)))
+DAY = 86_400.0
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stretch of time in which a step was at work, and whether its result stands or was lost."""
+
+    step: str
+    lost: bool
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The power of a node, or of all of them: per bin its watts by component, None where nobody looked."""
+
+    name: str
+    bins: list[Span]
+    watts: list[dict[str, float] | None]
+
+    @property
+    def peak(self) -> float:
+        """The most power of a bin."""
+        return max((sum(watts.values()) for watts in self.watts if watts), default=0.0)
+
+
+class Axis:
+    """Time from left to right, without the long pauses between the spans of work."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        work = joined([*spans])
+        long = CUT * sum(end - start for start, end in work)
+        self.pieces: list[Span] = []
+        for start, end in work:
+            if self.pieces and start - self.pieces[-1][1] <= long:
+                self.pieces[-1] = (self.pieces[-1][0], end)
+            else:
+                self.pieces.append((start, end))
+        cuts = max(len(self.pieces) - 1, 1)
+        self.cut = min(CUT_WIDTH, 0.3 * (WIDTH - LEFT - RIGHT) / cuts)
+        self.seconds = sum(end - start for start, end in self.pieces)
+        self.scale = (WIDTH - LEFT - RIGHT - self.cut * (len(self.pieces) - 1)) / (self.seconds or 1.0)
+        self.lefts, left = [], float(LEFT)
+        for start, end in self.pieces:
+            self.lefts.append(left)
+            left += (end - start) * self.scale + self.cut
+
+    def place(self, time: float) -> float:
+        """Return how far to the right a time lies."""
+        index = max(bisect_right(self.pieces, (time, float("inf"))) - 1, 0)
+        start, end = self.pieces[index]
+        return self.lefts[index] + (min(max(time, start), end) - start) * self.scale
+
+    def bins(self, boundaries: Sequence[float]) -> list[Span]:
+        """Return the spans between the boundaries; where they are too many for a screen, as many equal ones."""
+        if len(boundaries) <= POINTS + 1:
+            return [*pairwise(boundaries)]
+        found: list[Span] = []
+        free = POINTS - len(self.pieces)
+        for start, end in self.pieces:
+            parts = max(int(free * (end - start) / self.seconds), 1)
+            edges = [start + (end - start) * part / parts for part in range(parts + 1)]
+            found += pairwise(edges)
+        return found
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return about seven places with their clock times, the first of each day with its date."""
+        step = next((step for step in CLOCK if self.seconds / step <= 7), None) or DAY * ceil(self.seconds / DAY / 7)
+        places: list[float] = []
+        for number_, (start, end) in enumerate(self.pieces):
+            first = ceil(start / step) * step
+            times = [first + step * index for index in range(int((end - first) / step) + 1)] if first <= end else []
+            if number_:  # where the clock jumps, the time after it is told first
+                while places and self.place(start) - self.place(places[-1]) < LABEL:
+                    places.pop()
+                times = [start, *times]
+            for time in times:
+                if not places or self.place(time) - self.place(places[-1]) >= LABEL:
+                    places.append(time)
+        found: list[tuple[float, str]] = []
+        day = ""
+        for time in places:
+            moment = datetime.fromtimestamp(time, UTC)
+            clock = f"{moment:%H:%M:%S}" if step < 60 else f"{moment:%H:%M}"
+            date = f"{moment:%m-%d}"
+            found.append((self.place(time), clock if date == day else f"{date} {clock}"))
+            day = date
+        return found
+
+
+def _panel(name: str, moments: Sequence[Moment], axis: Axis) -> Panel:
+    """Return the mean power of each bin: all joules of the moments are in it, and none twice."""
+    edges = sorted({time for moment in moments for time in (moment.started, moment.ended)})
+    bins = axis.bins(edges)
+    starts = [start for start, _ in bins]
+    joules: list[dict[str, float]] = [{} for _ in bins]
+    for moment in moments:
+        index = max(bisect_right(starts, moment.started) - 1, 0)
+        while index < len(bins) and bins[index][0] < moment.ended:
+            start, end = bins[index]
+            seconds = min(end, moment.ended) - max(start, moment.started)
+            if seconds > 0:
+                for component, power in moment.watts.items():
+                    joules[index][component] = joules[index].get(component, 0.0) + power * seconds
+            index += 1
+    watts = [
+        {component: amount / (end - start) for component, amount in found.items()} if found else None
+        for found, (start, end) in zip(joules, bins, strict=True)
+    ]
+    return Panel(name, bins, watts)
+
+
+def panels(timeline: Sequence[Moment], axis: Axis) -> list[Panel]:
+    """Return the power of each node, or, where they are many, of all of them together."""
+    nodes: dict[str, list[Moment]] = {}
+    for moment in timeline:
+        if moment.ended > moment.started:
+            nodes.setdefault(moment.node, []).append(moment)
+    if len(nodes) > PANELS:
+        everything = [moment for moments in nodes.values() for moment in moments]
+        return [_panel(f"all {len(nodes)} nodes", everything, axis)]
+    return [_panel(name, moments, axis) for name, moments in sorted(nodes.items())]
+
+
+def bars(material: Material) -> list[Bar]:
+    """Return when the steps were at work, in the order in which they began; what overlaps is one bar."""
+    standing = standing_attempts(material)
+    spans: dict[str, dict[bool, list[Span]]] = {}
+    found = [(attempt.content, attempt_of(attempt) not in standing) for attempt in material.attempts]
+    for content, lost in sorted(found, key=lambda pair: str(pair[0]["started"])):
+        ended = content.get("ended") or content.get("last_seen") or content["started"]
+        span = seconds_of(content["started"]), seconds_of(ended)
+        spans.setdefault(content["step"], {}).setdefault(lost, []).append(span)
+    return [
+        Bar(step, lost, start, end)
+        for step, fates in spans.items()
+        for lost, times in sorted(fates.items())
+        for start, end in _few(joined(times), max(BARS // len(spans), 1))
+    ]
+
+
+def _few(spans: list[Span], most: int) -> list[Span]:
+    """Return at most so many spans: those with the shortest pauses between them become one."""
+    pauses = sorted(following[0] - span[1] for span, following in pairwise(spans))
+    if len(spans) <= most:
+        return spans
+    shortest = pauses[len(spans) - most - 1]
+    found = [spans[0]]
+    for start, end in spans[1:]:
+        if start - found[-1][1] <= shortest:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _stack(panel: Panel, components: Sequence[str], axis: Axis, bottom: float, scale: float) -> list[Markup]:
+    """Return an area for each component, one on the other; it stops where nobody looked."""
+    runs: list[list[int]] = []
+    for index, watts in enumerate(panel.watts):
+        if watts is None:
+            continue
+        if runs and runs[-1][-1] == index - 1 and panel.bins[index - 1][1] == panel.bins[index][0]:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    drawn = []
+    below = [0.0] * len(panel.bins)
+    for number_, component in enumerate(components, start=1):
+        above = [base + (watts or {}).get(component, 0.0) for base, watts in zip(below, panel.watts, strict=True)]
+        parts = []
+        for run in runs:
+            edges = [(panel.bins[index], above[index], below[index]) for index in run]
+            up = [f"{axis.place(x):.1f} {bottom - y * scale:.1f}" for span, y, _ in edges for x in span]
+            down = [f"{axis.place(x):.1f} {bottom - y * scale:.1f}" for span, _, y in edges[::-1] for x in span[::-1]]
+            parts.append("M" + "L".join([*up, *down]) + "Z")
+        if above != below:
+            drawn.append(Markup('<path class="area series-{}" d="{}"/>').format(number_, "".join(parts)))
+        below = above
+    return drawn
+
+
+def _label(x: float, y: float, text: str, anchor: str) -> Markup:
+    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(f"{x:.1f}", f"{y:.1f}", anchor, text)
+
+
+def _power(panel: Panel, components: Sequence[str], axis: Axis, top: float) -> list[Markup]:
+    """Return a panel: its grid, its areas and its name; each has a scale of its own."""
+    most = 1.05 * panel.peak
+    unit, size = ("kW", 1000.0) if most >= 10_000 else ("W", 1.0)
+    scale, bottom = (PANEL - 6) / (most or 1.0), top + PANEL
+    values = ticks(0.0, most / size, 4)
+    parts = []
+    for value, text in zip(values, tick_texts(values), strict=True):
+        y = bottom - value * size * scale
+        parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
+        parts.append(_label(LEFT - 8, y + 5, f"{text} {unit}", "end"))
+    parts += _stack(panel, components, axis, bottom, scale)
+    return [*parts, _label(4, top + 14, _short(panel.name), "start")]
+
+
+def _short(text: str, most: int = 22) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _clock(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _steps(found: Sequence[Bar], axis: Axis, top: float) -> list[Markup]:
+    """Return a row per step with its bars, those of lost attempts low."""
+    parts = []
+    rows = {step: top + ROW * index for index, step in enumerate(dict.fromkeys(bar.step for bar in found))}
+    for step, y in rows.items():
+        parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y + ROW - 3, WIDTH - RIGHT))
+        parts.append(_label(LEFT - 8, y + 13, _short(step), "end"))
+    for bar in found:
+        x, end = axis.place(bar.started), axis.place(bar.ended)
+        told = f"{bar.step}, {'lost' if bar.lost else 'finished'}: {_clock(bar.started)} to {_clock(bar.ended)} UTC"
+        height = 6 if bar.lost else 13
+        parts.append(
+            Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
+                "gone" if bar.lost else "kept", x, rows[bar.step] + 16 - height, max(end - x, 1.5), height, told
+            )
+        )
+    return parts
+
+
+def of_run(material: Material, account: Account, words: Callable[[str], str] = str) -> Markup:
+    """Return the timeline of a run as a figure, or a sentence where no time of any attempt is known.
+
+    `words` says a sentence in the language of the page.
+    """
+    found = bars(material)
+    spans = [(bar.started, bar.ended) for bar in found]
+    spans += [(moment.started, moment.ended) for moment in account.timeline if moment.ended > moment.started]
+    if not spans:
+        return Markup('<p class="none">{}</p>').format(words("Timeline: no attempt was recorded."))
+    axis = Axis(spans)
+    power = panels(account.timeline, axis)
+    known = {component for panel in power for watts in panel.watts for component in watts or ()}
+    components = [*(name for name in STACK if name in known), *sorted(known - {*STACK})]
+    parts, top = [], float(TOP)
+    for panel in power:
+        parts += _power(panel, components, axis, top)
+        top += PANEL + SPACE
+    parts += _steps(found, axis, top)
+    bottom = top + ROW * len({bar.step for bar in found})
+    for (_, before), (after, _) in pairwise(axis.pieces):
+        x = axis.place(before) + axis.cut / 2
+        told = f"{words('nothing ran from')} {_clock(before)} {words('to')} {_clock(after)} UTC"
+        parts.append(
+            Markup('<path class="cut" d="M{:.1f} {}V{:.1f}"><title>{}</title></path>').format(x, TOP, bottom, told)
+        )
+    parts += [_label(x, bottom + 18, text, "middle") for x, text in axis.ticks()]
+    peak = max((panel.peak for panel in power), default=0.0)
+    told = f"{words('Timeline from')} {_clock(axis.pieces[0][0])} {words('to')} {_clock(axis.pieces[-1][1])} UTC; "
+    told += f"{words('most power of a node:')} {number(float(peak), 3)} W" if power else words("no power was recorded")
+    svg = Markup(
+        '<svg class="chart timeline" viewBox="0 0 {} {:.0f}" role="img" aria-label="{}"><title>{}</title>{}</svg>'
+    ).format(WIDTH, bottom + 28, told, told, Markup("").join(parts))
+    legend = [(f"series-{index}", words(COMPONENTS.get(name, name))) for index, name in enumerate(components, start=1)]
+    marks = (("kept", "step at work"), ("gone", "attempt that was lost (low bar)"))
+    legend += [
+        (kind, words(mark))
+        for (kind, mark), lost in zip(marks, (False, True), strict=True)
+        if any(bar.lost is lost for bar in found)
+    ]
+    keys = [Markup('<span class="key"><i class="area {}"></i>{}</span>').format(*key) for key in legend]
+    cut = f" {words('A dashed line stands for a time in which nothing ran.')}" if len(axis.pieces) > 1 else ""
+    caption = Markup("<figcaption>{}, {}, {}{} {}</figcaption>").format(
+        words("Power above"),
+        words(account.total.label),
+        words("steps below, on one clock (UTC)."),
+        cut,
+        Markup(" ").join(keys),
+    )
+    label = words("Timeline of power and steps")
+    return Markup('<figure><div class="scroll" role="region" tabindex="0" aria-label="{}">{}</div>{}</figure>').format(
+        label, svg, caption
+    )

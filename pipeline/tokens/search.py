@@ -1,0 +1,228 @@
+"""Finds which parts of a text stand in the training documents of a token set, and in which documents.
+
+Compared are the bytes of texts and not tokens: a text is found wherever its first and its last token are cut, and never
+across the border of two documents.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.ground.errors import InputError
+from pipeline.tokenizer.encoder import load_encoder
+from pipeline.tokenizer.spelling import SPECIAL, spelling
+from pipeline.tokens import suffix_search
+from pipeline.tokens.reader import TokenReader, TokenRow
+from pipeline.tokens.suffixes import open_suffixes
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a text that stands in training documents, and that no longer part of the text holds.
+
+    Attributes:
+        start: its first character in the text, from 0.
+        end: one past its last character.
+        positions: for each shard, the token at which each occurrence stands, in order.
+    """
+
+    start: int
+    end: int
+    positions: list[Integers]
+
+    @property
+    def occurrences(self) -> int:
+        """How often the part stands in training documents, more than once in one of them too."""
+        return sum(map(len, self.positions))
+
+
+def covered(parts: list[Part]) -> int:
+    """Return how many characters of a text stand in its parts, each counted once."""
+    found: set[int] = set()
+    for part in parts:
+        found.update(range(part.start, part.end))
+    return len(found)
+
+
+class Search:
+    """The training documents of a token set, searched by its suffix arrays, which lie in `suffixes` beside its index.
+
+    Raises:
+        InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
+    """
+
+    def __init__(self, index: Path, tokenizer: Path, suffixes: list[Path] | None = None) -> None:
+        self.reader = TokenReader(index, "train")
+        encoder = load_encoder(tokenizer)
+        if encoder.sha256 != self.reader.tokenizer_sha256:
+            raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
+        self._letters, self._spelled = spelling(encoder)
+        self.rows: list[TokenRow] = []
+        self._shards: list[suffix_search.Shard] = []
+        by_number = {path.stem: path for path in suffixes or ()}
+        for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
+            row = self.reader.shard_row(number)
+            path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
+            order = open_suffixes(path, entry["sha256"], row.tokens)
+            self.rows.append(row)
+            self._shards.append(self._shard(row, order))
+
+    def _shard(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.Shard:
+        """One array over all record batches of a shard, which lie in one mapped file, and where each is in it."""
+        views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
+        size, first = views[0].itemsize, views[0].ctypes.data
+        places = [(view.ctypes.data - first) // size for view in views]
+        starts = [start for start, _ in row.views] or [0]
+        tokens = np.lib.stride_tricks.as_strided(
+            views[0], shape=(places[-1] + len(views[-1]),), strides=(size,), writeable=False
+        )
+        return suffix_search.Shard(
+            order,
+            tokens,
+            np.array([*starts, row.tokens], dtype=np.int64),
+            np.array([place - start for place, start in zip(places, starts, strict=True)], dtype=np.int64),
+            self._letters,
+            self._spelled,
+        )
+
+    @cached_property
+    def _words(self) -> list[bytes]:
+        """The bytes of each token, by its number."""
+        letters, spelled = self._letters.tobytes(), self._spelled.tolist()
+        return [letters[start:end] for start, end in pairwise(spelled)]
+
+    @cached_property
+    def _longest_first(self) -> list[tuple[int, bytes]]:
+        """The tokens with their numbers, the longest first."""
+        return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
+
+    @cached_property
+    def _backwards(self) -> list[bytes]:
+        """The tokens written backwards, sorted."""
+        return sorted(word[::-1] for word in self._words)
+
+    def _reach(self, text: bytes) -> Integers:
+        """How many bytes before each byte of a text are the end of some token."""
+        longest = max(map(len, self._words), default=0)
+        reach = np.zeros(len(text) + 1, dtype=np.int64)
+        for end in range(1, len(text) + 1):
+            before = text[max(0, end - longest) : end][::-1]
+            at = bisect(self._backwards, before)
+            reach[end] = max(_common(before, word) for word in self._backwards[max(at - 1, 0) : at + 1])
+        return reach
+
+    def parts(self, text: str, minimum: int) -> list[Part]:
+        """The longest parts of a text of at least so many characters, in their order; parts may overlap.
+
+        Every part of a text that stands in a training document, and is that long, lies in one of them.
+
+        Raises:
+            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
+        """
+        try:
+            content = text.encode()
+        except UnicodeEncodeError:
+            raise InputError("the text holds half a character: give it in UTF-8") from None
+        letters = np.frombuffer(content, dtype=np.uint8)
+        reach, ends = self._reach(content), np.zeros(len(content), dtype=np.int64)
+        with _fitting():
+            for shard in self._shards:
+                suffix_search.longest(shard, letters, reach, minimum, ends)
+            self._within_tokens(content, minimum, ends)
+        borders = [at for at, letter in enumerate(content) if letter & 0xC0 != 0x80] + [len(content)]
+        found: list[Part] = []
+        before = 0
+        for first, begin in enumerate(borders[:-1]):
+            last = bisect(borders, int(ends[begin])) - 1
+            if last > before and last - first >= minimum:
+                before = last
+                positions = [self._positions(shard, content, begin, borders[last], reach) for shard in self._shards]
+                found.append(Part(first, last, positions))
+        return found
+
+    def _within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
+        """Raise `ends` to where the parts end that stand within a single token of the shards."""
+        for number, word in self._long_tokens(minimum):
+            wanted = [at for at in range(len(text) - minimum + 1) if text[at : at + minimum] in word]
+            if wanted and any(len(self._of_token(shard, number)) for shard in self._shards):
+                for at in wanted:
+                    end = at + minimum
+                    while end < len(text) and text[at : end + 1] in word:
+                        end += 1
+                    ends[at] = max(ends[at], end)
+
+    def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
+        """The tokens that have more than so many bytes."""
+        return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
+
+    def _of_token(self, shard: suffix_search.Shard, number: int) -> Integers:
+        word = np.frombuffer(self._words[number], dtype=np.uint8)
+        found = np.empty(suffix_search.of_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
+        suffix_search.of_token(shard, word, number, found)
+        return found
+
+    def _positions(self, shard: suffix_search.Shard, text: bytes, start: int, end: int, reach: Integers) -> Integers:
+        """The token of each occurrence of a part of a text in a shard, in order."""
+        letters = np.frombuffer(text, dtype=np.uint8)
+        count = suffix_search.occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
+        found = [np.empty(count, dtype=np.int64)]
+        suffix_search.occurrences(shard, letters, start, end, reach, found[0])
+        part = text[start:end]
+        for number, word in self._long_tokens(len(part)):
+            # At the first byte of a token the part is found by the suffix of that token.
+            times = sum(word.startswith(part, at) for at in range(1, len(word)))
+            found += [self._of_token(shard, number)] * times
+        return np.sort(np.concatenate(found))
+
+    def count_documents(self, part: Part) -> int:
+        """Return in how many documents a part stands."""
+        return sum(
+            len(np.unique(np.searchsorted(row.borders, positions, side="right")))
+            for row, positions in zip(self.rows, part.positions, strict=True)
+        )
+
+    def documents(self, part: Part) -> Iterator[dict[str, Any]]:
+        """Yield the documents that a part stands in: id, source, language, license, and how often as `occurrences`."""
+        for row, positions in zip(self.rows, part.positions, strict=True):
+            at = 0
+            while at < len(positions):
+                document = row.document_rows(int(positions[at]), 1)[0]
+                past = int(np.searchsorted(positions, document["end"], side="left"))
+                told = {key: document[key] for key in ("id", "source", "language", "license")}
+                yield {**told, "occurrences": past - at}
+                at = past
+
+    def text(self, row: TokenRow, start: int, end: int) -> str:
+        """Return the text of the tokens start … end-1 of a row, without its special tokens."""
+        spelled = b"".join(self._words[token] for token in row.read(start, end - start).tolist())
+        return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many first bytes two texts have in common."""
+    size = 0
+    while size < min(len(one), len(other)) and one[size] == other[size]:
+        size += 1
+    return size
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Tell of a suffix array that does not fit its shard in one sentence."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"a suffix array was altered ({error}): build it again with tokens.suffixes") from None

@@ -1,0 +1,123 @@
+"""Sorts the suffixes of a training shard: where each token stands, in the order of the text that goes on from there.
+
+The order is that of bytes and not of token numbers: so a text is found by binary search wherever a token begins,
+however its last token was cut there, and `pipeline.tokens.search` looks at the bytes before. All suffixes of the
+shard's text are sorted (Mori, libdivsufsort), and those that begin with a token are kept. The file is an Arrow stream
+of one column and one record batch, which is memory-mapped without a copy.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydivsufsort import divsufsort
+
+from pipeline.corpus.text.compiled import compiled
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.tokenizer.encoder import load_encoder
+from pipeline.tokenizer.spelling import SPECIAL, spelling
+from pipeline.tokens.reader import open_shard
+from pipeline.tokens.settings import SuffixesSettings
+
+BLOCK = 64  # bytes of text whose tokens are counted together
+
+
+def run(settings: SuffixesSettings, *, train: Path, tokenizer: Path, suffixes: Path) -> dict[str, Any]:
+    """Write the suffix array of a shard; return its tokens, the suffixes and the bytes of text that were sorted.
+
+    Memory holds six bytes for each byte of the shard's text; eleven from 2 GiB on.
+
+    Raises:
+        InputError: the shard is broken, or was made with another tokenizer.
+    """
+    encoder = load_encoder(tokenizer)
+    metadata, batches = open_shard(train)
+    if metadata["tokenizer_sha256"] != encoder.sha256:
+        raise InputError(f"{train} was made with another tokenizer than {tokenizer}: build it again with tokens.shard")
+    letters, starts = spelling(encoder)
+    values = [batch.column("tokens").flatten().to_numpy(zero_copy_only=True) for batch in batches]
+    tokens = sum(map(len, values))
+    sizes = np.diff(starts)
+    text = np.empty(sum(int(sizes[view].sum()) for view in values), dtype=np.uint8)
+    begins = np.zeros(len(text), dtype=np.bool_)
+    at = 0
+    for view in values:
+        at = _spell(view, letters, starts, text, begins, at)
+    kind = np.int32 if tokens < 2**31 else np.int64
+    order = divsufsort(text) if len(text) else np.empty(0, np.int32)
+    blocks = np.append(0, np.cumsum(np.add.reduceat(begins, np.arange(0, len(text), BLOCK), dtype=np.int64)))
+    found = _begun(order, text, begins, blocks, np.empty(tokens, dtype=kind))
+    described = {"shard": metadata["shard"], "shard_sha256": sha256_of(train), "tokens": str(tokens)}
+    schema = pa.schema([("position", pa.from_numpy_dtype(kind))], metadata=described)
+    with pa.ipc.new_stream(os.fspath(suffixes), schema) as stream:
+        stream.write_batch(pa.record_batch([pa.array(found)], schema=schema))
+    print(f"suffixes of shard {metadata['shard']}: {len(found)} of {tokens} tokens", flush=True)
+    return {"tokens": tokens, "suffixes": len(found), "bytes": len(text)}
+
+
+def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
+    """Map a suffix array: positions in the tokens of its shard, in the order of the text from there on.
+
+    Raises:
+        InputError: it is missing, damaged, or of another shard than the one of this hash and number of tokens.
+    """
+    if not path.is_file():
+        raise InputError(
+            f"{path} is missing: without suffix arrays no text can be looked up. Leave out `suffixes: false` of its "
+            f"token set, or delete provenance/records/tokens.suffixes.{path.parents[1].name}.{path.stem}.json, and "
+            "start again"
+        )
+    try:
+        reader = pa.ipc.open_stream(pa.memory_map(os.fspath(path)))
+        described = {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
+        (batch,) = list(reader)
+        positions: npt.NDArray[np.signedinteger[Any]] = batch.column("position").to_numpy(zero_copy_only=True)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise InputError(f"{path} is no suffix array: build it again with tokens.suffixes ({error})") from error
+    if (described.get("shard_sha256"), described.get("tokens")) != (shard_sha256, str(tokens)):
+        raise InputError(f"{path} is of another shard than the one in the index: build it again with tokens.suffixes")
+    return positions
+
+
+@compiled
+def _spell(
+    tokens: npt.NDArray[np.uint16],
+    letters: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    text: npt.NDArray[np.uint8],
+    begins: npt.NDArray[np.bool_],
+    at: int,
+) -> int:
+    """Write the bytes of the tokens into the text from a place on, and mark where a token begins; return the end."""
+    for token in tokens:
+        begins[at] = True
+        for letter in range(starts[token], starts[token + 1]):
+            text[at] = letters[letter]
+            at += 1
+    return at
+
+
+@compiled
+def _begun(
+    order: npt.NDArray[np.int32],
+    text: npt.NDArray[np.uint8],
+    begins: npt.NDArray[np.bool_],
+    blocks: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return the token of each suffix that begins with one that is not special, in their order."""
+    size = 0
+    for place in order:
+        if begins[place] and text[place] != SPECIAL:
+            token = blocks[place // BLOCK]
+            for before in range(place // BLOCK * BLOCK, place):
+                token += begins[before]
+            positions[size] = token
+            size += 1
+    return positions[:size]

@@ -1,0 +1,91 @@
+"""Opens a page in Chromium, as a reader does, and prints as JSON what happened: run by the Python of `.venv-auditors`.
+
+`browser.py CHROMIUM PAGE PDF [SEARCH]`; the searched text is typed into the first search of the page.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+GRAVE = ("serious", "critical")
+OVERLAPS = """() => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  const found = [];
+  for (const svg of document.querySelectorAll("svg.chart")) {
+    const whole = svg.getBoundingClientRect();
+    const boxes = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()]);
+    for (const [index, [text, a]] of boxes.entries()) {
+      if (a.left < whole.left - 1 || a.right > whole.right + 1 || a.bottom > whole.bottom + 1)
+        found.push([text, "outside"]);
+      for (const [other, b] of boxes.slice(0, index))
+        if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+          found.push([text, other]);
+    }
+  }
+  return found;
+}"""
+# A row of which no cell with a text lies within the width of the screen, or none but its name where it has others.
+EMPTY_ROWS = """() => [...document.querySelectorAll("tr")].filter(row => row.offsetHeight).filter(row =>
+  row.cells.length > 1 && ![...row.cells].slice(1).some(cell => {
+  const box = cell.getBoundingClientRect();
+  return cell.textContent.trim() && box.left < innerWidth - 20 && box.right > 20;
+})).map(row => row.textContent.slice(0, 80))"""
+
+
+def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[str, object]:
+    """Return what a reader of the page meets, on a desk, on a phone, on paper and without JavaScript."""
+    told: dict[str, object] = {}
+    requests: list[str] = []
+    dialogs: list[str] = []
+    console: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        desk = browser.new_page(viewport={"width": 1280, "height": 900})
+        desk.on("request", lambda request: requests.append(request.url))
+        desk.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+        desk.on("console", lambda message: console.append(message.text))
+        desk.on("pageerror", lambda error: console.append(str(error)))
+        started = time.perf_counter()
+        desk.goto(page.as_uri())
+        told["load_seconds"] = time.perf_counter() - started
+        told["title"] = desk.title()
+        desk.keyboard.press("Tab")
+        told["first_focus"] = desk.evaluate("document.activeElement.tagName")
+        if searched is not None:
+            field = desk.locator("input[type=search]").first
+            field.evaluate(
+                "field => { for (let at = field; at; at = at.parentElement) if (at.open === false) at.open = true; }"
+            )
+            field.fill(searched)
+            told["found"] = desk.locator(".search output").first.text_content()
+            field.fill("")
+        told["searches"] = desk.locator("input[type=search]").count()
+        told["overlaps"] = desk.evaluate(OVERLAPS)
+        axe = Axe().run(desk).response
+        told["axe"] = [
+            [found["impact"], found["id"], [node["html"][:160] for node in found["nodes"][:3]]]
+            for found in axe["violations"]
+            if found["impact"] in GRAVE
+        ]
+        phone = browser.new_page(viewport={"width": 390, "height": 844})
+        phone.goto(page.as_uri())
+        told["phone_width"] = phone.evaluate("document.documentElement.scrollWidth")
+        phone.evaluate("() => { for (const details of document.querySelectorAll('details')) details.open = true; }")
+        told["empty_rows"] = phone.evaluate(EMPTY_ROWS)
+        phone_axe = Axe().run(phone).response["violations"]
+        told["phone_axe"] = [[found["impact"], found["id"]] for found in phone_axe if found["impact"] in GRAVE]
+        told["phone_overlaps"] = phone.evaluate(OVERLAPS)
+        plain = browser.new_context(java_script_enabled=False).new_page()
+        plain.goto(page.as_uri())
+        told["rows_without_script"] = plain.locator("tr").count()
+        plain.pdf(path=str(pdf), format="A4")
+        browser.close()
+    return {**told, "requests": requests, "dialogs": dialogs, "console": console}
+
+
+if __name__ == "__main__":
+    print(json.dumps(visit(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), *(sys.argv[4:] or [None]))))

@@ -1,0 +1,77 @@
+"""in-toto's own library reads the attestations and verifies their signatures; OpenSSF's command verifies a model's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.attestation import keys, log
+from pipeline.provenance import seal
+from pipeline.provenance.settings import Provenance
+from tests.auditors.conftest import Run
+from tests.provenance.conftest import build
+
+CHECK = """
+import json, sys
+from google.protobuf.json_format import Parse
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import SSlibKey
+
+key = SSlibKey.from_crypto(load_pem_public_key(open(sys.argv[2], "rb").read()), keyid=sys.argv[3])
+kinds = []
+for line in open(sys.argv[1]):
+    envelope = Envelope.from_dict(json.loads(line))
+    envelope.verify([key], 1)
+    statement = Statement.copy_from_pb(Parse(envelope.payload, statement_pb2.Statement()))
+    statement.validate()
+    kinds.append(statement.pb.predicate_type)
+    if kinds[-1] == "https://slsa.dev/provenance/v1":
+        predicate = json.dumps(json.loads(envelope.payload)["predicate"])
+        Parse(predicate, provenance_pb2.Provenance())
+print(len(kinds), kinds.count("https://slsa.dev/provenance/v1"))
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
+def test_in_toto_verifies_every_attestation(
+    algorithm: keys.Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
+) -> None:
+    public = keys.generate(tmp_path / "key.pem", algorithm)
+    monkeypatch.setenv(log.KEY, str(tmp_path / "key.pem"))
+    run = build(tmp_path / "run").folder
+    lines, jobs = sum(1 for _ in log.lines(run)), len([*(run / "provenance/records").iterdir()])
+    name = keys.key_sha256(keys.public(public))
+    done = auditor("python", "-c", CHECK, run / log.FILE, public, name)
+    assert done.stdout.split() == [str(lines), str(jobs)], done.stderr
+    changed = (run / log.FILE).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
+    (run / log.FILE).write_text(changed)
+    assert auditor("python", "-c", CHECK, run / log.FILE, public, name).returncode != 0
+
+
+def verified(public: Path, run: Path) -> int:
+    words = ["verify", "key", "--public_key", public, "--signature", run / "provenance/signatures/base.sig"]
+    command = [Path(sys.executable).with_name("model_signing"), *words, run / "models/base/final"]
+    return subprocess.run([*map(str, command)], capture_output=True).returncode
+
+
+def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(log.KEY, "")
+    public, run = keys.generate(tmp_path / "key.pem", "p256"), tmp_path / "run"
+    settings = Provenance(key=str(tmp_path / "key.pem"), owner="Stichting Proef")
+    seal.begin(run, settings)
+    build(run)
+    for name in ("model.safetensors", "config.json"):
+        (run / "models/base/final").mkdir(exist_ok=True)
+        (run / "models/base/final" / name).write_text(name)
+    said: list[str] = []
+    seal.end(run, settings, said.append)
+    assert said == [] and verified(public, run) == 0
+    (run / "models/base/final/model.safetensors").write_text("other")
+    assert verified(public, run) != 0

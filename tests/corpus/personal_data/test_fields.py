@@ -1,0 +1,125 @@
+"""Titles, addresses and ids hold no personal data, and stay what they are where they hold none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datatrove.data import Document
+
+from pipeline.corpus.personal_data import Fields, MaskFields
+from pipeline.corpus.personal_data.block import KINDS
+from pipeline.corpus.reader import Reader, RemovedDocuments
+from pipeline.corpus.settings import PersonalData
+from pipeline.ground.errors import InputError
+from pipeline.opt_out.block import OptOutFilter
+from pipeline.opt_out.entries import ListedEntries, entries_of
+from pipeline.opt_out.lists import OptOut, read_opt_out
+
+FIELDS = Fields(PersonalData())
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://wetten.overheid.nl/BWBR0001854/2024-01-01", "https://wetten.overheid.nl/BWBR0001854/2024-01-01"),
+        ("https://plek.nl:8080/a%20b/", "https://plek.nl:8080/a%20b/"),
+        ("plek.nl/pad", "plek.nl/pad"),
+        ("https://jan:geheim@plek.nl/a?wie=jan&b#c", "https://plek.nl/a"),
+        ("https://plek.nl/over/jan.zaaier@post.nl/foto", "https://plek.nl/over/<EMAIL>/foto"),
+        ("https://plek.nl/jan.zaaier%40post.nl", "https://plek.nl/<EMAIL>"),
+        ("https://plek.nl/jan.zaaier%2540post.nl", "https://plek.nl/<EMAIL>"),
+        ("https://plek.nl/a%2Fb%2Fjan.zaaier@post.nl/c", "https://plek.nl/<EMAIL>/c"),
+        ("https://plek.nl/bel/0628461937", "https://plek.nl/bel/<TELEPHONE>"),
+        ("https://plek.nl/bel_0628461937_nu", "https://plek.nl/<TELEPHONE>"),
+        ("https://plek.nl/bsn/111222333/x", "https://plek.nl/bsn/<BSN>/x"),
+        ("https://plek.nl/2018/06/2018-06-14-een-dag", "https://plek.nl/2018/06/2018-06-14-een-dag"),
+        ("http://83.96.147.212/a", "http://<IP>/a"),
+        ("mailto:jan.zaaier@post.nl?subject=a", "mailto:<EMAIL>"),
+        ("https://plek.nl/contact/info@post.nl", "https://plek.nl/contact/info@post.nl"),
+        ("http://[kapot", None),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_addresses(url: str | None, shown: str | None) -> None:
+    assert FIELDS.address(url) == shown
+    assert FIELDS.address(shown) == shown
+
+
+def test_where_nothing_is_sought_nothing_changes() -> None:
+    fields = Fields(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
+    url, title = "https://jan:geheim@plek.nl/jan.zaaier@post.nl?a#b", "Post aan jan.zaaier@post.nl"
+    assert (fields.address(url), fields.title(title)) == (url, title)
+
+
+def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
+    fields = Fields(PersonalData(replacement="synthetic"))
+    assert fields.title("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
+    assert fields.title("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
+    assert fields.title("100% wol") == "100% wol" and fields.title(None) is None
+
+
+LINES = b"""{"id": "jan.zaaier@post.nl", "text": "een", "title": "a"}
+{"id": "withheld-1", "text": "twee"}
+{"id": "jan.zaaier@post.nl", "text": "drie", "url": "https://plek.nl/0628461937"}
+{"id": "gewoon", "text": "vier"}
+{"text": "vijf"}
+"""
+
+
+def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], list[dict[str, Any]], dict[str, int]]:
+    path = folder / "x.jsonl"
+    path.write_bytes(LINES)
+    removed = RemovedDocuments("s", "filter", FIELDS)
+    reader, block = Reader("s", "CC0-1.0", ["x.jsonl"], [path], removed), MaskFields(FIELDS)
+    documents = OptOutFilter(opt_out or OptOut(), None, removed).run(reader.run())
+    return list(block.run(documents)), removed.rows, dict(block.counts)
+
+
+def test_an_id_with_a_person_is_the_number_of_its_record(tmp_path: Path) -> None:
+    documents, _, counts = read(tmp_path)
+    assert [document.id for document in documents] == [
+        "s/x.jsonl/withheld-1",
+        "s/x.jsonl/withheld-2",  # or it would be the id of the first
+        "s/x.jsonl/withheld-3",
+        "s/x.jsonl/gewoon",
+        "s/x.jsonl/4",
+    ]
+    assert counts == {"id": 3, "url": 1, "title": 0}
+
+
+@pytest.mark.parametrize(
+    ("entry", "removed"),
+    [
+        ("jan.zaaier@post.nl", [("withheld-1", "id <EMAIL>"), ("withheld-3", "id <EMAIL>")]),
+        ("s/x.jsonl/jan.zaaier@post.nl#2", [("withheld-3", "id s/x.jsonl/<EMAIL>#2")]),
+        ("s/x.jsonl/withheld-3", [("withheld-3", "id s/x.jsonl/withheld-3")]),
+        ("gewoon", [("gewoon", "id gewoon")]),
+    ],
+)
+def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
+    tmp_path: Path, entry: str, removed: list[tuple[str, str]]
+) -> None:
+    opt_out = OptOut(ids=[entry])
+    _, rows, _ = read(tmp_path, opt_out)
+    assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
+    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], "id", 999)
+    assert ListedEntries(opt_out, "someone").relevant(index).ids == [entry]
+    assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").relevant(index).ids == []
+
+
+def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> None:
+    ids, holders = ["jan.zaaier@post.nl", "7"], ["NL91ABNA0417164300"]
+    listed = OptOut(date="2026-02-01", domains=["plek.nl"], ids=ids, holders=holders)
+    assert listed.published() == {
+        "date": "2026-02-01",
+        "domains": ["plek.nl"],
+        "ids": ["7", "<EMAIL>"],
+        "holders": ["<IBAN>"],
+    }
+    path = tmp_path / "list.txt"
+    path.write_text("jan.zaaier@post.nl, en meer\n")
+    with pytest.raises(InputError, match="'<EMAIL>, en meer' is no domain"):
+        read_opt_out(path)

@@ -1,0 +1,62 @@
+"""What of a model's own text is copied is what a search by hand finds, and held-out text is searched alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.evaluate import samples
+from pipeline.evaluate.settings import SamplesSettings
+from pipeline.tokens.reader import TokenReader
+from tests.conftest import Project
+
+SHORT = 6  # a model of seconds writes few words that others wrote before
+
+
+def sampled(results: Path, out: Path) -> dict[str, Any]:
+    settings = SamplesSettings(model="base", tokens=40, minimum_characters=SHORT, held_out=5)
+    tokens = results / "tokens/main"
+    counts = samples.run(
+        settings,
+        index=tokens / "index.json",
+        tokenizer=results / "tokenizer/main/tokenizer.json",
+        suffixes=sorted((tokens / "suffixes").glob("*.arrow")),
+        final=results / "models/base/final",
+        samples=out,
+    )
+    content: dict[str, Any] = json.loads(out.read_text())
+    assert counts == {"written": content["written"], "held_out": content["held_out"]}
+    return content
+
+
+def copied(text: str, documents: list[str]) -> int:
+    """Count the characters of a text that stand in a part of at least so many that some document has."""
+    inside = [False] * len(text)
+    for start in range(len(text) - SHORT + 1):
+        if any(text[start : start + SHORT] in document for document in documents):
+            inside[start : start + SHORT] = [True] * SHORT
+    return sum(inside)
+
+
+@pytest.mark.slow
+def test_what_is_copied_is_what_a_search_by_hand_finds(finished: Project, tmp_path: Path) -> None:
+    results = finished.results
+    content = sampled(results, tmp_path / "samples.json")
+    rows = pq.read_table(results / "corpus/main/final", columns=["id", "text"]).to_pylist()
+    train = TokenReader(results / "tokens/main/index.json", "train")
+    trained = {name for name, _, _ in train.document_spans(0, train.tokens)}
+    documents = [row["text"] for row in rows if row["id"] in trained]
+    assert len(documents) == len(trained) > 100
+    for row in content["samples"]:
+        assert row["copied_characters"] == copied(row["continuation"], documents)
+        for part in row["parts"]:
+            words = row["continuation"][part["start"] : part["end"]]
+            assert part["documents"] == sum(words in document for document in documents)
+    assert content["written"]["copied_characters"] == sum(row["copied_characters"] for row in content["samples"]) > 0
+    held_out = content["held_out"]
+    assert held_out["texts"] == 5 and 0 < held_out["copied_characters"] <= held_out["characters"]
+    assert sampled(results, tmp_path / "again.json") == content

@@ -1,0 +1,167 @@
+"""What is installed is read from its own metadata and compared with the lock: versions at a start, files on demand."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground import platform_files
+from pipeline.ground.errors import InputError
+from pipeline.job import batch, environment, environments, installed, reach, versions
+from tests.job.test_contract import left, options
+
+CACHED = (installed.folders, installed.installed, installed.closure, installed.sha256_of, installed._lines)
+CACHED += (installed.locked_version, reach.names_in)  # type: ignore[assignment]
+
+
+def forget() -> None:
+    for function in CACHED:
+        function.cache_clear()
+
+
+def install(site: Path, name: str, version: str, *requires: str, text: str = "x = 1\n", script: str = "#!/a\n") -> Path:
+    """Lay a distribution of one module and one script into a folder of modules, as pip does; return its metadata."""
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+    (folder / "METADATA").write_text("\n".join(head) + "\n\nVersion: 0\n")
+    (folder / "INSTALLER").write_text(script)
+    module, bin = site / f"{name}.py", site.parent / "bin" / name
+    module.write_text(text)
+    bin.parent.mkdir(exist_ok=True)
+    bin.write_text(script)
+    rows = []
+    for path in (module, folder / "METADATA", folder / "INSTALLER"):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+        rows.append(f"{path.relative_to(site)},sha256={digest},{path.stat().st_size}")
+    digest = base64.urlsafe_b64encode(hashlib.sha256(bin.read_bytes()).digest()).rstrip(b"=").decode()
+    rows += [f"../bin/{name},sha256={digest},9", f"{folder.name}/RECORD,,"]
+    (folder / "RECORD").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder of modules that is looked at alone, with a lock `toy` of what is below."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    monkeypatch.setattr(installed, "LOCKS", tmp_path)
+    (tmp_path / "toy.lock").write_text(
+        "# toy\nalpha==1.0\nbeta==2.0 ; python_full_version < '3'\nbeta==3.0 ; python_full_version >= '3'\n"
+        "gamma[extra]==4.0\nwindows==1.0 ; sys_platform == 'win32'\ntorch==2.13.0\n"
+    )
+    forget()
+    yield folder
+    forget()
+
+
+def found(*imports: str) -> installed.Closure:
+    forget()
+    return installed.closure(frozenset(imports), "toy")
+
+
+def test_what_the_lock_says_has_no_difference_and_other_markers_do_not_count(site: Path) -> None:
+    install(site, "alpha", "1.0", "Beta>=1", "windows", "extra-one; extra == 'x'")
+    install(site, "beta", "3.0")
+    install(site, "torch", "2.13.0+cpu")
+    closure = found("alpha", "torch")
+    assert closure.packages == {"alpha": "1.0", "beta": "3.0", "torch": "2.13.0+cpu"}
+    assert closure.locked == {"alpha": "1.0", "beta": "3.0", "torch": "2.13.0"}
+    assert closure.differences == ()
+
+
+def test_another_version_a_missing_one_and_one_that_no_lock_names_are_told(site: Path) -> None:
+    install(site, "alpha", "1.1", "beta", "gamma", "delta ; sys_platform == 'win32'", "epsilon")
+    install(site, "beta", "3.0")
+    install(site, "delta", "1.0")
+    install(site, "epsilon", "5.0")
+    closure = found("alpha")
+    assert closure.packages == {"alpha": "1.1", "beta": "3.0", "epsilon": "5.0"}
+    assert [tuple(one) for one in closure.differences] == [("alpha", "1.0", "1.1"), ("gamma", "4.0", None)]
+    sentence = closure.differences[0].sentence("corpus.filter", "toy")
+    assert "corpus.filter needs alpha 1.0 by envs/toy.lock, but 1.1 is installed: run `sh envs/setup.sh" in sentence
+
+
+def test_the_local_part_of_a_version_is_another_environment(site: Path) -> None:
+    install(site, "torch", "2.13.0+cpu")
+    forget()
+    before = versions.version_of(frozenset(["torch"]), "toy")
+    (site / "torch-2.13.0+cpu.dist-info").rename(site / "torch-2.13.0+cu130.dist-info")
+    metadata = site / "torch-2.13.0+cu130.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace("+cpu", "+cu130"))
+    forget()
+    assert found("torch").differences == ()
+    assert versions.version_of(frozenset(["torch"]), "toy") != before
+
+
+def test_the_hash_is_that_of_the_wheel_and_not_of_where_it_was_installed(site: Path) -> None:
+    def hash_of(**content: str) -> str | None:
+        forget()
+        folder = install(site, "alpha", "1.0", **content)
+        hashed = installed.sha256_of("alpha")
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        return hashed
+
+    first = hash_of()
+    assert first == hash_of(script="#!/another/python\n") is not None
+    assert first != hash_of(text="x = 2\n")
+
+
+def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
+    (tmp_path / "ngc.yaml").write_text("name: ngc\nown_versions: [Torch, gamma]\n")
+    install(site, "torch", "2.12.0a0+nv26.5")
+    forget()
+    here = environments.here(frozenset(["torch"]), "toy")
+    assert here.refuse_others("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
+    for platform in (None, "other"):
+        (tmp_path / "other.yaml").write_text("name: other\n")
+        with pytest.raises(InputError, match=r"torch 2\.13\.0 by .* 2\.12\.0a0\+nv26\.5 is installed"):
+            here.refuse_others("pretrain.segment", "toy", platform)
+    forget()
+    with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
+        environments.here(frozenset(["gamma"]), "toy").refuse_others("x", "toy", "ngc")
+
+
+def test_deep_finds_changed_and_lost_files_and_editable_installs(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, version in (("alpha", "1.0"), ("beta", "3.0"), ("gamma", "4.0"), ("torch", "2.13.0")):
+        folder = install(site, name, version)
+    assert environment.main(["--lock", "toy", "--deep"]) == 0
+    (site / "alpha.py").write_text("x = 3\n")
+    (site / "beta.py").unlink()
+    (folder / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
+    forget()
+    assert environment.main(["--lock", "toy"]) == 0
+    capsys.readouterr()
+    assert environment.main(["--lock", "toy", "--deep"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "alpha: alpha.py was changed after it was installed" and said[1] == "beta: beta.py is gone"
+    assert said[2].startswith("torch is an editable install") and len(said) == 3
+
+
+def test_a_step_refuses_another_version_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, run = tmp_path / "laws.jsonl", tmp_path / "results/test"
+    raw.write_text('{"text": "Artikel 1"}\n')
+    words = options(run, raw)
+    install(tmp_path / "site", "pydantic", "0.1")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    forget()
+    try:
+        with pytest.raises(InputError, match=r"fingerprint needs pydantic .*, but 0\.1 is installed: run `sh "):
+            batch.main(words)
+    finally:
+        forget()
+    assert left(run) == list((run / "provenance/attempts").glob("*.json"))

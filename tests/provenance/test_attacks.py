@@ -1,0 +1,389 @@
+"""A hostile auditor's attacks on a signed run: each is found, the culprit is named, and the exit code is 1.
+
+The first attacker changes files; the second rewrites everything but has no key; the third has the key, but not the
+authority's clock nor the log of heads outside the results.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import commands
+from pipeline.attestation import keys, log, statements
+from pipeline.provenance import seal, verify_attestations
+from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, attest, attest_removed
+from pipeline.provenance.files import CRATE_RECORD, METADATA
+from pipeline.provenance.settings import Provenance
+from pipeline.provenance.verify import Trusted, verify
+from tests.provenance.authority import Authority
+from tests.provenance.conftest import build, describe, entry
+
+RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
+SHARD = f"{RECORDS}/tokens.shard.main.0.json"
+FILTER = f"{RECORDS}/corpus.filter.main.laws.0.json"
+WEIGHTS = "models/base/milestones/10/model.safetensors"
+FAILED, KILLED = f"{ATTEMPTS}/corpus.filter.failed.json", f"{ATTEMPTS}/corpus.filter.killed.json"
+READING = f"{READINGS}/tokens.shard.main.0.20260105T1000.1@node1.jsonl"
+OF_SNAKEMAKE = f"{READINGS}/snakemake.1@node1.jsonl"
+BOOKS, BATCH, LOG = "provenance/accounting/1.json", "provenance/batches/filter.0.json", "logs/corpus.filter.log"
+FROZEN = "provenance/frozen/1.json"
+
+
+class Signed:
+    """A signed run, what its readers have from its owner, and what the owner alone has."""
+
+    def __init__(self, folder: Path, house: Path) -> None:
+        self.folder, self.house = folder, house
+
+    @property
+    def key(self) -> Path:
+        return self.house / "key.pem"
+
+    @property
+    def heads(self) -> Path:
+        return self.house / "heads.jsonl"
+
+    @property
+    def trusted(self) -> Trusted:
+        return Trusted(key=self.house / "key.pem.pub")
+
+    def problems(self, **more: Path) -> list[str]:
+        return verify(self.folder, self.trusted._replace(**more))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
+    with Authority(tmp_path_factory.mktemp("authority")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Signed]:
+    """A run that was signed from its first attempt on, stamped and published."""
+    house = tmp_path_factory.mktemp("signed")
+    keys.generate(house / "key.pem", "p256")
+    run = Signed(house / "run", house)
+    stamps = {"url": authority.url, "certificates": str(authority.certificate)}
+    settings = Provenance.model_validate(
+        {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(log.KEY, raising=False)
+        seal.begin(run.folder, settings)
+        made = build(run.folder)
+        made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
+        made.crate()
+        said: list[str] = []
+        seal.end(run.folder, settings, said.append)
+        assert said == []
+        del os.environ[log.KEY]
+        yield run
+
+
+@pytest.fixture
+def run(original: Signed, tmp_path: Path) -> Signed:
+    return Signed(shutil.copytree(original.folder, tmp_path / "run", symlinks=True), original.house)
+
+
+def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
+    """An attack that changes JSON."""
+
+    def attack(folder: Path) -> None:
+        content = json.loads((folder / name).read_text())
+        change(content)
+        (folder / name).write_text(json.dumps(content))
+
+    return attack
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    def attack(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+    return attack
+
+
+def add(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: write(name, (folder / name).read_text() + text)(folder)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def link(name: str, target: str) -> Callable[[Path], None]:
+    def attack(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(target)
+
+    return attack
+
+
+def on_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], None]:
+    """An attack on the lines of the log."""
+
+    def attack(folder: Path) -> None:
+        lines = (folder / log.FILE).read_bytes().splitlines()
+        (folder / log.FILE).write_bytes(b"".join(line + b"\n" for line in change(lines)))
+
+    return attack
+
+
+def opened(line: bytes, change: Callable[[Any], object]) -> bytes:
+    """A line with another statement in its envelope."""
+    envelope = json.loads(line)
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    change(statement)
+    envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    return json.dumps(envelope).encode()
+
+
+def unsigned(line: bytes) -> bytes:
+    return json.dumps({**json.loads(line), "signatures": []}).encode()
+
+
+def replay(folder: Path) -> None:
+    """Put back an older record, of an attempt that the step has repeated since."""
+    older = (folder / SHARD).read_bytes()
+    content = json.loads(older)
+    (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
+    newer = json.loads((folder / SHARD).read_text())
+    os.environ[log.KEY] = str(folder.parent / "owner.pem")
+    statements.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, newer)
+    del os.environ[log.KEY]
+    (folder / SHARD).write_bytes(older)
+
+
+NEW_LINE = b'{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[]}'
+ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
+    # results
+    "weights changed": (write(WEIGHTS, "other"), WEIGHTS),
+    "weights gone": (remove(WEIGHTS), WEIGHTS),
+    "a file more": (write("models/base/final/payload.py", "x"), "models/base/final/payload.py"),
+    "a payload as Snakemake's mark": (write("corpus/.snakemake_timestamp", "x"), "corpus/.snakemake_timestamp"),
+    "a payload in something unfinished": (write("corpus/.partial-x/payload", "x"), "corpus/.partial-x"),
+    "an unfinished payload": (write("corpus/.partial-payload", "x"), "corpus/.partial-payload"),
+    "a link out of the run": (link("corpus/main/more", "/etc"), "corpus/main/more"),
+    "a link to a file": (link("report/more.html", "/etc/hostname"), "report/more.html"),
+    "a loop of links": (link("corpus/loop", "."), "corpus/loop"),
+    "the page changed": (write("report/index.html", "<p>beter</p>"), "report/index.html"),
+    "joules of the report": (edit("report/energy.json", lambda e: e["total"].update(joules=1)), "report/energy.json"),
+    "statistics": (edit("corpus/main/statistics.json", lambda s: s["totals"].clear()), "corpus/main/statistics.json"),
+    "a score": (write("evaluation/base/10/results.json", '{"tasks": []}'), "evaluation/base/10/results.json"),
+    "a loss": (write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0}\n'), "models/base/metrics.jsonl"),
+    "a licence": (
+        edit("sources/wiki/manifest.json", lambda m: m["source"].update(license="CC0-1.0")),
+        "sources/wiki/manifest.json",
+    ),
+    # records
+    "counts emptied": (edit(SHARD, lambda r: r.update(counts={"tokens": 1})), SHARD),
+    "a setting": (edit(SHARD, lambda r: r["settings"].update(seed=1)), SHARD),
+    "a command": (edit(SHARD, lambda r: r["command"].append("--other")), SHARD),
+    "an input's hash": (edit(SHARD, lambda r: r["inputs"][0].update(sha256="f" * 64)), SHARD),
+    "an input fewer": (edit(SHARD, lambda r: r["inputs"].clear()), SHARD),
+    "an output's size": (edit(SHARD, lambda r: r["outputs"][0].update(bytes=1)), SHARD),
+    "the code": (edit(FILTER, lambda r: r.update(code_version="0" * 16)), FILTER),
+    "the environment": (edit(FILTER, lambda r: r.update(environment={})), FILTER),
+    "the commit": (edit(FILTER, lambda r: r["git"].update(commit="1" * 40)), FILTER),
+    "a host": (edit(FILTER, lambda r: r.update(host="elsewhere")), FILTER),
+    "CPU seconds": (edit(FILTER, lambda r: r.update(cpu_seconds=0.1)), FILTER),
+    "an end": (edit(FILTER, lambda r: r.update(ended="2026-01-05T10:00:01.000+00:00")), FILTER),
+    "another attempt": (edit(FILTER, lambda r: r.update(attempt="none.json")), FILTER),
+    "a record gone": (remove(SHARD), SHARD),
+    "a record cut": (lambda folder: os.truncate(folder / SHARD, 200), SHARD),
+    "a record that is none": (write(SHARD, "[]"), SHARD),
+    "a record more": (write(f"{RECORDS}/corpus.filter.main.laws.9.json", "{}"), f"{RECORDS}/corpus.filter.main.laws.9"),
+    "an older record": (replay, SHARD),
+    "the crate's own record": (edit(CRATE_RECORD, lambda r: r.update(cpu_seconds=0)), CRATE_RECORD),
+    # evidence
+    "a failure gone": (remove(FAILED), FAILED),
+    "a failure that is one no more": (edit(FAILED, lambda a: a.update(status="finished")), FAILED),
+    "a killed attempt gone": (remove(KILLED), KILLED),
+    "a killed attempt that took no time": (edit(KILLED, lambda a: a.update(wall_seconds=0)), KILLED),
+    "a killed attempt of another host": (edit(KILLED, lambda a: a.update(host="elsewhere")), KILLED),
+    "an attempt more": (write(f"{ATTEMPTS}/more.json", "{}"), f"{ATTEMPTS}/more.json"),
+    "joules of a reading": (write(READING, '{"joules": 1.0}\n'), READING),
+    "a reading cut": (write(READING, ""), READING),
+    "a reading with more": (add(READING, '{"joules": -99}\n'), READING),
+    "a reading gone": (remove(READING), READING),
+    "a reading more": (write(f"{READINGS}/more@node1.jsonl", "{}"), f"{READINGS}/more@node1.jsonl"),
+    "what Snakemake used": (write(OF_SNAKEMAKE, '{"joules": 0.5}\n'), OF_SNAKEMAKE),
+    "books": (edit(BOOKS, lambda b: b.update(slurm_energy_joules=4100)), BOOKS),
+    "books gone": (remove(BOOKS), BOOKS),
+    "books of a job more": (write("provenance/accounting/2.json", "{}"), "provenance/accounting/2.json"),
+    "a batch": (write(BATCH, '{"outputs": []}'), BATCH),
+    "a log cut": (write(LOG, ""), LOG),
+    "a log changed": (write(LOG, "a line less\n"), LOG),
+    "the configuration": (write(FROZEN, '{"configuration": {"run": {"seed": 43}}}'), FROZEN),
+    "the configuration gone": (remove(FROZEN), FROZEN),
+    # the crate
+    "the crate changed": (edit(METADATA, lambda c: c["@graph"].pop()), METADATA),
+    "the crate gone": (remove(METADATA), METADATA),
+    "the crate cut": (lambda folder: os.truncate(folder / METADATA, 999), METADATA),
+    # the log
+    "no log": (remove(log.FILE), log.FILE),
+    "an empty log": (write(log.FILE, ""), log.FILE),
+    "the first line gone": (on_lines(lambda lines: lines[1:]), log.FILE),
+    "a line gone": (on_lines(lambda lines: lines[:5] + lines[6:]), log.FILE),
+    "two lines the other way round": (on_lines(lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]]), log.FILE),
+    "a line twice": (on_lines(lambda lines: [*lines, lines[-1]]), log.FILE),
+    "a line that is none": (on_lines(lambda lines: [*lines, b"{"]), log.FILE),
+    "an empty statement": (on_lines(lambda lines: [*lines, NEW_LINE]), log.FILE),
+    "a statement changed": (
+        on_lines(lambda lines: [*lines[:5], opened(lines[5], lambda s: s["subject"].pop()), *lines[6:]]),
+        log.FILE,
+    ),
+    "a signature gone": (on_lines(lambda lines: [*lines[:-1], unsigned(lines[-1])]), log.FILE),
+    "all signatures gone": (on_lines(lambda lines: [*map(unsigned, lines)]), log.FILE),
+    # the signer
+    "another owner": (edit(SIGNER, lambda s: s.update(owner="Stichting Ander")), SIGNER),
+    "no owner": (remove(SIGNER), SIGNER),
+}
+
+
+def test_nothing_is_found_in_a_run_that_nobody_touched(
+    run: Signed, authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.problems(timestamp_certificates=authority.certificate, log=run.heads) == []
+    (run.folder / LOG).write_text((run.folder / LOG).read_text() + "a later line\n")  # what grows may grow
+    given = ["--key", str(run.trusted.key), "--timestamp-certificates", str(authority.certificate)]
+    assert commands.verify([str(run.folder), *given, "--log", str(run.heads)]) == 0
+    _, signed, stamped = capsys.readouterr().out.splitlines()
+    assert "signed by Stichting Proef with the key given" in signed
+    assert "timestamped by an authority of the certificate given" in stamped
+    assert commands.verify([str(run.folder)]) == 0
+    assert "as the run itself says: compare the key's sha256" in capsys.readouterr().out
+    assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 0
+
+
+@pytest.mark.parametrize("name", ATTACKS, ids=lambda name: name.replace(" ", "-"))
+def test_an_attack_is_found_and_the_culprit_named(run: Signed, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(run.key, run.folder.parent / "owner.pem")
+    attack, culprit = ATTACKS[name]
+    attack(run.folder)
+    problems = run.problems()
+    assert any(problem.startswith(culprit) for problem in problems), problems
+    assert len(problems) <= 3, problems
+    assert commands.verify([str(run.folder)]) == 1 or name == "all signatures gone"
+    capsys.readouterr()
+
+
+# What the file for the auditor's own machine cannot know: links, what nobody attests, and what is gone.
+BEYOND = ("gone", "more", "cut", "link", "payload", "older", "commit", "owner", "a loop of links")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ATTACKS if not any(word in n for word in BEYOND)], ids=lambda name: name.replace(" ", "-")
+)
+def test_the_verifier_in_one_file_finds_what_was_changed(
+    run: Signed, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attack, culprit = ATTACKS[name]
+    attack(run.folder)
+    code = verify_attestations.main([str(run.folder), str(run.trusted.key)])
+    assert code == (2 if name == "no log" else 1)
+    assert culprit in capsys.readouterr().out or culprit == log.FILE
+
+
+def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
+    run: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(log.KEY, str(run.key))
+    gone = [run.folder / BATCH, run.folder / BOOKS, run.folder.parent / "private.parquet"]
+    attest_removed(run.folder, gone)
+    assert run.problems() == [f"{BATCH} is unknown: no attestation names it."]
+    for path in gone[:2]:
+        path.unlink()
+    (problem,) = run.problems()
+    assert problem.startswith(f"{BOOKS} is missing")
+    statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
+    log.append(run.folder, statements.REMOVED, [statement], {"log": log.FILE})
+    assert len(run.problems()) == 1, "also where the owner says so"
+
+
+def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> None:
+    """Change a file and all that speaks of it: hashes, records, crate, attempts and the whole log."""
+    records = {path: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
+    change(folder)
+    (folder / log.FILE).unlink()
+    if key:
+        os.environ[log.KEY] = str(key)
+        public = keys.private(key).public_key()
+        (folder / PUBLIC_KEY).write_bytes(keys.public_text(public))
+        edit(SIGNER, lambda s: s.update(key_sha256=keys.key_sha256(public)))(folder)
+    for path, record in sorted(records.items(), key=lambda item: item[1]["started"]):
+        for group in ("inputs", "outputs"):
+            for told in record[group]:
+                if not told["path"].startswith("data:"):
+                    told |= entry(told["name"], told["path"], (folder / told["path"]).read_bytes())
+        if record["step"] == "provenance.crate":
+            files = [file for file in path.parent.iterdir() if file != path]
+            describe(folder, files)
+            record["outputs"] = [entry("output", METADATA, (folder / METADATA).read_bytes())]
+        path.write_text(json.dumps(record))
+        attempt = folder / ATTEMPTS / record["attempt"]
+        statements.began(folder, attempt, json.loads(attempt.read_text()))
+        statements.finished(folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, record)
+    for attempt in (folder / FAILED, folder / KILLED):
+        statements.began(folder, attempt, json.loads(attempt.read_text()))
+    attest(folder)
+    os.environ.pop(log.KEY, None)
+
+
+BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds": 2.0}\n')
+
+
+def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path: Path) -> None:
+    rewrite(run.folder, BETTER, None)
+    shutil.rmtree(run.folder / "provenance/timestamps")
+    assert [p for p in verify(run.folder) if log.FILE not in p] == []  # all of it fits together
+    assert any("is not signed" in problem for problem in run.problems())
+    keys.generate(tmp_path / "own.pem", "ed25519")
+    rewrite(run.folder, BETTER, tmp_path / "own.pem")
+    assert verify(run.folder) == []
+    problems = run.problems()
+    assert problems and all(problem.startswith(log.FILE) for problem in problems)
+    assert "is signed with another key" in problems[0]
+    assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 1
+
+
+def test_a_run_that_was_rewritten_with_the_key_is_not_what_was_stamped_and_published(
+    run: Signed, authority: Authority
+) -> None:
+    rewrite(run.folder, BETTER, run.key)
+    (problem,) = run.problems()
+    assert "was written anew since" in problem and "provenance/timestamps/" in problem
+    shutil.rmtree(run.folder / "provenance/timestamps")
+    assert run.problems() == []  # whoever has the key can, and a reader with nothing else cannot know
+    (problem,) = run.problems(timestamp_certificates=authority.certificate)
+    assert "no authority has seen the last line" in problem
+    (problem,) = run.problems(log=run.heads)
+    assert "was written anew or cut" in problem
+
+
+def test_a_run_that_was_put_back_to_an_earlier_state_is_not_what_was_published(run: Signed) -> None:
+    on_lines(lambda lines: lines[:-1])(run.folder)
+    assert any("was written anew or cut" in problem for problem in run.problems(log=run.heads))
+    assert any("is unknown: no attestation names it" in problem for problem in run.problems())
+
+
+def test_a_timestamp_of_another_head_or_authority_is_none(run: Signed, authority: Authority, tmp_path: Path) -> None:
+    (stamp,) = (run.folder / "provenance/timestamps").iterdir()
+    with Authority(tmp_path / "other") as other:
+        (problem,) = run.problems(timestamp_certificates=other.certificate)
+        assert problem.startswith(f"provenance/timestamps/{stamp.name} is no timestamp of that head")
+    renamed = stamp.with_name("f" * 64 + ".tsr")
+    stamp.rename(renamed)
+    problems = run.problems(timestamp_certificates=authority.certificate)
+    assert any(renamed.name in problem for problem in problems)
+    renamed.write_bytes(b"none")
+    assert any("is no timestamp of that head" in problem for problem in run.problems())

@@ -1,0 +1,124 @@
+"""The crate tells the workflow with its steps, each start with what it had done, and what failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ground.errors import InputError
+from pipeline.provenance.files import METADATA
+from pipeline.provenance.records import RECORDS
+from tests.provenance.conftest import ROOT, describe
+
+START = "snakemake.20260105T095900.41..test"
+ENDED = {"ended": "2026-01-05T09:59:21.000+00:00"}
+
+
+def graph_of(folder: Path) -> dict[str, dict[str, Any]]:
+    return {entity["@id"]: entity for entity in json.loads((folder / METADATA).read_text())["@graph"]}
+
+
+def of_type(graph: dict[str, dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [entity for entity in graph.values() if kind in entity["@type"]]
+
+
+def ids(value: Any) -> set[str]:
+    return {reference["@id"] for reference in (value if isinstance(value, list) else [value])}
+
+
+def test_the_workflow_is_the_snakefile_with_a_step_for_each_step_of_the_run(finished: Path) -> None:
+    graph = graph_of(finished)
+    main = graph[graph["./"]["mainEntity"]["@id"]]
+    assert {"File", "ComputationalWorkflow", "HowTo"} <= set(main["@type"])
+    assert (finished / main["@id"]).read_bytes() == (ROOT / "Snakefile").read_bytes()
+    assert (finished / "provenance/workflow/rules/corpus.smk").is_file()
+    recorded = {json.loads(file.read_text())["step"] for file in (finished / RECORDS).glob("*.json")}
+    steps = {graph[step]["name"]: graph[step] for step in ids(main["step"])}
+    assert set(steps) == recorded - {"provenance.crate"}
+    for name, step in steps.items():
+        assert graph[step["workExample"]["@id"]]["name"] == f"polder {name}"
+        assert ids(step["workExample"]) <= ids(main["hasPart"])
+
+
+def test_steps_stand_in_the_order_in_which_they_read_each_other(finished: Path) -> None:
+    place = {step["name"]: int(step["position"]) for step in of_type(graph_of(finished), "HowToStep")}
+    assert sorted(place.values()) == list(range(1, len(place) + 1))
+    chain = ["corpus.filter", "tokens.shard", "pretrain.segment", "pretrain.export"]
+    assert sorted(chain, key=lambda name: place[name]) == chain
+    assert place["corpus.filter"] < place["corpus.statistics"] < place["report.page"]
+
+
+def test_records_that_read_each_other_s_outputs_are_named(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    (run.folder / "tokens/b.txt").write_text("x")
+    run.job("tokens.a", {}, ["tokens/b.txt"], {"tokens/a.txt": b"x"})
+    run.job("tokens.b", {}, ["tokens/a.txt"], {"tokens/b.txt": b"x"})
+    with pytest.raises(InputError, match=r"tokens\.a\.json and provenance/records/tokens\.b\.json read what the other"):
+        run.crate()
+
+
+def test_every_job_was_had_done_by_a_start_of_snakemake(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    record = json.loads((run.folder / RECORDS / "tokens.shard.main.0.json").read_text())
+    written = run.attempt("tokens.shard", {"tokens": "main", "shard": "0"}, "finished", snakemake=START)
+    attempts = run.folder / "provenance/attempts"
+    (attempts / f"{written}.json").rename(attempts / record["attempt"])
+    run.crate()
+    graph = graph_of(run.folder)
+    organized = {action["@id"]: ids(action["object"]) for action in of_type(graph, "OrganizeAction")}
+    start = graph["#start/20260105T095900.41"]
+    assert organized[start["@id"]] == {"#control/tokens.shard.main.0"}
+    assert start["startTime"] == "2026-01-05T09:59:00+00:00"
+    assert graph[start["instrument"]["@id"]]["name"] == "Snakemake"
+    controls = of_type(graph, "ControlAction")
+    assert set().union(*organized.values()) == {control["@id"] for control in controls}
+    jobs = {entity["@id"] for entity in of_type(graph, "CreateAction")} - {"#run"}
+    failed = {"#attempt/corpus.filter.failed", "#attempt/corpus.filter.killed"}
+    assert {control["object"]["@id"] for control in controls} == jobs | failed
+
+
+@pytest.mark.parametrize(
+    ("status", "changes", "expected", "error"),
+    [
+        ("failed", {**ENDED, "error": "the disk <is> full"}, "Failed", "the disk <is> full"),
+        ("running", {}, "Failed", "it was running when it was last seen, and has left no end"),
+        ("finished", ENDED, "Completed", None),
+    ],
+)
+def test_an_attempt_whose_outputs_do_not_stand_is_told(
+    build_run: Callable[..., Any], status: str, changes: dict[str, str], expected: str, error: str | None
+) -> None:
+    run = build_run("run")
+    name = run.attempt("corpus.filter", {"corpus": "main", "source": "laws", "unit": "0"}, status, **changes)
+    run.crate()
+    graph = graph_of(run.folder)
+    action = graph[f"#attempt/{name}"]
+    assert action["@type"] == "ActivateAction"
+    assert action["actionStatus"] == f"http://schema.org/{expected}ActionStatus"
+    assert action.get("error") == error
+    assert graph[action["instrument"]["@id"]]["softwareVersion"] == "c0de"
+    assert {"@id": action["@id"]} in graph["./"]["mentions"]
+
+
+def test_settings_are_values_of_the_parameters_of_their_step(finished: Path) -> None:
+    graph = graph_of(finished)
+    jobs = [graph[f"#job/corpus.filter.main.{source}.0"] for source in ("laws", "wiki")]
+    ((seed,),) = {frozenset(i for i in ids(job["object"]) if i.startswith("#setting/")) for job in jobs}
+    assert (graph[seed]["name"], graph[seed]["value"]) == ("seed", 42)
+    parameter = graph[graph[seed]["exampleOfWork"]["@id"]]
+    assert (parameter["@type"], parameter["additionalType"]) == ("FormalParameter", "Integer")
+    tool = graph[jobs[0]["instrument"]["@id"]]
+    assert parameter["@id"] in ids(tool["input"])
+    assert "pyarrow-26.0.1" in " ".join(ids(tool["softwareRequirements"]))
+
+
+def test_who_ran_it_is_who_the_configuration_says(finished: Path) -> None:
+    describe(finished, [], provider="Instituut <X>", provider_url="https://example.org/", contact="info@example.org")
+    graph = graph_of(finished)
+    agent = graph["https://example.org/"]
+    assert (agent["name"], graph[agent["contactPoint"]["@id"]]["name"]) == ("Instituut <X>", "info@example.org")
+    assert graph["./"]["publisher"] == graph["#run"]["agent"] == {"@id": "https://example.org/"}

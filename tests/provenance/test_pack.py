@@ -1,0 +1,158 @@
+"""A packed run is a valid bag, checks itself without Polder, and names what was changed, is missing or was added."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bagit
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.ground.errors import InputError
+from pipeline.provenance.files import METADATA
+from pipeline.provenance.pack import pack
+from tests.provenance.conftest import describe
+
+LIMIT = 2_000  # the crate is larger, and always inside
+LARGE = "models/base/milestones/10/model.safetensors"
+
+
+def check(bag: Path, python: str = sys.executable) -> tuple[int, str]:
+    """Run the verifier of a bag in the bag, without any package."""
+    done = subprocess.run([python, "-I", "-S", "verify_files.py"], cwd=bag, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def large(finished: Path) -> Path:
+    """A finished run with a file of 5000 bytes that the crate lists."""
+    (finished / "tokens/large.bin").write_bytes(b"5" * 5000)
+    describe(finished, [], provider="Institute", contact="info@example.org")
+    return finished
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Path, tmp_path: Path) -> None:
+    for path in ("provenance/accounting/books.json", "provenance/readings/a@n.jsonl", "provenance/attempts/b.txt"):
+        (finished / path).parent.mkdir(parents=True, exist_ok=True)
+        (finished / path).write_text("{}")
+    (finished / "provenance/accounting/lock").write_text("pid")
+    done = pack(finished, tmp_path / "bag")
+    assert bagit.Bag(str(tmp_path / "bag")).validate()
+    packed = {path.removeprefix("data/") for path in contents(tmp_path / "bag") if path.startswith("data/")}
+    expected = {path for path in contents(finished) if not path.startswith("scratch/")}
+    assert packed == expected - {"provenance/accounting/lock"}
+    assert len(packed) == done.inside
+    assert check(tmp_path / "bag") == (
+        0,
+        f"{done.inside + 4} files checked, 0 elsewhere: all that is here is as it was packed.\n",
+    )
+
+
+def test_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pack(large, tmp_path / name, LIMIT, "https://example.org/run")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    info = (tmp_path / "a/bag-info.txt").read_text()
+    assert "Bagging-Date: 2026-01-05\n" in info
+    assert "Source-Organization: Institute\n" in info and "Contact-Name: info@example.org\n" in info
+
+
+def test_a_large_file_is_named_by_its_address_until_it_is_fetched(large: Path, tmp_path: Path) -> None:
+    done = pack(large, tmp_path / "bag", LIMIT, "https://example.org/run/")
+    assert done.fetched >= 1 and done.left_out == 0
+    fetch = (tmp_path / "bag/fetch.txt").read_text().splitlines()
+    assert "https://example.org/run/tokens/large.bin 5000 data/tokens/large.bin" in fetch
+    code, told = check(tmp_path / "bag")
+    assert code == 0 and "data/tokens/large.bin is not here: https://example.org/run/tokens/large.bin" in told
+    for line in fetch:
+        path = line.split(" ", 2)[2].removeprefix("data/")
+        (tmp_path / "bag/data" / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(large / path, tmp_path / "bag/data" / path)
+    assert bagit.Bag(str(tmp_path / "bag")).validate()
+    (tmp_path / "bag/data/tokens/large.bin").write_bytes(b"6" * 5000)
+    assert "data/tokens/large.bin was changed" in check(tmp_path / "bag")[1]
+
+
+def test_a_large_file_without_an_address_is_listed_and_left_out(large: Path, tmp_path: Path) -> None:
+    done = pack(large, tmp_path / "bag", LIMIT)
+    assert done.left_out >= 1 and not (tmp_path / "bag/fetch.txt").exists()
+    assert bagit.Bag(str(tmp_path / "bag")).validate()
+    assert "tokens/large.bin\t5000\t" in (tmp_path / "bag/large-files.tsv").read_text()
+    code, told = check(tmp_path / "bag")
+    assert code == 0 and "data/tokens/large.bin is not here: no address is known" in told
+    (tmp_path / "bag/data/tokens").mkdir(exist_ok=True)
+    shutil.copy(large / "tokens/large.bin", tmp_path / "bag/data/tokens/large.bin")
+    assert "large.bin" not in check(tmp_path / "bag")[1]
+
+
+def _change(bag: Path) -> None:
+    (bag / "data" / LARGE).write_bytes(b"weights 9.9")
+
+
+def _delete(bag: Path) -> None:
+    (bag / "data" / LARGE).unlink()
+
+
+def _add(bag: Path) -> None:
+    (bag / "data/models/extra.txt").write_text("x")
+
+
+def _forge(bag: Path) -> None:
+    """Change a file, and write manifests that fit."""
+    _change(bag)
+    bagit.Bag(str(bag)).save(manifests=True)
+
+
+def _link(bag: Path) -> None:
+    (bag / "data" / LARGE).unlink()
+    (bag / "data" / LARGE).symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    ("attack", "sentence"),
+    [
+        (_change, f"data/{LARGE} was changed"),
+        (_delete, f"data/{LARGE} is missing, the manifest lists it."),
+        (_add, "data/models/extra.txt is unknown"),
+        (_forge, f"data/{LARGE} is another file"),
+        (_link, f"data/{LARGE} is outside of the bag."),
+    ],
+)
+def test_what_was_done_to_a_bag_is_named(
+    finished: Path, tmp_path: Path, attack: Callable[[Path], None], sentence: str
+) -> None:
+    pack(finished, tmp_path / "bag")
+    attack(tmp_path / "bag")
+    code, told = check(tmp_path / "bag")
+    assert code == 1 and sentence in told and "1 problem(s)" in told
+
+
+def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_path: Path) -> None:
+    (finished / LARGE).write_bytes(b"other")
+    with pytest.raises(InputError, match=r"model\.safetensors was changed since the crate was made"):
+        pack(finished, tmp_path / "bag")
+    (finished / METADATA).unlink()
+    with pytest.raises(InputError, match="finish the run first"):
+        pack(finished, tmp_path / "bag")
+    assert not (tmp_path / "bag").exists()
+
+
+def test_the_command_packs_and_refuses_a_target_that_exists(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["provenance", "pack", str(finished), "--to", str(tmp_path / "new/bag")]
+    assert main(arguments) == 0
+    assert "0 left out" in capsys.readouterr().out
+    assert main(arguments) == 2
+    assert "exists: delete it, or name another folder" in capsys.readouterr().err
+    assert main([*arguments[:-1], str(finished / "bag")]) == 2
+    assert json.loads((tmp_path / "new/bag/data" / METADATA).read_text())["@graph"]

@@ -1,0 +1,46 @@
+"""The PROV-JSON of a run says the same as its records, and the library of PROV reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prov.model import ProvActivity, ProvDerivation, ProvDocument, ProvEntity, ProvUsage
+
+from pipeline.provenance.crate import PROV
+from pipeline.provenance.records import RECORDS
+from tests.provenance.conftest import describe
+
+
+def read(folder: Path, kind: type) -> list[Any]:
+    return list(ProvDocument.deserialize(str(folder / PROV)).get_records(kind))
+
+
+def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
+    records = [json.loads(file.read_text()) for file in (finished / RECORDS).glob("*.json")]
+    records = [record for record in records if record["step"] != "provenance.crate"]
+    told = {str(activity.identifier): activity for activity in read(finished, ProvActivity)}
+    activities = {name: activity for name, activity in told.items() if "attempt/" not in name}
+    assert len(activities) == len(records) == len(told) - 2, "two attempts left no record"
+    starts = sorted(activity.get_startTime().isoformat() for activity in activities.values())
+    assert starts == sorted(record["started"].replace(".000", "") for record in records)
+    assert activities["run:job/corpus.statistics.main"].label == "corpus.statistics (corpus=main)"
+    files = {(entry["path"], entry["sha256"]) for r in records for entry in (*r["inputs"], *r["outputs"])}
+    assert len(read(finished, ProvEntity)) == len(files)
+    assert len(read(finished, ProvUsage)) == sum(len(record["inputs"]) for record in records)
+
+
+def test_a_file_is_derived_from_what_its_job_read_where_it_is_the_only_one_of_the_job(finished: Path) -> None:
+    made = {str(record.args[0]) for record in read(finished, ProvDerivation)}
+    assert any("statistics.json" in name for name in made)
+    assert not [name for name in made if "filtered" in name]
+
+
+def test_failed_attempts_are_activities_that_made_nothing(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    name = run.attempt("corpus.ngrams", {"corpus": "main"}, "failed", error="no")
+    describe(run.folder, [], provider="Institute")
+    assert f"run:attempt/{name}" in {str(activity.identifier) for activity in read(run.folder, ProvActivity)}
+    assert '"Institute"' in (run.folder / PROV).read_text()

@@ -1,0 +1,237 @@
+"""The papers say what records and provider say, in both languages and all formats, and name what is not stated."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import json
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.report import papers as package
+from pipeline.report.disclosure import Crawler, Disclosure
+from pipeline.report.papers import answers
+from pipeline.report.papers.write import NAMES
+from tests.report.example import HOSTILE, Run
+from tests.report.test_page import made
+
+FOLDER = Path(package.__file__).parent
+DUTCH: dict[str, str] = json.loads((FOLDER / "nl.json").read_text(encoding="utf-8"))
+
+ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {kind} {number}", "{number} parameters ({band})"}
+ALIKE |= {"{run}/{name}, {number} parameters"}
+
+
+def written(run_folder: Run, **disclosed: Any) -> Path:
+    folder: Path = made(run_folder, disclosure=Disclosure.model_validate(disclosed))["papers"]
+    return folder
+
+
+def paper(folder: Path, name: str, language: str = "en") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / f"{name}.{language}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def answer(folder: Path, name: str, title: str, language: str = "en") -> dict[str, Any]:
+    parts = paper(folder, name, language)["sections"]
+    (found,) = [point for part in parts for point in part["points"] if point["title"] == title]
+    told: dict[str, Any] = found["answer"]
+    return told
+
+
+def table(folder: Path, name: str, title: str) -> list[list[str]]:
+    (found,) = [
+        table for part in paper(folder, name)["sections"] for table in part["tables"] if table["title"] == title
+    ]
+    rows: list[list[str]] = found["rows"]
+    return rows
+
+
+def said() -> set[str]:
+    """Return every English sentence that the package says in words of a language."""
+    found = {text for _, text in (*answers.SIZE_BANDS, *answers.PARAMETER_BANDS)} | {*answers.CATEGORIES.values()}
+    found |= {answers.LARGEST_BAND, answers.LARGEST_PARAMETER_BAND}
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+                found |= {str(node.args[0].value)} if name in ("w", "words") else set()
+    for path in FOLDER.glob("*.jinja"):
+        found |= {*re.findall(r'w\("([^"]+)"', path.read_text(encoding="utf-8"))}
+    return found
+
+
+def test_every_sentence_has_a_translation_with_the_same_values() -> None:
+    labels = {"measured", "estimated", "stated"}  # of a figure, told word by word
+    assert {*DUTCH} == said() | labels
+    for english, dutch in DUTCH.items():
+        names = [sorted(name for _, name, _, _ in string.Formatter().parse(text) if name) for text in (english, dutch)]
+        assert names[0] == names[1], english
+        assert dutch != english or english in ALIKE, english
+
+
+def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> None:
+    folder = written(run_folder)
+    expected = {
+        f"{name}.{language}.{kind}" for name in NAMES for language in ("en", "nl") for kind in ("html", "json", "md")
+    }
+    assert {path.name for path in folder.iterdir()} == expected | {"spdx.json"}
+    for name in NAMES:
+        english, dutch = paper(folder, name), paper(folder, name, "nl")
+        assert [len(part["points"]) for part in english["sections"]] == [
+            len(part["points"]) for part in dutch["sections"]
+        ]
+        assert english["not_stated"] == dutch["not_stated"] and english["title"] != dutch["title"]
+        for language, content in (("en", english), ("nl", dutch)):
+            page = (folder / f"{name}.{language}.html").read_text(encoding="utf-8")
+            assert f'<html lang="{language}">' in page
+            assert page.count("<dt>") == content["points"] and page.count('class="open"') == len(content["not_stated"])
+
+
+def test_text_from_data_and_provider_is_text_on_every_page(run_folder: Run) -> None:
+    folder = written(
+        run_folder, intended_use=HOSTILE, removal="<img src=x onerror=alert(1)>", content_types="{name} {0}"
+    )
+    for path in folder.glob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        assert "<script" not in page and "<img" not in page and 'javascript:alert(1)"' not in page
+        assert "default-src 'none'" in page and "unsafe-inline" not in page
+    assert answer(folder, "training-content-summary", "Kinds of text")["text"] == "{name} {0}"
+
+
+def test_figures_are_those_of_the_records(run_folder: Run) -> None:
+    folder, name = written(run_folder), "model-documentation-form"
+    # 500 steps of 4096 tokens; 6 × 3,412,224 × 2,048,000 operations, of 10^23; two segments of 1230 s.
+    compute = answer(folder, name, "Amount of computation")["text"]
+    assert "4.19e+13 floating-point operations by 6ND and 5.59e+13 by 8ND" in compute
+    assert "4.19e-10 of 10^23 by 6ND; 2,048,000 tokens" in compute
+    dutch = answer(folder, name, "Hoeveelheid rekenwerk", "nl")["text"]
+    assert "4,19e+13" in dutch and "2.048.000 tokens" in dutch
+    time = answer(folder, name, "Training time")
+    assert "2026-03-01 07:00 to 2026-03-01 08:20 (UTC), 0:41:00" in time["text"]
+    assert "on 4 × NVIDIA H100 80GB HBM3; 1 attempts whose result was lost" in time["text"]
+    assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
+    assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
+    assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
+    assert "less than 1 billion tokens; set main: 1,540,000" in answer(folder, name, "Number of data points")["text"]
+
+
+def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:
+    folder = written(run_folder)
+    account = run_folder.read("report/energy.json")["total"]
+    text = answer(folder, "model-documentation-form", "Energy of training")["text"]
+    value, low, high = (float(f"{account[key] / 3.6e9:.1e}") for key in ("joules", "low_joules", "high_joules"))
+    whole = text.split("the whole run, lost attempts and idle nodes included: ")[1]
+    assert [float(number) for number in re.findall(r"\d[\d.]*(?:e-\d+)?", whole.replace("95 %", ""))[:3]] == [
+        value,
+        low,
+        high,
+    ]
+    assert "measured" in whole and "estimated" in whole
+
+
+def test_what_the_provider_states_is_said_in_the_language_where_it_is_given(run_folder: Run) -> None:
+    folder = written(
+        run_folder, intended_use={"en": "for libraries", "nl": "voor bibliotheken"}, distribution="per post"
+    )
+    title = "Tasks that the model is intended to perform"
+    assert answer(folder, "technical-documentation", title)["text"] == "for libraries"
+    assert answer(folder, "technical-documentation", DUTCH[title], "nl")["text"] == "voor bibliotheken"
+    for language, title in (("en", "Methods of distribution"), ("nl", "Wijzen van verspreiding")):
+        assert answer(folder, "technical-documentation", title, language)["text"] == "per post"
+
+
+def test_the_self_assessment_counts_what_each_paper_rests_on(run_folder: Run) -> None:
+    folder = written(run_folder, legal_basis="Article 6(1)(e)")
+    for place, name in enumerate(NAMES[:3]):
+        content = paper(folder, name)
+        points = [point["answer"] for part in content["sections"] for point in part["points"]]
+        stated = sum(point["key"] is not None and point["text"] is not None for point in points)
+        missing = sum(point["text"] is None for point in points)
+        told = paper(folder, "self-assessment")["sections"][place]["points"][0]["answer"]["text"]
+        recorded = len(points) - stated - missing
+        counted = f"{recorded} answered from records, {stated} stated by the provider, {missing} not stated"
+        assert told == f"{len(points)} points: {counted}"
+        assert all(point["origin"] or point["key"] for point in points), "every point says what it is from"
+        rows = paper(folder, "self-assessment")["sections"][place]["tables"][0]["rows"]
+        assert sum(row[2] == "not stated" for row in rows) == missing and len(rows) == len(points)
+
+
+@pytest.mark.parametrize(
+    ("basis", "url", "stated", "section"),
+    [
+        ("public-domain", None, None, "2.6"),
+        ("opt-in-agreement", None, None, "2.2"),
+        ("licence", "https://voorbeeld.nl/", None, "2.1"),
+        ("licence", "https://voorbeeld.nl/", "crawled", "2.3"),
+        ("licence", None, "third-party", "2.2"),
+        ("licence", None, "user", "2.4"),
+        ("licence", None, "synthetic", "2.5"),
+    ],
+)
+def test_each_source_stands_in_one_section_by_its_rights_or_as_stated(
+    run_folder: Run, basis: str, url: str | None, stated: str | None, section: str
+) -> None:
+    manifest = run_folder.read("sources/tales/manifest.json")
+    manifest["source"]["rights"] = {"basis": basis, "holder": "the storytellers", "url": url}
+    run_folder.write("sources/tales/manifest.json", manifest)
+    folder = written(run_folder, **({"data_categories": {"tales": stated}} if stated else {}))
+    content = paper(folder, "training-content-summary")
+    where = [
+        part["number"] for part in content["sections"] for t in part["tables"] for row in t["rows"] if row[0] == "tales"
+    ]
+    assert where == [section]
+
+
+def test_public_data_sets_above_the_template_s_share_are_named_apart(run_folder: Run) -> None:
+    manifest = run_folder.read("sources/tales/manifest.json")
+    manifest["source"]["rights"]["url"] = "https://verhalen.nl/"
+    for size, large in ((92_783, False), (92_784, True)):  # of 3,092,784 bytes 3 % are 92,783.5
+        run_folder.write("sources/tales/manifest.json", {**manifest, "bytes": size})
+        folder = written(run_folder)
+        rows = table(
+            folder, "training-content-summary", "Large ones: more than 3 % of the bytes of all public data sets"
+        )
+        assert [row[0] for row in rows] == (["laws", "tales"] if large else ["laws"])
+
+
+def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> None:
+    largest = [[f"{number}.nl", 2, 1000 - number] for number in range(3)]
+    domains = {"tales": {"domains": 21, "largest": largest}, "laws": {"domains": 1, "largest": [["wet.nl", 9, 9000]]}}
+    run_folder.write("corpus/main/dataset.json", {"corpus": "main", "domains": domains})
+    title = "Largest domains of the crawled sources"
+    folder = written(run_folder, data_categories={"tales": "crawled"})
+    rows = table(folder, "training-content-summary", title)
+    assert rows == [["0.nl", "2", "1,000"], ["1.nl", "2", "999"], ["2.nl", "2", "998"]]  # a tenth of 21, rounded up
+    told = answer(folder, "training-content-summary", "Most relevant domains")["text"]
+    assert told.startswith("3 of 21 domains")
+    folder = written(run_folder, data_categories={"tales": "crawled"}, small_provider=True)
+    assert len(table(folder, "training-content-summary", title)) == 2  # a twentieth of 21, rounded up
+    assert (
+        answer(written(run_folder), "training-content-summary", "Most relevant domains")["text"]
+        == "no source was crawled"
+    )
+
+
+def test_lists_of_the_provider_are_told_and_an_empty_one_is_an_answer(run_folder: Run) -> None:
+    day = datetime.date(2026, 5, 4)
+    spin = Crawler(name="Spin", purpose="laws", behaviour="asks first", first_day=day, last_day=day)
+    title = "Crawlers, their purpose, behaviour and period"
+    folder = written(run_folder, crawlers=[spin])
+    told = "Spin, 2026-05-04 to 2026-05-04: laws; asks first"
+    assert answer(folder, "training-content-summary", title)["text"] == told
+    folder = written(run_folder, crawlers=[])
+    assert answer(folder, "training-content-summary", DUTCH[title], "nl")["text"] == "geen"
+
+
+def test_a_run_without_models_still_has_its_papers(run_folder: Run) -> None:
+    from pipeline.report.page import run
+
+    arguments = run_folder.arguments() | {"metrics": [], "evaluation": [], "fertility": [], "indexes": []}
+    run(run_folder.settings, **arguments)
+    text = answer(arguments["papers"], "technical-documentation", "Architecture", "en")["text"]
+    assert text == "no model was trained"

@@ -1,0 +1,106 @@
+"""What only a provider can answer: told as stated, else as not stated with its key, and counted."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground.errors import InputError
+from pipeline.report.disclosure import NOT_ASKED, Crawler, Disclosure, Generator, Text
+from pipeline.run.config import Config, load
+from pipeline.run.steps import step_settings
+from tests.report.example import Run
+from tests.report.test_page import made
+
+DAY = datetime.date(2026, 5, 4)
+TEXTS = [name for name, field in Disclosure.model_fields.items() if field.annotation in (str | None, Text | None)]
+OTHERS = {
+    "placed_on_market": DAY,
+    "released": DAY,
+    "latest_data": DAY,
+    "languages": ["nl", "en"],
+    "crawlers": [Crawler(name="Spin", purpose="law", behaviour="asks", first_day=DAY, last_day=DAY)],
+    "synthetic_data": [Generator(name="Maker", provider="Huis", purpose="dialogues")],
+}
+
+
+def papers(run_folder: Run, **changes: object) -> str:
+    arguments = made(run_folder, **changes)
+    files = [arguments["model_card"], *sorted(arguments["papers"].glob("*.en.md"))]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+def told(text: str) -> list[tuple[int, int]]:
+    """Return how many answers each paper says there are, and how many of them are missing."""
+    found = re.findall(r"Of (\d+) answers that the provider alone can give, (\d+) are not stated", text)
+    return [(int(count), int(missing)) for count, missing in found]
+
+
+def test_every_answer_is_asked_for_and_counted(run_folder: Run) -> None:
+    text = papers(run_folder, provider=None, contact=None)
+    fields = [f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_ASKED]
+    fields += ["run.provider", "run.contact"]
+    assert {*re.findall(r"not stated \(`([\w.]+)`\)", text)} == {*fields, "disclosure.license_evidence"}
+    assert told(text) == [(len(fields), len(fields))]
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *OTHERS])
+def test_what_is_stated_is_told_and_no_longer_asked_for(run_folder: Run, name: str) -> None:
+    value = OTHERS.get(name, f"the words of {name.replace('_', ' ')}")
+    before, after = papers(run_folder), papers(run_folder, disclosure=Disclosure.model_validate({name: value}))
+    assert f"`disclosure.{name}`" in before and f"`disclosure.{name}`" not in after
+    assert [missing for _, missing in told(after)] == [missing - 1 for _, missing in told(before)]
+    shown = {"languages": "nl; en", "crawlers": "Spin, 2026-05-04 to 2026-05-04: law; asks"}
+    shown |= {"synthetic_data": "Maker of Huis: dialogues", "placed_on_market": str(DAY), "latest_data": str(DAY)}
+    shown |= {"released": str(DAY)}
+    assert shown.get(name, str(value)) in after and shown.get(name, str(value)) not in before
+
+
+def test_none_is_an_answer_and_nothing_is_not(run_folder: Run) -> None:
+    text = papers(run_folder, disclosure=Disclosure(crawlers=[], synthetic_data=[]))
+    assert "behaviour and period**: none" in text and "Models that generated texts**: none" in text
+    assert "behaviour and period**: not stated (`disclosure.crawlers`)" in papers(run_folder)
+
+
+def test_all_answers_together_leave_nothing_open(run_folder: Run) -> None:
+    everything = {**{name: "stated" for name in TEXTS}, **OTHERS, "license_evidence": {"laws": "letter.pdf"}}
+    stated = Disclosure.model_validate(everything)
+    changes = {"provider": "P", "contact": "C", "disclosure": stated, "license_evidence_sha256": {"laws": "f" * 64}}
+    text = papers(run_folder, **changes)
+    assert "`disclosure." not in text and told(text) == []
+    assert text.count("answers that the provider alone can give are stated.") == 1
+    assert f"laws: letter.pdf, sha256 {'f' * 64}" in text
+
+
+def test_what_is_stated_is_text_and_no_markup(run_folder: Run) -> None:
+    text = papers(run_folder, disclosure=Disclosure(intended_use="a | b <script>", removal="[x](javascript:1)"))
+    assert "a \\| b &lt;script&gt;" in text and "](javascript" not in text.replace("\\](", "")
+
+
+def configured(tmp_path: Path, evidence: dict[str, str]) -> Config:
+    (tmp_path / "a.txt").write_text("Een wet.")
+    rights = {"basis": "licence", "holder": "Staat"}
+    source = {"name": "laws", "path": str(tmp_path / "*.txt"), "language": "nl", "license": "CC0-1.0", "rights": rights}
+    return load({"run": {"name": "x"}, "sources": [source], "disclosure": {"license_evidence": evidence}})
+
+
+def test_evidence_is_told_by_its_hash(tmp_path: Path) -> None:
+    (tmp_path / "letter.pdf").write_bytes(b"yes")
+    settings = step_settings(configured(tmp_path, {"laws": str(tmp_path / "letter.pdf")}), "report.page", {})
+    told_hash = settings.model_dump()["license_evidence_sha256"]["laws"]
+    assert told_hash == "8a798890fe93817163b10b5f7bd2ca4d25d84c52739a645a889c173eee7d9d3d"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "sentence"),
+    [
+        ({"laws": "gone.pdf"}, r"license_evidence\.laws: there is no file gone\.pdf"),
+        ({"tales": "a"}, "there is no source 'tales'"),
+    ],
+)
+def test_evidence_that_is_not_there_is_a_sentence(tmp_path: Path, evidence: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        configured(tmp_path, evidence).license_evidence()

@@ -1,0 +1,140 @@
+"""The first page: who, what, from what, how much, how good, what went wrong, signed by whom, and the proof of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.report.language import language
+from pipeline.report.page import PAGE, PAGE_PARTS, SECTIONS, environment_of
+from pipeline.report.training import FIGURES
+from tests.report.example import HOSTILE, Run
+from tests.report.test_page import made, outline
+
+FIGURE_KEYS = {"figure", "label", "value", "unit", "how", "from", "command"}
+
+
+def figures(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {figure["figure"]: figure for figure in json.loads(arguments["figures"].read_text(encoding="utf-8"))}
+
+
+def test_seven_questions_are_answered_before_the_sections(run_folder: Run) -> None:
+    text = outline(made(run_folder)["page"]).text
+    questions = ("Who made it?", "Signed by whom?", "What is it?", "From what?", "How much did it take?")
+    places = [
+        text.index(words) for words in (*questions, "How good is it?", "What went wrong?", "2. Sources and rights")
+    ]
+    assert places == sorted(places)
+    assert "Provider: Example & Co." in text and "3,412,224 parameters" in text
+    assert "better than chance by more than two standard errors; of the others nothing follows" in text
+    assert "failed 1, killed 1." in text
+    assert "segment up to step 500: batches left out 2." in text
+
+
+def test_a_run_without_a_key_is_called_unsigned(run_folder: Run) -> None:
+    assert "Unsigned. Nobody vouches for these files" in outline(made(run_folder)["page"]).text
+
+
+def test_the_signer_is_named_and_not_vouched_for(run_folder: Run) -> None:
+    signer = {"owner": HOSTILE, "algorithm": "ed25519", "key_sha256": "ab" * 32, "timestamp": None}
+    run_folder.write("provenance/signer.json", signer)
+    text = outline(made(run_folder)["page"]).text
+    assert f"By {HOSTILE}, key {'ab' * 32} (ed25519)." in text and "Unsigned" not in text
+    assert "checks nothing. python -m pipeline verify results/tiny --key OWNER.pub checks the signature" in text
+
+
+def test_every_key_figure_of_the_page_stands_in_the_file_with_its_proof(run_folder: Run) -> None:
+    arguments = made(run_folder)
+    page, told = outline(arguments["page"]), figures(arguments)
+    shown = {link["id"]: link["href"] for link in page.all("a") if link.get("class") == "figure"}
+    assert len(shown) > 15
+    anchors = {"figure-" + name.replace(".", "-"): figure for name, figure in told.items()}
+    assert {str(name) for name in shown} <= anchors.keys()
+    identifiers = [attributes["id"] for _, attributes in page.tags if attributes.get("id")]
+    assert len(identifiers) == len(set(identifiers))
+    for name, address in shown.items():
+        assert address == f"../{anchors[str(name)]['from'][0]}"
+    for figure in told.values():
+        assert figure.keys() == FIGURE_KEYS
+        assert figure["how"] in {"measured", "estimated", "stated", "counted", "computed"}
+        assert figure["from"] and all((run_folder.root / path).exists() for path in figure["from"]), figure
+    assert told["model.base.parameters"]["value"] == 3_412_224
+    assert told["corpus.main.documents_out"]["value"] == 1581 and told["tokens.main.train"]["unit"] == "tokens"
+    assert told["energy.total"]["how"] == "estimated", "what is partly estimated is not called measured"
+    account = json.loads(arguments["energy"].read_text())
+    assert told["energy.total"]["value"] == account["total"]["joules"]
+    assert told["score.base.500.completion.acc"]["value"] == 0.62
+    assert told["run.attempts_lost"]["value"] == len(told["run.attempts_lost"]["from"]) == 2
+
+
+@pytest.mark.parametrize("keep", [0, 1, 40, 400])
+def test_a_cut_record_or_attempt_leaves_the_rest_standing_and_is_named(run_folder: Run, keep: int) -> None:
+    cut = ["provenance/records/tokens.shard.main.0.json"]
+    cut += [
+        str(path.relative_to(run_folder.root)) for path in run_folder.root.glob("provenance/attempts/corpus.filter*")
+    ]
+    run_folder.write("provenance/accounting/1.json", "{}")
+    for path in cut:
+        file = run_folder.root / path
+        file.write_bytes(file.read_bytes()[:keep])
+    arguments = made(run_folder)
+    page = outline(arguments["page"])
+    assert "3 files cannot be read and are left out:" in page.text
+    links = {link["href"] for link in page.all("a")}
+    assert {f"../{path}" for path in cut} <= links
+    assert "finished, but its record cannot be read 1" in page.text
+    assert "3,412,224 parameters" in page.text and "corpus.filter" not in page.text.split("9. Every job")[1][:400]
+    assert figures(arguments)["run.unreadable"]["value"] == 3
+
+
+def test_a_cut_name_of_the_signer_is_told(run_folder: Run) -> None:
+    run_folder.write("provenance/signer.json", '{"owner": "A')
+    text = outline(made(run_folder)["page"]).text
+    assert "Unsigned." in text and "provenance/signer.json" in text and "1 file cannot be read" in text
+
+
+def test_papers_beside_the_page_are_linked(run_folder: Run) -> None:
+    run_folder.write("report/model-documentation.html", "<p>a paper</p>")
+    links = {link["href"] for link in outline(made(run_folder)["page"]).all("a")}
+    assert {"model-documentation.html", "model-card.md", "energy.json", "figures.json"} <= links
+
+
+def test_no_sentence_of_the_templates_lacks_its_translation() -> None:
+    dutch = language("nl")
+    environment = environment_of(dutch, html=True)
+    assert environment.loader is not None
+    sentences = set()
+    for name in (PAGE, *PAGE_PARTS):
+        source, _, _ = environment.loader.get_source(environment, name)
+        for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
+            sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
+    sentences |= {title for _, title in SECTIONS} | {words for _, words, _ in FIGURES}
+    assert len(sentences) > 400
+    assert sentences - dutch.sentences.keys() == set()
+    for sentence, translated in dutch.sentences.items():
+        for mark in ("%(", "<code>", "<a ", "%%"):
+            assert sentence.count(mark) == translated.count(mark), sentence
+
+
+def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
+    english = outline(made(run_folder)["page"])
+    dutch = outline(made(run_folder, language="nl")["page"])
+    assert dutch.all("html") == [{"lang": "nl"}] and english.all("html") == [{"lang": "en"}]
+    assert [tag for tag, _ in dutch.tags] == [tag for tag, _ in english.tags]
+    for words in ("Wie heeft het gemaakt?", "Niet ondertekend.", "3,412,224 parameters", "beter dan raden", "Verlies"):
+        assert words in dutch.text
+    for words in ("Who made it?", "Processor time", "How it is known", "estimated"):
+        assert words in english.text and words not in dutch.text.split("8. ")[0]
+    assert HOSTILE in dutch.text, "what data say stays as it is"
+
+
+def test_a_table_of_more_than_a_hundred_jobs_is_one_row_each_and_searchable(run_folder: Run) -> None:
+    for number in range(101):
+        run_folder.record("corpus.filter", {"corpus": "main", "unit": str(number)}, 9)
+    page = outline(made(run_folder)["page"])
+    assert [table.get("data-rows") for table in page.all("table") if table.get("class") == "long"] == ["101"]
+    assert Path(run_folder.root / "provenance/records/corpus.filter.main.100.json").exists()
+    assert "../provenance/records/corpus.filter.main.100.json" in {link["href"] for link in page.all("a")}

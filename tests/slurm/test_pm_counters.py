@@ -1,0 +1,142 @@
+"""Slurm's own pm_counters plugin on nodes with the counters of a Cray: the joules that went in come out of the books.
+
+The counters are files of this test, in the forms of a real node, which go up at a known power; slurmd and its jobs see
+them as /sys/cray/pm_counters. All that reads them is real: Slurm's plugin and accounting, sacct, the job's own meter.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.energy.account import JobUse, account, read_job_uses
+from pipeline.energy.books.written import read_books
+from pipeline.energy.power_model import PowerModel
+from pipeline.energy.readings import READINGS
+from pipeline.slurm import energy, starts
+from pipeline.slurm.accounting import collect
+from tests.conftest import is_lacking
+from tests.slurm.cluster import Cluster, running, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+WATTS = {"node1": 700, "node2": 1900}
+PARTS = {"cpu": 0.1, "memory": 0.05, **{f"accel{number}": 0.15 for number in range(4)}}  # of the node's power
+NAME, SECONDS = "of-a-cray", 5.0
+MODEL = PowerModel(idle_watts=0.0, busy_core_watts=1e6, relative_error=0.05, source="no node of this test")
+JOB = """
+import sys, time
+from pathlib import Path
+from pipeline.job.attempt import Attempt
+with Attempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+class Counters(threading.Thread):
+    """The counters of all nodes, ten times a second."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self._end, self._looks, self._began = folder, threading.Event(), 0, time.time()
+        for node in WATTS:
+            (folder / node).mkdir(parents=True)
+            for name, text in {"version": "3", "raw_scan_hz": "10", "generation": "16", "power_cap": "0 W"}.items():
+                self._write(node, name, text)
+            self._write(node, "startup", str(round(self._began * 1e6)))
+        self.look()
+
+    def _write(self, node: str, name: str, text: str) -> None:
+        path = self.folder / node / f".{name}"
+        path.write_text(f"{text}\n")
+        path.rename(path.with_name(name))  # whoever reads sees a whole file, as of the kernel
+
+    def look(self) -> None:
+        """Write what all counters show now."""
+        now, self._looks = time.time(), self._looks + 1
+        for node, watts in WATTS.items():
+            for name, share in {"": 1.0, **{f"{part}_": share for part, share in PARTS.items()}}.items():
+                joules = round(34_283_186 + share * watts * (now - self._began))
+                self._write(node, f"{name}energy", f"{joules} J {round(now * 1e6)} us")
+                self._write(node, f"{name}power", f"{round(share * watts)} W {round(now * 1e6)} us")
+            self._write(node, "freshness", str(self._looks))
+
+    def run(self) -> None:
+        """Go on until the end."""
+        while not self._end.wait(0.1):
+            self.look()
+
+    def end(self) -> None:
+        """Stand still."""
+        self._end.set()
+        self.join()
+
+
+@pytest.fixture(scope="module")
+def cray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster of two nodes with counters."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        is_lacking("only root can give a node a /sys of its own")
+    counters = Counters(tmp_path_factory.mktemp("counters"))
+    counters.start()
+    try:
+        with running(counters=counters.folder) as cluster:
+            yield cluster
+    finally:
+        counters.end()
+
+
+def test_the_joules_of_the_counters_come_out_of_the_books(
+    cray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", cray.environment()["PATH"])
+    monkeypatch.setattr(starts, "current", None)
+    starts.begin(tmp_path, NAME)
+
+    def submit(command: str, *options: str) -> str:
+        words = ("sbatch", "--parsable", "--output=/dev/null", f"--job-name={NAME}", f"--chdir={ROOT}", "--exclusive")
+        return cray.ask(*words, *options, f"--wrap={command}")
+
+    own = shlex.join([sys.executable, "-c", JOB, str(tmp_path), str(SECONDS)])
+    step = f"srun --exact --ntasks=1 --cpus-per-task=1 --mem=50 sleep {SECONDS}"
+    jobs = {
+        submit(own, "--nodelist=node1"): {"node1": "measured"},
+        submit(f"{step} & {step} & wait", "--nodelist=node2", "--ntasks=2"): {"node2": "measured"},
+    }
+    wait_until(lambda: not cray.jobs(), "they have ended")
+    jobs[submit(f"srun sleep {SECONDS}", "--nodes=2")] = {"node1": "stated", "node2": "stated"}
+    wait_until(lambda: not cray.jobs(), "it has ended")
+    wait_until(
+        lambda: collect(tmp_path) >= 0 and len({book.job for book in read_books(tmp_path)}) == 3, "all are known"
+    )
+
+    assert energy.ask([]).plugin == "pm_counters", "as scontrol says"
+    books = read_books(tmp_path)
+    print(*(f"{book.job} {book.node} {book.readings[0].joules} J" for book in books), sep="\n")
+    assert {book.readings[0].plugin for book in books} == {"acct_gather_energy/pm_counters"}
+    assert {(book.readings[0].component, book.whole_node) for book in books} == {("node", True)}
+    for job, nodes in jobs.items():
+        told = {book.node: book.readings[0] for book in books if book.job == job}
+        assert {node: reading.label for node, reading in told.items()} == nodes
+        seconds = sum(reading.joules or 0 for reading in told.values()) / sum(WATTS[node] for node in nodes)
+        assert SECONDS * 0.99 <= seconds <= SECONDS + 2.5, f"job {job}: the counters went up for so long"
+
+    ((attempt, intervals),) = read_job_uses((tmp_path / READINGS).glob("*.jsonl"), []).items()
+    readings = [reading for line in intervals for reading in line.readings]
+    assert {reading.component for reading in readings} == {"node", "package", "dram", "board"}, "the job's own meter"
+    assert {reading.meter for reading in readings} == {"pm_counters"}
+    own_watts = WATTS["node1"]
+    of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
+    assert of_node / own_watts == pytest.approx(SECONDS, abs=0.5)
+    job = JobUse(attempt, "pretrain.segment", {}, "finished", next(iter(jobs)), intervals)
+    total = account([job], books, MODEL).total()
+    # Before and after the attempt the book tells, whose times are whole seconds.
+    assert SECONDS * 0.95 <= total.joules / own_watts <= SECONDS + 2.5 and total.estimated == total.stated == 0

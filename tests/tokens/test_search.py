@@ -1,0 +1,179 @@
+"""What is found in training documents is what `str.find` finds in them, whatever the tokens are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.ground.errors import InputError
+from pipeline.tokens import shard as shard_step
+from pipeline.tokens import suffixes as suffixes_step
+from pipeline.tokens.search import Part, Search
+from pipeline.tokens.settings import SuffixesSettings
+
+FRACTION = 0.2  # of tests/tokens/conftest.py
+
+
+def sort_suffixes(index: Path, tokenizer: Path) -> None:
+    (index.parent / "suffixes").mkdir()
+    for train in sorted((index.parent / "train").glob("*.arrow")):
+        suffixes_step.run(
+            SuffixesSettings(), train=train, tokenizer=tokenizer, suffixes=index.parent / "suffixes" / train.name
+        )
+
+
+@pytest.fixture(scope="module")
+def texts(documents: list[Path]) -> dict[str, str]:
+    """Return the training documents: id to text."""
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    return {row["id"]: row["text"] for row in rows if not is_validation(row["id"], FRACTION)}
+
+
+@pytest.fixture(scope="module", params=["uint16", "uint32"])
+def search(
+    request: pytest.FixtureRequest,
+    build_tokens: Callable[..., Path],
+    documents: list[Path],
+    tokenizer: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Search:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "uint32":
+            patch.setattr(shard_step.np, "uint16", shard_step.np.uint32)
+        index = build_tokens(tmp_path_factory.mktemp("search") / "main", documents, tokenizer)
+    sort_suffixes(index, tokenizer)
+    found = Search(index, tokenizer)
+    assert found.reader.dtype == request.param
+    return found
+
+
+def times(part: str, text: str) -> int:
+    """Return how often a part stands in a text, overlaps too."""
+    return sum(text.startswith(part, at) for at in range(len(text)))
+
+
+def brute(text: str, minimum: int, texts: dict[str, str]) -> list[tuple[int, int, dict[str, int]]]:
+    """Return the longest parts by `str.find` over all documents: start, end, and how often in which document."""
+    everything = "\0".join(texts.values())
+    found: list[tuple[int, int, dict[str, int]]] = []
+    for start in range(len(text)):
+        end = start
+        while end < len(text) and everything.find(text[start : end + 1]) >= 0:
+            end += 1
+        if end - start >= minimum and end > max((past for _, past, _ in found), default=0):
+            part = text[start:end]
+            found.append((start, end, {name: times(part, held) for name, held in texts.items() if part in held}))
+    return found
+
+
+def described(search: Search, parts: list[Part]) -> list[tuple[int, int, dict[str, int]]]:
+    listed = []
+    for part in parts:
+        named = {row["id"]: row["occurrences"] for row in search.documents(part)}
+        assert search.count_documents(part) == len(named) and part.occurrences == sum(named.values())
+        listed.append((part.start, part.end, named))
+    return listed
+
+
+PIECES = [
+    "de polder ",
+    "the miller counted ",
+    "één café",
+    " <|end_of_text|>",
+    " 1953",
+    "x",
+    "é",
+    " 's",
+    "\n",
+    "dyke while",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    numbers=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 60)), max_size=3),
+    pieces=st.lists(st.sampled_from(PIECES), min_size=4, max_size=4),
+    minimum=st.integers(1, 30),
+)
+def test_the_parts_are_those_of_brute_force(
+    search: Search, texts: dict[str, str], numbers: list[tuple[int, int, int]], pieces: list[str], minimum: int
+) -> None:
+    held = list(texts.values())
+    cut = [held[document % len(held)] for document, _, _ in numbers]
+    quotes = [text[at % max(len(text), 1) :][:size] for text, (_, at, size) in zip(cut, numbers, strict=True)]
+    text = "".join(piece + quote for piece, quote in zip(pieces, [*quotes, "", "", ""], strict=False))
+    assert described(search, search.parts(text, minimum)) == brute(text, minimum, texts)
+
+
+def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
+    search: Search, texts: dict[str, str]
+) -> None:
+    row = search.rows[0]
+    (first, second) = [row["id"] for row in row.document_rows(0, row.tokens) if len(texts[row["id"]]) > 60][:2]
+    for part in (texts[first], texts[first][:40], texts[first][-40:], texts[first][3:-3]):
+        (found,) = search.parts(part, 40)
+        assert (found.start, found.end) == (0, len(part))
+        assert first in {row["id"] for row in search.documents(found)}
+    end, start = texts[first][-30:], texts[second][:30]
+    assert [end, start] == [(end + start)[p.start : p.end] for p in search.parts(end + start, 30)]
+
+
+def test_one_changed_word_parts_a_quote_in_two(search: Search, texts: dict[str, str]) -> None:
+    text = next(text for text in texts.values() if len(text) > 200)
+    changed = f"{text[:100]}#{text[101:]}"
+    assert [(part.start, part.end) for part in search.parts(changed, 60)] == [(0, 100), (101, len(text))]
+    assert search.parts("nothing of this was ever written by anybody at all", 20) == []
+
+
+def test_documents_of_two_licences_are_both_named(
+    build_tokens: Callable[..., Path], write: Callable[..., Path], tokenizer: Path, tmp_path: Path
+) -> None:
+    quote = "één polder ligt lager dan de zee en wordt elke morgen droog gehouden"
+    rows = []
+    for number, license_name in enumerate(("CC0-1.0", "CC-BY-4.0")):
+        described = {"language": "nl", "language_score": 1.0, "source": f"s{number}", "license": license_name}
+        rows += [
+            {"id": f"s{number}/{n}", "text": f"x{n} {quote}!", "id_hash": id_hash(f"s{number}/{n}"), **described}
+            for n in range(9)
+        ]
+    index = build_tokens(tmp_path / "main", [write(tmp_path / "documents.parquet", rows)], tokenizer)
+    sort_suffixes(index, tokenizer)
+    search = Search(index, tokenizer)
+    (part,) = search.parts(quote, 40)
+    held = {row["id"]: row["license"] for row in rows if not is_validation(str(row["id"]), FRACTION)}
+    assert {row["id"]: row["license"] for row in search.documents(part)} == held
+    assert set(held.values()) == {"CC0-1.0", "CC-BY-4.0"}
+    (index.parent / "train/0.arrow").replace(index.parent / "train/other.arrow")
+    with pytest.raises(InputError, match="missing"):
+        Search(index, tokenizer)
+
+
+def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
+    built: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "main"
+    shutil.copytree(built.parent, folder)
+    sort_suffixes(folder / "index.json", tokenizer)
+    kept = (folder / "suffixes/0.arrow").read_bytes()
+    shutil.copy(folder / "suffixes/1.arrow", folder / "suffixes/0.arrow")
+    with pytest.raises(InputError, match=r"0\.arrow is of another shard"):
+        Search(folder / "index.json", tokenizer)
+    (folder / "suffixes/0.arrow").write_bytes(kept[:50])
+    with pytest.raises(InputError, match=r"0\.arrow is no suffix array"):
+        Search(folder / "index.json", tokenizer)
+    at = len(kept) // 2 // 8 * 8
+    (folder / "suffixes/0.arrow").write_bytes(kept[:at] + b"\xff\xff\xff\x7f" * 16 + kept[at + 64 :])
+    search = Search(folder / "index.json", tokenizer)
+    with pytest.raises(InputError, match="a suffix array was altered"):
+        for word in TEXT_WORDS:
+            search.parts(word, 1)
+
+
+TEXT_WORDS = ["de polder", "gemalen", "the miller", "zee en", "café", "opent elke morgen", "counted", "sluis", "'s"]
