@@ -19,6 +19,7 @@ from pipeline.provenance.trace import is_of_the_run
 from pipeline.provenance.trace import trace as trace_file
 from pipeline.provenance.verify import main as verified
 from pipeline.provenance.verify import options_of
+from pipeline.run.at_hand import at_hand
 from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
 from pipeline.run.reproduce import recomputed
@@ -63,9 +64,12 @@ def schema(arguments: list[str]) -> int:
 
 
 def verify(arguments: list[str]) -> int:
-    """Check a run, and with --recompute do again what concludes anything from its files; 0, 1 or 2 as in both."""
+    """Check a run and what lies beside it, and with --recompute conclude again from its files; 0, 1 or 2 as in all."""
     options = options_of(arguments)
     codes = [verified(options)]
+    for part in at_hand(options.run_directory, options.raw):
+        print("".join(f"{line}\n" for line in part.told()), end="", flush=True)
+        codes.append(1 if part.problems else 0)
     for outcome in recomputed(options.run_directory) if options.recompute else ():
         print("\n".join(outcome.told()), flush=True)
         codes.append(outcome.verdict)

@@ -12,9 +12,9 @@ import hashlib
 import json
 import sys
 from functools import cache
+from typing import Any
 
-from pipeline.job import installed
-from pipeline.job.reach import PACKAGE, data_files, reach
+from pipeline.job import installed, reach
 
 # Distributions that are not named as what one imports; to look for them in all that is installed takes a job seconds.
 DISTRIBUTIONS = {"fasttext": "fasttext-numpy2-wheel", "stdnum": "python-stdnum", "yaml": "pyyaml"}
@@ -34,10 +34,15 @@ def _digest(text: str) -> str:
 @cache
 def code_version(module: str) -> str:
     """Return the version of the code that the step of `module` runs, 16 hexadecimal digits."""
+    return version_by(reach, module)
+
+
+def version_by(tree: Any, module: str) -> str:
+    """Return the version of a step's code in the tree that a module like `pipeline.job.reach` follows names in."""
     parts = []
-    for file, statements in reach(module).statements():
-        parts.append([file.relative_to(PACKAGE).as_posix(), *(statement.dumped for statement in statements)])
-        for data in data_files(file, statements):
+    for file, statements in tree.reach(module).statements():
+        parts.append([file.relative_to(tree.PACKAGE).as_posix(), *(statement.dumped for statement in statements)])
+        for data in tree.data_files(file, statements):
             parts.append([data.name, hashlib.sha256(data.read_bytes()).hexdigest()])
     return _digest(json.dumps(parts))
 
@@ -45,7 +50,7 @@ def code_version(module: str) -> str:
 @cache
 def imported(module: str) -> frozenset[str]:
     """Return the names of the distributions that a step imports itself."""
-    return frozenset(DISTRIBUTIONS.get(name, installed.canonical(name)) for name in reach(module).foreign)
+    return frozenset(DISTRIBUTIONS.get(name, installed.canonical(name)) for name in reach.reach(module).foreign)
 
 
 def environment(module: str, lock: str) -> installed.Closure:

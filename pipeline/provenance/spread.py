@@ -53,7 +53,15 @@ def trace_source(run_directory: Path, source: str) -> list[str]:
     lines = [f"source {source}"]
     if manifest.is_file():
         described = source_of(manifest)
+        rights = described.get("rights") or {}
         lines.append(f"  licence {described.get('license', 'not stated')}, language {described.get('language')}")
+        lines += [f"  {name}: {rights.get(name) or 'not stated'}" for name in ("basis", "holder", "url")]
+    own = (record for record in found if record.instance.get("source") == source)
+    raw = sorted(
+        {entry.path for record in own for entry in record.inputs if entry.is_outside and entry.name == "files"}
+    )
+    lines += [f"  raw file {path}" for path in raw[:SHOWN_PATHS]]
+    lines += [f"  and {len(raw) - SHOWN_PATHS} more raw files"] if len(raw) > SHOWN_PATHS else []
     for room in ROOMS:
         of_room = [record for record in found if record.step.startswith(f"{room}.")]
         for record in sorted(of_room, key=lambda record: record.file):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.energy.figures import JOULE, Account, Figure, read_account, together
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import counted
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import (
     RECORDS,
@@ -152,11 +153,11 @@ def trace(run_directory: Path, file: str) -> list[str]:
     unknown = sum(not lineage.energy(record).is_known for record in lineage.told.values())
     without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
     energy = lineage.told_energy(together(by_attempt.values()))
-    lineage.write(0, f"behind it: {len(lineage.told)} job(s), energy: {energy}{without}")
+    lineage.write(0, f"behind it: {counted(len(lineage.told), 'job')}, energy: {energy}{without}")
     lost = [entry for record in lineage.told.values() for entry in lineage.lost(record)]
     lineage.lines += [f"not counted: {problem}" for problem in lineage.problems]
     if lost:
         energy = lineage.told_energy(together(figure for _, figure in lost))
-        lineage.write(0, f"lost on the way: {len(lost)} attempt(s), energy: {energy}")
+        lineage.write(0, f"lost on the way: {counted(len(lost), 'attempt')}, energy: {energy}")
     lineage.lines += [f"source {name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines

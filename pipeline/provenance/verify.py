@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.ground.words import counted
 from pipeline.provenance.files import CRATE_RECORD, METADATA, found
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.verify_log import Log, Signed
@@ -262,6 +263,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--key", type=Path, help="the public key of who signed the run, from them and not from the run")
     parser.add_argument("--timestamp-certificates", type=Path, help="the root certificate of who has stamped the run")
     parser.add_argument("--log", type=Path, help="the log of heads to which provenance.log has published")
+    parser.add_argument("--raw", type=Path, help="the folder of the raw files, where it is not in the project")
     parser.add_argument("--recompute", action="store_true", help="do again what concludes anything: figures and papers")
     return parser.parse_args(arguments)
 
@@ -274,7 +276,7 @@ def main(options: argparse.Namespace) -> int:
         print(problem)
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
     if problems:
-        print(f"{options.run_directory}: {len(problems)} problem(s) in {looked_at}.")
+        print(f"{options.run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")
         return 1
     print(f"{options.run_directory}: {looked_at} are as the crate and the records say.")
     print(f"{options.run_directory}: {_told(done.signed)}.")

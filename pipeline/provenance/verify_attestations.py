@@ -235,7 +235,7 @@ def main(arguments: list[str]) -> int:
     for problem in problems:
         print(f"{problem}.")
     told = f"{lines} attestations, {len(files) - absent} files looked at, {absent} attested files are not here"
-    print(f"{run}: {len(problems)} problem(s); {told}." if problems else f"{run}: signed and unchanged: {told}.")
+    print(f"{run}: problems: {len(problems)}; {told}." if problems else f"{run}: signed and unchanged: {told}.")
     return 1 if problems else 0
 
 

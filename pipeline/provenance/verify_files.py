@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
         print(f"{path} is not here: {address}")
     for problem in problems:
         print(problem)
-    verdict = f"{len(problems)} problem(s)" if problems else "all that is here is as it was packed"
+    verdict = f"problems: {len(problems)}" if problems else "all that is here is as it was packed"
     print(f"{count} files checked, {len(elsewhere)} elsewhere: {verdict}.")
     return 1 if problems else 0
 

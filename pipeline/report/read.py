@@ -40,12 +40,14 @@ class Unreadable:
 class Material:
     """Everything that the report says is computed from this.
 
-    `signer` is what the run says of its signatures, None where it is unsigned; `unreadable` is what was left out.
+    `starts` are the run as each start of it froze it; `signer` is what the run says of its signatures, None where it is
+    unsigned; `unreadable` is what was left out.
     """
 
     records: list[Artefact]
     attempts: list[Artefact]
     accounting: list[Artefact]
+    starts: list[Artefact]
     statistics: list[Artefact]
     fertility: list[Artefact]
     metrics: list[Artefact]
@@ -169,6 +171,7 @@ def read_material(
     return Material(
         records=counted(evidence(records, *keys, "settings", "inputs", "outputs", "wall_seconds", "ended")),
         attempts=counted(evidence(beside(records, "attempts"), *keys, "status")),
+        starts=evidence(beside(records, "frozen")),
         accounting=evidence(beside(records, "accounting"), "job", "comment", "cause", "allocations", "total"),
         statistics=objects(statistics, "corpus", "sources", "totals"),
         fertility=objects(fertility, "languages"),

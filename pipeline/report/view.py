@@ -16,6 +16,7 @@ from pipeline.report.consumption import computed_by
 from pipeline.report.efficiency import efficiency
 from pipeline.report.footprint import footprint
 from pipeline.report.forecast import comparison
+from pipeline.report.machines import differences, libraries, machines
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.settings import PageSettings
@@ -144,6 +145,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "energy_label": energy.label if values("energy_joules") else None,
         "device": (last.get("counts") or {}).get("device"),
         "peak_flops_per_second": (last.get("counts") or {}).get("peak_flops_per_second"),
+        "libraries": libraries(segments),
         "processes": (last.get("counts") or {}).get("world_size"),
         "interruptions": training.interruptions([record.content for record in segments]),
     }
@@ -214,6 +216,8 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
             told("Each box is a step with its number of jobs; an arrow leads to a step that read what it wrote"),
         ),
         "slurm": efficiency(material),
+        "machines": machines(material),
+        "other_than_lock": differences(material),
         "sources": sources(material),
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": models,

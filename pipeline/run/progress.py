@@ -70,6 +70,7 @@ def _material(run_directory: Path) -> Material:
         records=counted(read(beside(anchor, "records"))),
         attempts=counted(read(beside(anchor, "attempts"))),
         accounting=[],
+        starts=[],
         statistics=[],
         fertility=[],
         metrics=[],

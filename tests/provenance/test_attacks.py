@@ -257,7 +257,7 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     (run.folder / LOG).write_text((run.folder / LOG).read_text() + "a later line\n")  # what grows may grow
     given = ["--key", str(run.trusted.key), "--timestamp-certificates", str(authority.certificate)]
     assert commands.verify([str(run.folder), *given, "--log", str(run.heads)]) == 0
-    _, signed, stamped = capsys.readouterr().out.splitlines()
+    _, signed, stamped, *_ = capsys.readouterr().out.splitlines()
     assert "signed by Stichting Proef with the key given" in signed
     assert "timestamped by an authority of the certificate given" in stamped
     assert commands.verify([str(run.folder)]) == 0

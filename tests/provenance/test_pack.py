@@ -133,7 +133,7 @@ def test_what_was_done_to_a_bag_is_named(
     pack(finished, tmp_path / "bag")
     attack(tmp_path / "bag")
     code, told = check(tmp_path / "bag")
-    assert code == 1 and sentence in told and "1 problem(s)" in told
+    assert code == 1 and sentence in told and "problems: 1" in told
 
 
 def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
     assert "licence CC-BY-SA-4.0" in text
     assert "command: python -m pipeline tokens shard" in text
     assert "energy: 100 J (90.5 to 110; 80 % measured, 20 % estimated)" in text
-    assert "behind it: 6 job(s), energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
+    assert "behind it: 6 jobs, energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
     assert lines[-2:] == [
         "source laws: CC0-1.0, basis: public-domain, holder: Staat",
         "source wiki: CC-BY-SA-4.0, basis: licence, holder: Staat",
@@ -38,7 +38,7 @@ def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_me
     del account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
     path.write_text(json.dumps(account))
     text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
-    assert "energy: not measured" in text and "behind it: 5 job(s), energy: 402 J" in text
+    assert "energy: not measured" in text and "behind it: 5 jobs, energy: 402 J" in text
     assert "; 1 of the jobs without a reading" in text
     path.write_text("{}")
     with pytest.raises(InputError, match=r"report/energy\.json is no account of energy: the field total"):
@@ -52,7 +52,7 @@ def test_what_was_taken_over_counts_once(build_run: Callable[..., Any]) -> None:
     """Two names of one computation: its joules are behind the file once."""
     taken = {"record": "tokens.shard.main.0.json", "attempt": "tokens.shard.main.0.20260105T1000.1.json"}
     run = build_run("run", taken_over_from=taken).folder
-    assert "behind it: 6 job(s), energy: 502 J" in "\n".join(trace(run, "models/base/milestones/10"))
+    assert "behind it: 6 jobs, energy: 502 J" in "\n".join(trace(run, "models/base/milestones/10"))
 
 
 def test_each_step_back_is_indented_further_and_each_job_told_once(finished: Path) -> None:
@@ -107,7 +107,7 @@ def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
     path.write_text(json.dumps(account))
     text = "\n".join(trace(finished, "tokens/main/train/0.arrow"))
     assert f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone" in text
-    assert "lost on the way: 1 attempt(s), energy: 40.0 J" in text and "behind it: 5 job(s), energy: 502 J" in text
+    assert "lost on the way: 1 attempt, energy: 40.0 J" in text and "behind it: 5 jobs, energy: 502 J" in text
     assert "lost" not in "\n".join(trace(finished, "corpus/main/filtered/laws.0.parquet"))
 
 
@@ -169,3 +169,5 @@ def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest
         assert any(sorted(found) == sorted(title) for found in titles), title
     assert not any("wiki" in line for line in lines), "a unit of another source has it not inside"
     assert lines[1] == "  licence CC0-1.0, language nl"
+    assert lines[2].startswith("  basis: ") and lines[3].startswith("  holder: ") and lines[4].startswith("  url: ")
+    assert lines[5].startswith("  raw file data:") and "laws" in lines[5]

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.energy.figures import Figure
 from pipeline.ground.markup import safe_url
 from pipeline.report.disclosure import Category
+from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.tokens.epochs import epochs
 from pipeline.tokens.settings import Sampling
@@ -150,9 +151,7 @@ def _hardware(segments: list[Json]) -> tuple[str, ...]:
 
 
 def _kind(node: Json) -> str:
-    gpus = Counter(gpu["name"] for gpu in node.get("gpus") or [])
-    words = [str(node.get("cpu_model") or node.get("architecture") or "?"), f"{node.get('processors') or '?'} CPU"]
-    return " / ".join([*words, *(f"{number} × {name}" for name, number in sorted(gpus.items()))])
+    return " / ".join(filter(None, [processor_of(node), gpus_of(node)]))
 
 
 def _index_read(material: Material, segment: Json) -> Artefact | None:

@@ -1,0 +1,7 @@
+"""A number has the noun that it asks for."""
+
+from pipeline.ground.words import counted
+
+
+def test_one_is_single_and_the_others_are_not() -> None:
+    assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]

@@ -1,0 +1,98 @@
+"""What lies beside a run is compared with it: raw files by their bytes, code by the trees of the commits."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import commands
+from pipeline.ground.errors import InputError
+from pipeline.job import reach
+from pipeline.job.versions import code_version
+from pipeline.provenance.records import FileEntry, Record
+from pipeline.run.at_hand import at_hand, code, raw_files
+from tests.conftest import Project
+from tests.run.test_changed_code import commit, record, repository
+
+__all__ = ["repository"]
+STEP = "corpus.statistics"
+
+
+def read(path: str, content: bytes, **changes: Any) -> Record:
+    entry = FileEntry(name="files", path=path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    return record(None).model_copy(update={"file": "provenance/records/one.json", "inputs": [entry], **changes})
+
+
+def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_named(repository: Path) -> None:
+    (repository / "corpus").mkdir()
+    (repository / "corpus/a.txt").write_bytes(b"as it was read")
+    (outside := repository / "elsewhere").mkdir()
+    (outside / "b.txt").write_bytes(b"edited")
+    records = [
+        read("data:corpus/a.txt", b"as it was read"),
+        read("data:b.txt", b"b"),
+        read("tokens/x.arrow", b"no raw"),
+    ]
+    without = raw_files(records, None)
+    assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
+    assert without.told() == [
+        "Files from outside of the run: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."
+    ]
+    (problem,) = raw_files(records, outside).problems
+    assert problem.startswith(f"{outside}/b.txt, from outside of the run, was changed since: its sha256 is")
+    assert f"provenance/records/one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
+
+
+def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
+    for folder, content in (("x", b"first"), ("y", b"second")):
+        (repository / folder).mkdir()
+        (repository / folder / "part.txt").write_bytes(content)
+    records = [read("data:part.txt", b"first"), read("data:part.txt", b"second")]
+    assert [raw_files(records, repository / name).problems for name in ("x", "y")] == [[], []]
+    (repository / "x/part.txt").write_bytes(b"third")
+    assert len(raw_files(records, repository / "x").problems) == 1
+
+
+def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
+    shutil.copytree(reach.PACKAGE, repository / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    name = commit(repository, {})
+    version = code_version(f"pipeline.{STEP}")
+    honest = record(name).model_copy(update={"step": STEP, "code_version": version, "file": "one.json"})
+    assert code([honest]).problems == [] and code([honest]).agreed == 1
+    other = honest.model_copy(update={"code_version": "0" * 16, "file": "two.json"})
+    assert code([honest, other]).problems == [
+        f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, whose tree has {version}."
+    ]
+    edited = (repository / "pipeline/corpus/statistics.py").read_text().replace("def run(", "x = 1\n\n\ndef run(", 1)
+    later = commit(
+        repository, {"pipeline/corpus/statistics.py": edited.replace("    return ", "    x\n    return ", 1)}
+    )
+    assert len(code([honest.model_copy(update={"git": {"commit": later, "dirty": False}})]).problems) == 1
+
+
+def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path) -> None:
+    own = commit(repository, {"pipeline/__init__.py": ""})
+    records = [record(own), record(own, dirty=True), record("f" * 40), record("--output=written")]
+    compared = code(records)
+    assert compared.problems == [] and compared.agreed == 0 and sum(compared.absent.values()) == 4
+    assert len(compared.absent) == 4 and not (repository / "written").exists()
+
+
+@pytest.mark.slow
+def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.folder)
+    assert commands.verify(["results/micro"]) == 0 and "agree." in capsys.readouterr().out
+    letter = next(iter(sorted(project.path("config/corpus/nl_brieven").iterdir())))
+    letter.write_text("another text", encoding="utf-8")
+    assert commands.verify(["results/micro"]) == 1
+    assert (
+        f"config/corpus/nl_brieven/{letter.name}, from outside of the run, was changed since" in capsys.readouterr().out
+    )
+    with pytest.raises(InputError, match="nowhere is no folder"):
+        at_hand(project.results, Path("nowhere"))
