@@ -21,15 +21,18 @@ from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
 from pipeline.pretrain.processes.supervise import Course
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader, refuse_altered
-from pipeline.tokens.sampler import Sampler, validation_batches
+from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.staging import stage
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.gauges",
+    "pipeline.pretrain.validation",
+    "pipeline.tokens.held_out",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
     "pipeline.ground.owner",
@@ -85,7 +88,11 @@ def run(
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
     course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
-    return {**_counts(settings, milestone, processes, vocabulary_size, course), **course.machine}
+    return {
+        **_counts(settings, milestone, processes, vocabulary_size, course),
+        "validation": _validation(settings.training, index),
+        **course.machine,
+    }
 
 
 def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: list[Path]) -> int:
@@ -94,9 +101,7 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
     Sampler(reader, *shape)
-    if training.validation_every:
-        held_out = TokenReader(index, "validation")
-        next(validation_batches(held_out, training.sequence_length, training.batch_size, batches=1))
+    _tell_validation(training, index)
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != reader.tokenizer_sha256:
         raise InputError(f"{index} was made with another tokenizer than {tokenizer}: build the tokens again")
     if settings.first_step >= settings.last_step:
@@ -117,6 +122,24 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
 
         check_shape(folder, settings.architecture, reader.vocabulary_size)
     return reader.vocabulary_size
+
+
+def _validation(training: Training, index: Path) -> dict[str, Any] | None:
+    """Return what each validation sees; None where there is none."""
+    return HeldOut(index, training.validation_tokens).described() if training.validation_every else None
+
+
+def _tell_validation(training: Training, index: Path) -> None:
+    """Print what each validation sees, and what it costs: a token's loss is a third of the arithmetic of its step."""
+    seen = _validation(training, index)
+    if seen:
+        trained = training.validation_every * training.batch_size * training.sequence_length
+        print(
+            f"a validation every {training.validation_every} steps sees {seen['tokens']:,} of {seen['of_tokens']:,} "
+            f"held-out tokens and adds {seen['tokens'] / (3 * trained):.1%} to their arithmetic; "
+            "training.validation_tokens makes it smaller",
+            flush=True,
+        )
 
 
 def _counts(

@@ -73,7 +73,11 @@ class Training(Settings):
     )
     fused_optimizer: bool = Field(default=True, description="one kernel updates all parameters")
     validation_every: int = Field(default=0, ge=0, description="steps between validations; 0: none")
-    validation_batches: int = Field(default=8, ge=1, description="global batches in one validation")
+    validation_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="held-out tokens of one validation, of each source and language in their shares; default: all",
+    )
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
     keep_checkpoints: int = Field(default=2, ge=1, description="newest recovery checkpoints that are kept")
     keep_every: int | None = Field(default=None, ge=1, description="recovery checkpoints of every so many steps stay")
@@ -164,7 +168,7 @@ class SegmentSettings(Settings):
 
     def operation(self) -> dict[str, Any]:
         """Return how often a training looks and keeps, how long it waits, and what its device could do at best."""
-        keys = ["validation_every", "validation_batches", "keep_checkpoints", "keep_every", "peak_flops_per_second"]
+        keys = ["validation_every", "validation_tokens", "keep_checkpoints", "keep_every", "peak_flops_per_second"]
         if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
             keys.append("checkpoint_every")
         return {"training": {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}}

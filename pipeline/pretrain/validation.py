@@ -1,110 +1,112 @@
-"""Loss and bits per byte of the held-out text: of all of it, and of each language and each source.
+"""Loss and bits per byte of held-out documents: of all that validation sees, and of each language and each source.
 
-Every target token's loss goes to the group of the document that the token is in. Bits per byte of a group are its mean
-loss times the tokens per byte of all its held-out text, which holds where validation sees a part of that text only.
+Every document has its own sum of losses; a mean is a ratio of two sums over the same documents, nats over predicted
+tokens or bits over bytes of text. Its interval says how far it would move with other documents of the same kind.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from pipeline.pretrain.gauges.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
-from pipeline.tokens.reader import TokenReader, open_shard
-from pipeline.tokens.sampler import IGNORED, validation_batches
+from pipeline.tokens.held_out import HeldOut
+from pipeline.tokens.sampler import IGNORED
 
-Sums = Callable[..., list[float]]
-COLUMNS = ("language", "source")
+Floats = NDArray[np.float64]
+Added = Callable[[Floats], Floats]
+CONFIDENCE = 0.95
 
 
-class Groups:
-    """The language and the source of every token of a split, with the tokens and bytes of each."""
+class Ratio(NamedTuple):
+    """A mean with its 95 % interval; without one where a single document tells nothing of others."""
 
-    def __init__(self, index: Path, split: str = "validation") -> None:
-        entries = json.loads(index.read_text(encoding="utf-8"))[split]["shards"]
-        rows: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, "bytes")}
-        lengths = [np.zeros(0, dtype=np.int64)]
-        for entry in entries:
-            for batch in open_shard(index.parent / entry["path"])[1]:
-                lengths.append(np.diff(batch.column("tokens").offsets.to_numpy().astype(np.int64)))
-                for name, values in rows.items():
-                    values += batch.column(name).to_pylist()
-        length_D = np.concatenate(lengths)
-        self._ends_D = np.cumsum(length_D)
-        self.names: list[tuple[str, str]] = []
-        codes = []
-        for column in COLUMNS:
-            present = sorted(set(rows[column]))
-            place = {value: number + len(self.names) for number, value in enumerate(present)}
-            codes.append(np.array([place[value] for value in rows[column]], dtype=np.int64))
-            self.names += [(column, value) for value in present]
-        self._codes = codes
-        self.tokens_per_byte = self._sum(np.arange(len(length_D)), length_D) / np.maximum(
-            self._sum(np.arange(len(length_D)), np.array(rows["bytes"], dtype=np.float64)), 1
-        )
+    value: float
+    low: float | None
+    high: float | None
 
-    def _sum(self, documents: NDArray[Any], values: NDArray[Any]) -> NDArray[np.float64]:
-        total = np.zeros(len(self.names))
-        for code_D in self._codes:
-            total += np.bincount(code_D[documents], weights=values, minlength=len(self.names))
-        return total
 
-    def sum(self, positions: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sum of the values of tokens, given by their positions in the split, per group."""
-        return self._sum(np.searchsorted(self._ends_D, positions, side="right"), values)
+def ratio(over_D: NDArray[Any], under_D: NDArray[Any]) -> Ratio:
+    """Return the sum of one figure of documents over the sum of another one, such as nats over tokens.
+
+    The documents are the units that are drawn (tokens of one document are alike), so the interval is Student's around
+    the ratio, with the jackknife's variance of it: each document is left out once (Cochran, Sampling Techniques,
+    1977, section 6.17). A few long documents tell as little as few documents, so the degrees of freedom follow from
+    Kish's effective number of them (Survey Sampling, 1965, section 11.7).
+    """
+    over, under, count = float(over_D.sum()), float(under_D.sum()), len(over_D)
+    if count < 2 or not (under - under_D > 0).all():
+        return Ratio(over / under, None, None)
+    without_D = (over - over_D) / (under - under_D)
+    error = math.sqrt((count - 1) / count * float(((without_D - without_D.mean()) ** 2).sum()))
+    freedom = max(under**2 / float((under_D.astype(np.float64) ** 2).sum()) - 1, 1)
+    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Ratio(over / under, over / under - reach, over / under + reach)
+
+
+def document_losses(
+    backend: Backend,
+    held_out: HeldOut,
+    training: Training,
+    split: Callable[..., list[Batch]],
+    added: Added,
+    beat: Callable[[], None],
+) -> Floats:
+    """Return the sum of the losses of each document in nats, (D,), on all processes; all of them call this.
+
+    `split` makes micro-batches of input and target tokens, `added` adds an array up over all processes, and `beat` is
+    called after every micro-batch.
+    """
+    loss_D = np.zeros(len(held_out.tokens_D))
+    shape = (training.sequence_length, training.batch_size, backend.data_rank, backend.data_size)
+    for input_BT, target_BT, document_BT in held_out.batches(*shape):
+        losses = []
+        for batch in split(input_BT, target_BT):
+            losses.append(backend.token_losses(batch).cpu().numpy())
+            beat()
+        counted_BT = target_BT != IGNORED
+        documents, loss_BT = document_BT[counted_BT], np.concatenate(losses)[counted_BT]
+        if len(documents):  # which follow each other
+            first = int(documents.min())
+            found = np.bincount(documents - first, weights=loss_BT.astype(np.float64))
+            loss_D[first : first + len(found)] += found
+    return added(loss_D)
 
 
 def validate(
     backend: Backend,
-    index: Path,
+    held_out: HeldOut,
     training: Training,
     split: Callable[..., list[Batch]],
-    sums: Sums,
+    added: Added,
     beat: Callable[[], None],
 ) -> Metrics:
-    """Return the mean loss in nats per token and in bits per byte, of all and per group; all processes call this.
+    """Return the mean loss in nats per token and in bits per byte with intervals, of all and per language and source.
 
-    `split` makes micro-batches of input and target tokens, `sums` adds numbers up over all processes, and `beat` is
-    called after every micro-batch.
+    All processes call this; see `document_losses` for what it is given.
     """
-    reader, groups = TokenReader(index, "validation"), Groups(index)
-    length, rank, size = training.sequence_length, backend.data_rank, backend.data_size
-    share = size / dist.get_world_size()  # processes that hold parts of the same batch count its tokens once together
-    total, tokens = 0.0, 0
-    loss_G, tokens_G = np.zeros(len(groups.names)), np.zeros(len(groups.names))
-    shape = (length, training.batch_size, rank, size)
-    for number, (inputs, targets) in enumerate(validation_batches(reader, *shape, batches=training.validation_batches)):
-        first = number * training.batch_size + rank * len(inputs)
-        counted = targets != IGNORED
-        tokens += int(counted.sum())
-        losses = []
-        for batch in split(inputs, targets):
-            loss_BT = backend.token_losses(batch)
-            total += float(loss_BT.sum(dtype=torch.float64))
-            losses.append(loss_BT.cpu().numpy())
-            beat()
-        position_BT = (first + np.arange(len(inputs)))[:, None] * length + np.arange(1, length + 1)
-        loss_G += groups.sum(position_BT[counted], np.concatenate(losses)[counted].astype(np.float64))
-        tokens_G += groups.sum(position_BT[counted], np.ones(int(counted.sum())))
-    loss_sum, token_sum, *grouped = sums(total, tokens * share, *loss_G.tolist(), *(tokens_G * share).tolist())
-    mean = loss_sum / token_sum
-    line: dict[str, float | int | None] = {
-        "validation_loss": mean,
-        "validation_bits_per_byte": mean * reader.tokens / (math.log(2) * reader.bytes),
-    }
-    halves = grouped[: len(grouped) // 2], grouped[len(grouped) // 2 :]
-    for (column, name), per_byte, loss, count in zip(groups.names, groups.tokens_per_byte, *halves, strict=True):
-        if count:
-            line[f"validation_loss/{column}/{name}"] = loss / count
-            line[f"validation_bits_per_byte/{column}/{name}"] = loss / count * float(per_byte) / math.log(2)
+    loss_D = document_losses(backend, held_out, training, split, added, beat)
+    line: dict[str, float | None] = {}
+
+    def add(name: str, of_D: NDArray[Any]) -> None:
+        nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]
+        line_of = {"loss": ratio(nats_D, held_out.tokens_D[of_D])}
+        if bytes_D.sum():
+            line_of["bits_per_byte"] = ratio(nats_D / math.log(2), bytes_D)
+        for kind, found in line_of.items():
+            line[f"validation_{kind}{name}"] = found.value
+            line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
+
+    add("", np.ones(len(loss_D), dtype=bool))
+    for column, place in (("language", 1), ("source", 0)):
+        for name in sorted({group[place] for group in held_out.groups}):
+            codes = [number for number, group in enumerate(held_out.groups) if group[place] == name]
+            add(f"/{column}/{name}", np.isin(held_out.group_D, codes))
     return line

@@ -111,15 +111,28 @@ def groups(metrics: list[Json], column: str) -> list[str]:
 
 
 def validation(metrics: list[Json]) -> list[Json]:
-    """Return the last validation of each language and source."""
+    """Return the last validation: of all that it saw, then of each language and each source, with intervals."""
+    line = next((line for line in reversed(metrics) if line.get("validation_loss") is not None), None)
+    if line is None:
+        return []
+    places = [("all", "", "")]
+    places += [
+        (column, name, f"/{column}/{name}") for column in ("language", "source") for name in groups([line], column)
+    ]
     rows = []
-    for column in ("language", "source"):
-        for name in groups(metrics, column):
-            loss, bits = (
-                present(metrics, f"validation_{kind}/{column}/{name}")[-1] for kind in ("loss", "bits_per_byte")
-            )
-            rows.append({"column": column, "name": name, "step": int(loss[0]), "loss": loss[1], "bits": bits[1]})
+    for column, name, place in places:
+        row = {"column": column, "name": name, "step": int(line["step"])}
+        for key, kind in (("loss", "loss"), ("bits", "bits_per_byte")):
+            row[key] = line.get(f"validation_{kind}{place}")
+            row[f"{key}_interval"] = [line.get(f"validation_{kind}_{end}{place}") for end in ("low", "high")]
+        rows.append(row)
     return rows
+
+
+def without_held_out(index: Json) -> list[str]:
+    """Return the sources of a token set of which training reads text and validation has none, by name."""
+    read, held = ({group["source"] for group in index[split].get("groups", [])} for split in ("train", "validation"))
+    return sorted(read - held)
 
 
 def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:

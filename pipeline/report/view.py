@@ -114,6 +114,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.get("settings", {}), last.get("operation", {}))
+    index = _index_read(material, segments)
     energy = together({name: account.of_attempt(name) for name in map(computed_by, segments)}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
@@ -138,7 +139,9 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "segments": segments,
         "energy": energy,
         "strategy": (recorded.get("training") or {}).get("strategy"),
-        "uniform_loss": _uniform_loss(material, segments),
+        "uniform_loss": math.log(index["vocabulary_size"]) if index.get("vocabulary_size") else None,
+        "held_out": (last.get("counts") or {}).get("validation"),
+        "without_held_out": training.without_held_out(index) if index else [],
         "charts": training.charts(steps, energy.label, told),
         "figures": training.figures(steps),
         "validation": training.validation(steps),
@@ -180,14 +183,10 @@ def plan(content: Json) -> Json:
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
 
 
-def _uniform_loss(material: Material, segments: list[Artefact]) -> float | None:
-    """Return the loss of guessing every token of the vocabulary alike, in nats; None where that is not known."""
+def _index_read(material: Material, segments: list[Artefact]) -> Json:
+    """Return the index of the tokens that a model read; nothing where that is not known."""
     read = {entry["path"] for record in segments for entry in record.content["inputs"]}
-    for index in material.indexes:
-        size = index.content.get("vocabulary_size")
-        if size and f"tokens/{index.name}/index.json" in read:
-            return math.log(size)
-    return None
+    return next((i.content for i in material.indexes if f"tokens/{i.name}/index.json" in read), {})
 
 
 def context(material: Material, settings: PageSettings, account: Account, told: Callable[[str], str]) -> Json:

@@ -67,6 +67,13 @@ class TokenRow:
         found = [batch.column("tokens").offsets.to_numpy()[:-1] + start for (_, batch), start in starts]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
+    def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """What a function of a record batch and its group tells of each of its documents, of all documents in order.
+
+        Raises ValueError when there is no document.
+        """
+        return np.concatenate([values(batch, group_of(batch)) for _, batch in self._batches])
+
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
         """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -112,7 +112,7 @@ class Sampler:
 
         Raises InputError when the world size does not divide the global batch.
         """
-        return _share(self.global_batch(step), rank, world_size)
+        return share_of(self.global_batch(step), rank, world_size)
 
     def place(self, sequence: int) -> tuple[int, int]:
         """The stream of a sequence and the position of its first token in the stream's row."""
@@ -155,40 +155,11 @@ def _check_names(reader: TokenReader, mixture: Mixture) -> None:
             raise InputError(f"sampling: the tokens hold no {mixture.by} {name}: {advice}")
 
 
-def validation_batches(
-    reader: TokenReader,
-    sequence_length: int,
-    global_batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    batches: int | None = None,
-) -> Iterator[tuple[Integers, Integers]]:
-    """The split in its own order, each token a target once: input and target tokens of one rank, (B / world_size, T).
+def share_of(numbers: Integers, rank: int, world_size: int) -> Integers:
+    """The share of one rank; the shares of all ranks, joined in order, are the numbers.
 
-    All batches have the same shape, so that every rank takes equally many steps: what is missing at the end is filled
-    with begin-of-text as input and IGNORED as target. `batches` stops after that many global batches.
-    Raises InputError when the split has fewer than two tokens or the world size does not divide the batch.
+    Raises InputError when the world size does not divide them.
     """
-    if reader.tokens < 2:
-        raise InputError(
-            f"the {reader.split} split has {reader.tokens} tokens and nothing to predict: "
-            "raise tokens.validation_fraction or add text"
-        )
-    sequences = -(-(reader.tokens - 1) // sequence_length)
-    available = -(-sequences // global_batch_size)
-    for batch in range(available if batches is None else min(batches, available)):
-        numbers = _share(np.arange(batch * global_batch_size, (batch + 1) * global_batch_size), rank, world_size)
-        inputs_BT = np.full((len(numbers), sequence_length), reader.begin_of_text_id, dtype=np.int64)
-        targets_BT = np.full((len(numbers), sequence_length), IGNORED, dtype=np.int64)
-        for row, start in enumerate((numbers * sequence_length).tolist()):
-            length = min(sequence_length, reader.tokens - 1 - start)
-            if length > 0:
-                tokens = reader.known(reader.read(start, length + 1))
-                inputs_BT[row, :length], targets_BT[row, :length] = tokens[:-1], tokens[1:]
-        yield inputs_BT, targets_BT
-
-
-def _share(numbers: Integers, rank: int, world_size: int) -> Integers:
     if len(numbers) % world_size:
         raise InputError(
             f"global_batch_size {len(numbers)} cannot be shared by {world_size} ranks: give a multiple of {world_size}"

@@ -1,38 +1,46 @@
-"""Each held-out token's loss is counted for the language and the source of its own document."""
+"""Loss and bits per byte are those of the documents that were seen, in every group, with intervals that hold."""
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch._C._distributed_c10d import HashStore
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
 from pipeline.pretrain.settings import Training
-from pipeline.pretrain.validation import Groups, validate
+from pipeline.pretrain.validation import document_losses, ratio, validate
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokens.reader import TokenReader, open_shard
+from pipeline.tokens.held_out import HeldOut
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
+from tests.tokens.test_held_out import by_hand
 
 TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
+SETTINGS = Training.model_validate(TRAINING)
+VOCABULARY = 320
 
 
-class ByToken:
-    """A backend in which a token's loss is its own number."""
+class Told:
+    """A backend whose token losses are those of a function of a batch."""
 
-    def __init__(self, data_rank: int = 0, data_size: int = 1) -> None:
+    def __init__(self, losses: Callable[[Batch], torch.Tensor], data_rank: int = 0, data_size: int = 1) -> None:
         self.data_rank, self.data_size = data_rank, data_size
+        self.token_losses = losses
 
-    def token_losses(self, batch: Batch) -> torch.Tensor:
-        return torch.where(batch.target_BT == -100, 0, batch.target_BT).double()
+
+def by_token(batch: Batch) -> torch.Tensor:
+    """Return the target's own number as its loss."""
+    return torch.where(batch.target_BT == -100, 0, batch.target_BT).double()
 
 
 def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
@@ -40,13 +48,18 @@ def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
     return [Batch(*pair) for pair in pairs]
 
 
+def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
+    held_out = HeldOut(index, tokens)
+    return dict(validate(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None))  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the index of three shards of documents of two languages and sources, mixed."""
+    """Return the index of three shards of documents of two languages and sources: English first, then Dutch."""
     folder = tmp_path_factory.mktemp("tokens")
-    documents = [write_documents(folder / f"{name}.parquet", make_rows(60, name)) for name in ("nl", "en")]
+    documents = [write_documents(folder / f"{name}.parquet", make_rows(60, name)) for name in ("en", "nl")]
     tokenizer = folder / "tokenizer.json"
-    settings = TrainSettings(vocabulary_size=320, validation_fraction=FRACTION)
+    settings = TrainSettings(vocabulary_size=VOCABULARY, validation_fraction=FRACTION)
     train.run(settings, documents=documents, tokenizer=tokenizer, configuration=folder / "tokenizer_config.json")
     return build(folder / "main", documents, tokenizer)
 
@@ -58,83 +71,121 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def by_hand(index: Path) -> dict[str, tuple[float, float]]:
-    """Return the sum of the token numbers and the count of the tokens of each group, but for the first token."""
-    sums: dict[str, float] = defaultdict(float)
-    counts: dict[str, float] = defaultdict(float)
-    first = True
-    for entry in json.loads(index.read_text())["validation"]["shards"]:
-        for batch in open_shard(index.parent / entry["path"])[1]:
-            for row in batch.to_pylist():
-                for token in row["tokens"]:
-                    for name in ("language", "source") if not first else ():
-                        sums[f"{name}/{row[name]}"] += token
-                        counts[f"{name}/{row[name]}"] += 1
-                    first = False
-    return {name: (sums[name], counts[name]) for name in sums}
+def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
+    for tokens in (None, 150):
+        line, seen = run(index, tokens=tokens), HeldOut(index, tokens).described()
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
+        share = -(-sum(row["language"] == "nl" for row in rows) * (tokens or 10**9) // seen["of_tokens"])
+        taken: dict[str, int] = defaultdict(int)
+        for row in rows:
+            taken[row["source"]] += 1
+            size = sum(one["source"] == row["source"] for one in rows)
+            if tokens is None or taken[row["source"]] <= -(-size * tokens // seen["of_tokens"]):
+                for name in ("", f"/language/{row['language']}", f"/source/{row['source']}"):
+                    for place, value in enumerate((sum(row["tokens"][1:]), len(row["tokens"]) - 1, row["bytes"])):
+                        sums[name][place] += value
+        assert len(sums) == 5 and share
+        for name, (loss, count, size) in sums.items():
+            assert line[f"validation_loss{name}"] == pytest.approx(loss / count, rel=1e-12)
+            assert line[f"validation_bits_per_byte{name}"] == pytest.approx(loss / size / math.log(2), rel=1e-12)
+        assert sums[""][1:] == [seen["tokens"], seen["bytes"]]
 
 
-def run(index: Path, **training: int) -> dict[str, float]:
-    settings = Training.model_validate({**TRAINING, "validation_batches": 1000, **training})
-    summed = lambda *values: [float(value) for value in values]  # noqa: E731
-    return dict(validate(ByToken(), index, settings, split, summed, lambda: None))  # type: ignore[arg-type]
+def test_a_small_sample_of_sorted_text_sees_both_languages(index: Path) -> None:
+    line = run(index, tokens=20)
+    assert line["validation_loss/language/nl"] != line["validation_loss/language/en"]
+    assert {name for name in line if name.startswith("validation_loss/language/")} == {
+        "validation_loss/language/nl",
+        "validation_loss/language/en",
+    }
 
 
-def test_losses_go_to_the_group_of_their_document(index: Path) -> None:
-    line, expected, reader = run(index), by_hand(index), TokenReader(index, "validation")
-    total, count = (sum(values) for values in zip(*[v for k, v in expected.items() if k.startswith("l")], strict=True))
-    assert count == reader.tokens - 1 and line["validation_loss"] == pytest.approx(total / count)
-    assert set(expected) == {"language/en", "language/nl", "source/en_book", "source/nl_book"}
-    for name, (loss, tokens) in expected.items():
-        assert line[f"validation_loss/{name}"] == pytest.approx(loss / tokens)
-    parts = [line[f"validation_bits_per_byte/language/{name}"] for name in ("en", "nl")]
-    assert min(parts) < line["validation_bits_per_byte"] < max(parts)
-    assert line["validation_loss/language/nl"] == line["validation_loss/source/nl_book"]
+@pytest.mark.parametrize("tokens", [None, 150])
+def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, tokens: int | None) -> None:
+    """The model of another library, on rows that this test lays out itself from the tables of the shards."""
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=16,
+        )
+    ).eval()
+
+    def losses(batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return cross_entropies(model(batch.input_BT).logits, batch.target_BT)
+
+    line = run(index, losses, tokens)
+    number = len(HeldOut(index, tokens).tokens_D)
+    rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
+    by_source = {name: [row for row in rows if row["source"] == name] for name in ("en_book", "nl_book")}
+    total = HeldOut(index).of_tokens
+    parts = [some if tokens is None else some[: -(-len(some) * tokens // total)] for some in by_source.values()]
+    chosen = [row for part in parts for row in part]
+    assert len(chosen) == number
+    ids = [token for row in chosen for token in row["tokens"]]
+    owner = [place for place, row in enumerate(chosen) for _ in row["tokens"]]
+    begins = {place for place in range(len(ids)) if not place or owner[place] != owner[place - 1]}
+    nats = dict.fromkeys(("en", "nl"), 0.0)
+    for start in range(0, len(ids) - 1, 16):
+        window = torch.tensor(ids[start : start + 17])
+        with torch.no_grad():
+            log = F.log_softmax(model(window[None, :-1]).logits[0].double(), dim=-1)
+        for offset, target in enumerate(window[1:].tolist(), start=1):
+            if start + offset not in begins:
+                nats[chosen[owner[start + offset]]["language"]] -= float(log[offset - 1, target])
+    for name in ("en", "nl"):
+        size = sum(row["bytes"] for row in chosen if row["language"] == name)
+        expected = nats[name] / math.log(2) / size
+        assert line[f"validation_bits_per_byte/language/{name}"] == pytest.approx(expected, rel=1e-5)
+    whole = sum(nats.values()) / math.log(2) / sum(row["bytes"] for row in chosen)
+    assert line["validation_bits_per_byte"] == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_borders_of_documents_are_exact(index: Path) -> None:
-    expected: dict[str, float] = defaultdict(float)
-    position = 0
-    for entry in json.loads(index.read_text())["validation"]["shards"]:
-        for batch in open_shard(index.parent / entry["path"])[1]:
-            for row in batch.to_pylist():
-                places = range(position, position := position + len(row["tokens"]))
-                for name in ("language", "source"):
-                    expected[f"{name}/{row[name]}"] += sum(places)
-    groups = Groups(index)
-    positions = np.arange(position)
-    found = dict(
-        zip((f"{column}/{name}" for column, name in groups.names), groups.sum(positions, positions), strict=True)
-    )
-    assert found == expected
+def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
+    held_out = HeldOut(index)
+
+    def losses(rank: int, size: int) -> np.ndarray:
+        told = Told(by_token, rank, size)
+        return document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+
+    assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
 
 
-def test_the_shares_of_two_processes_are_the_whole(index: Path) -> None:
-    halves = []
-    for rank in (0, 1):
-        collected: list[list[float]] = []
-
-        def keep(*values: float | torch.Tensor, into: list[list[float]] = collected) -> list[float]:
-            into.append([float(value) for value in values])
-            return [max(value, 1e-9) for value in into[-1]]
-
-        settings = Training.model_validate({**TRAINING, "validation_batches": 1000})
-        validate(ByToken(rank, 2), index, settings, split, keep, lambda: None)  # type: ignore[arg-type]
-        halves.append(np.array(collected[0]))
-    # With one process alive, the share of each of two is counted twice.
-    both = (halves[0] + halves[1]) * np.array([1, *[0.5] * 1, *[1] * 4, *[0.5] * 4])
-    expected = by_hand(index)
-    names = [f"{column}/{name}" for column, name in Groups(index).names]
-    assert both[2:6] == pytest.approx([expected[name][0] for name in names])
-    assert both[6:] == pytest.approx([expected[name][1] for name in names])
+def test_a_single_document_has_no_interval() -> None:
+    assert ratio(np.array([3.0]), np.array([2])) == (1.5, None, None)
+    assert ratio(np.array([3.0, 0.0]), np.array([2, 0])) == (1.5, None, None), "one of them has everything"
 
 
-def test_a_part_of_the_text(index: Path) -> None:
-    whole, part = run(index), run(index, validation_batches=2)
-    assert part.keys() <= whole.keys() and part["validation_loss"] != whole["validation_loss"]
-    reader = TokenReader(index, "validation")
-    per_byte = part["validation_loss"] * reader.tokens / reader.bytes / math.log(2)
-    assert part["validation_bits_per_byte"] == pytest.approx(per_byte)
+def test_an_interval_is_that_of_the_textbook() -> None:
+    """Three documents of one length: ratio 2, left out one by one 1.5, 2.25 and 2.25; t at 97.5 % of 2 is 4.3027."""
+    found = ratio(np.array([6.0, 3.0, 3.0]), np.array([2, 2, 2]))
+    without = [6 / 4, 9 / 4, 9 / 4]
+    error = math.sqrt(2 / 3 * sum((one - 2.0) ** 2 for one in without))
+    assert found.value == 2.0 and found.low == pytest.approx(2 - 4.302652729911275 * error)
+    assert found.high == pytest.approx(2 + 4.302652729911275 * error)
+
+
+@pytest.mark.parametrize(("documents", "spread", "least"), [(12, 0.5, 0.93), (80, 0.9, 0.94), (400, 1.3, 0.94)])
+def test_intervals_cover_the_truth_nineteen_times_of_twenty(documents: int, spread: float, least: float) -> None:
+    """Documents of very unequal length, whose tokens are alike within a document and harder in short ones."""
+    random = np.random.default_rng(documents)
+    rounds, hits = 4000, 0
+    sizes = np.ceil(random.lognormal(5, spread, (rounds, documents)))
+    level = 3 + random.normal(0, 0.5, sizes.shape) + 4 / np.sqrt(sizes)
+    nats = sizes * level + np.sqrt(sizes) * random.normal(0, 2, sizes.shape)
+    many = np.ceil(random.lognormal(5, spread, 10**6))
+    truth = float((many * (3 + 4 / np.sqrt(many))).sum() / many.sum())
+    for nats_D, size_D in zip(nats, sizes, strict=True):
+        found = ratio(nats_D, size_D)
+        assert found.low is not None and found.high is not None
+        hits += found.low <= truth <= found.high
+    assert least <= hits / rounds <= 0.96
 
 
 def test_losses_of_tokens_add_up_to_the_loss_of_the_batch() -> None:

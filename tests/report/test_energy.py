@@ -170,7 +170,7 @@ def test_an_account_that_cannot_be_made_leaves_the_rest_of_the_report(
     monkeypatch.setattr(account_of_energy, "_account", broken)
     text = told(run_folder)
     assert "No account of the energy could be made: eacct.csv has no column TIME_SEC" in text
-    assert "Electricity, all attempts not measured" in text and "Validation by language" in text
+    assert "Electricity, all attempts not measured" in text and "The last validation, by language" in text
 
 
 def interval(started: float) -> str:

@@ -177,11 +177,36 @@ def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Ru
     assert "<died>" not in page.read_text() and "path.series-6" in page.read_text()
 
 
+def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_not_see(run_folder: Run) -> None:
+    *lines, last = (run_folder.root / "models/base/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    bounds = {"validation_loss_low": 2.1, "validation_loss_high": 2.6, "validation_bits_per_byte_low": 0.7}
+    place = "/language/nl"
+    line = json.loads(last) | bounds | {f"{key}{place}": value + 0.5 for key, value in bounds.items()}
+    line |= {f"validation_bits_per_byte_high{name}": 0.9 for name in ("", place)}
+    run_folder.write("models/base/metrics.jsonl", "\n".join([*lines, json.dumps(line)]) + "\n")
+    record = run_folder.read("provenance/records/pretrain.segment.base.500.json")
+    record["inputs"].append({"name": "index", "path": "tokens/main/index.json", "sha256": "0" * 64, "bytes": 1})
+    seen = {"documents": 40, "tokens": 30_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
+    record["counts"]["validation"] = seen
+    run_folder.write("provenance/records/pretrain.segment.base.500.json", record)
+    index = run_folder.read("tokens/main/index.json")
+    groups = [{"source": name, "language": "nl", "tokens": 1, "documents": 1} for name in ("laws", HOSTILE)]
+    index["train"]["groups"], index["validation"]["groups"] = groups, groups[:1]
+    run_folder.write("tokens/main/index.json", index)
+    page = made(run_folder)["page"]
+    text = outline(page).text
+    assert "all 500 2.435 (2.100 to 2.600) 0.7856 (0.7000 to 0.9000)" in text
+    assert "language nl 500 2.635 (2.600 to 3.100) 0.8501 (1.200 to 0.9000)" in text
+    assert "sees the same 40 of 81 held-out documents: 30,000 tokens, 190,000 bytes of text. They are the same" in text
+    assert text.count(f"No text is held out of {HOSTILE}: the validation says nothing of it.") == 2
+    assert "<script>alert" not in page.read_text(encoding="utf-8")
+
+
 def test_metrics_of_loss_alone_still_make_a_page(run_folder: Run) -> None:
     lines = [{"step": step, "tokens_seen": step, "loss": 2.0, "learning_rate": 0.1} for step in (1, 2)]
     run_folder.write("models/base/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     text = outline(made(run_folder)["page"]).text
-    assert "Model FLOPs utilisation, median not known" in text and "Validation by language" not in text
+    assert "Model FLOPs utilisation, median not known" in text and "The last validation" not in text
 
 
 def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:

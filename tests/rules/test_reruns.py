@@ -131,7 +131,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         REPORT,
     ),
     "how often it is validated": (
-        lambda p: p.edit(MICRO, "validation_every: 4\n      validation_batches: 2", "validation_every: 2"),
+        lambda p: p.edit(MICRO, "validation_every: 4", "validation_every: 2\n      validation_tokens: 300"),
         REPORT,
     ),
     "that it goes back to a checkpoint": (lambda p: _training(p, "stability: {bad_step: rewind}"), TRAINING),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.ground.errors import InputError
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import IGNORED, Sampler, documents, validation_batches
+from pipeline.tokens.sampler import Sampler, documents
 from pipeline.tokens.settings import Sampling
 
 T = 16
@@ -130,30 +130,6 @@ def test_a_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenRea
         Sampler(reader, T, 8, seed=1).rank_batch(0, 0, 3)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_validation_predicts_every_token_once_on_equally_many_batches(built: Path, world_size: int) -> None:
-    reader = TokenReader(built, "validation")
-    expected = reader.read(0, reader.tokens)
-    ranks = [list(validation_batches(reader, T, 4, rank, world_size)) for rank in range(world_size)]
-    assert len({len(batches) for batches in ranks}) == 1
-    assert {inputs.shape for batches in ranks for inputs, _ in batches} == {(4 // world_size, T)}
-    ordered = [batch for batches in zip(*ranks, strict=True) for batch in batches]
-    inputs = np.concatenate([inputs_BT.ravel() for inputs_BT, _ in ordered])
-    targets = np.concatenate([targets_BT.ravel() for _, targets_BT in ordered])
-    assert np.array_equal(inputs[targets != IGNORED], expected[:-1])
-    assert np.array_equal(targets[targets != IGNORED], expected[1:])
-    assert (inputs[targets == IGNORED] == reader.begin_of_text_id).all()
-
-
-def test_validation_can_stop_early_and_needs_text(
-    built: Path, tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
-) -> None:
-    assert len(list(validation_batches(TokenReader(built, "validation"), T, 4, batches=2))) == 2
-    empty = build_tokens(tmp_path / "tokens", [write(tmp_path / "empty.parquet", [])], tokenizer, 1)
-    with pytest.raises(InputError, match="the validation split has 0 tokens and nothing to predict"):
-        next(validation_batches(TokenReader(empty, "validation"), T, 4))
-
-
 def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> Sampler:
     return Sampler(reader, T, 8, 42, Sampling.model_validate(keys), 1000, skips)
 
@@ -261,4 +237,4 @@ def test_tokens_outside_the_vocabulary_are_refused(built: Path, tmp_path: Path) 
     with pytest.raises(InputError, match="holds the token 65535 of a vocabulary of 320: it was altered"):
         Sampler(reader, 16, reader.tokens // 16 - 1, seed=1).batch_tokens(0)
     with pytest.raises(InputError, match="was altered"):
-        list(validation_batches(TokenReader(index, "validation"), 16, 8))
+        list(HeldOut(index).batches(16, 8))

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import warnings
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.pretrain.validation import validate
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, documents
@@ -158,17 +160,19 @@ class Worker:
         }
         return [*lines, line], stop
 
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """What each validation sees."""
+        return HeldOut(self.paths["index"], self.training.validation_tokens)
+
     def _validate(self, step: int) -> metrics.Metrics:
         """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
 
         def split(*arrays: Integers) -> list[Batch]:
             return self._split(*(torch.from_numpy(array).to(self.device) for array in arrays))
 
-        def sums(*values: float) -> list[float]:
-            return all_reduce.sums(self.device, *values)
-
-        line = validate(self.backend, self.paths["index"], self.training, split, sums, self.watchdog.beat)
-        return {"step": step, **line}
+        added = partial(all_reduce.added, self.device)
+        return {"step": step, **validate(self.backend, self.held_out, self.training, split, added, self.watchdog.beat)}
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""

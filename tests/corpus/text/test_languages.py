@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Pa
                 continue
             if isinstance(text, str):
                 lines += [f"__label__{label} {part}" for part in text.splitlines() if part.strip()]
-    return classifier(folder / "model.bin", lines, epoch=25, lr=1.0, dim=16, minn=2, maxn=4, bucket=20_000)
+    return classifier(folder / "model.bin", lines, epoch=25, lr=1.0, dim=16, minn=2, maxn=4)
 
 
 @pytest.fixture(scope="module")

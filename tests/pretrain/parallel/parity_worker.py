@@ -9,6 +9,7 @@ import math
 import sys
 import time
 import warnings
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import Sampler, validation_batches
+from pipeline.tokens.sampler import Sampler
 
 
 def backend(settings: SegmentSettings, vocabulary_size: int) -> Backend:
@@ -69,9 +71,8 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         loss = total(made.accumulate(split(sampler.batch_tokens(step, *place))))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(made.update(learning_rate(training, step + 1), lambda norm: True))
-    held_out = validation_batches(
-        TokenReader(index, "validation"), training.sequence_length, training.batch_size, *place, batches=1
-    )
+    batches = HeldOut(index, training.sequence_length).batches(training.sequence_length, training.batch_size, *place)
+    held_out = [rows[:2] for rows in islice(batches, 1)]
     weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
     validation = sum(
         total((made.token_losses(batch) * weight_T).sum()) for arrays in held_out for batch in split(arrays)

@@ -1,0 +1,111 @@
+"""The held-out documents that a validation sees, and their tokens as rows: the same for every step and world size.
+
+Without a number of tokens they are all of the split. Else they are the same share of the documents of each source and
+language, at least one: those with the least id_hash, which is drawn independently of what is held out and of the order
+of files. So a smaller sample is part of a larger one, and a source that stands last is not left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.ground.errors import InputError
+from pipeline.tokens.reader import Group, TokenReader
+from pipeline.tokens.sampler import IGNORED, share_of
+
+Integers = npt.NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """One rank's rows of a global batch: input and target tokens, and the document of each target; each (B, T)."""
+
+    input_BT: Integers
+    target_BT: Integers
+    document_BT: Integers
+
+
+class HeldOut:
+    """Documents of the validation split: all of them, or about so many tokens of them.
+
+    They are ordered by source, language and id_hash. `tokens_D` counts what is predicted of each document, its
+    end-of-text included and its begin-of-text not; `bytes_D` is the length of its text in UTF-8.
+    Raises InputError when the split has no document.
+    """
+
+    def __init__(self, index: Path, tokens: int | None = None) -> None:
+        self._reader = reader = TokenReader(index, "validation")
+        if not reader.tokens:
+            raise InputError(
+                "the validation split holds no document: raise tokens.validation_fraction or add text, or set "
+                "validation_every to 0"
+            )
+        self.groups: list[Group] = sorted(reader.groups)
+        group_D = reader.per_document(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
+        hash_D = reader.per_document(lambda batch, _: batch.column("id_hash").to_numpy())
+        bytes_D = reader.per_document(lambda batch, _: batch.column("bytes").to_numpy())
+        starts_D = reader.borders
+        lengths_D = np.diff(starts_D, append=reader.tokens)
+        self.of_documents, self.of_tokens = len(starts_D), int((lengths_D - 1).sum())
+        order_D = np.lexsort((hash_D, group_D))
+        if tokens is not None and tokens < self.of_tokens:
+            sizes = np.bincount(group_D, minlength=len(self.groups)).tolist()
+            wanted = [-(-size * tokens // self.of_tokens) for size in sizes]
+            firsts = np.cumsum([0, *sizes])[:-1].tolist()
+            chosen = [order_D[first : first + number] for first, number in zip(firsts, wanted, strict=True)]
+            order_D = np.concatenate(chosen)
+        self.group_D: Integers = group_D[order_D]
+        self.bytes_D: Integers = bytes_D[order_D]
+        self.tokens_D: Integers = lengths_D[order_D] - 1
+        self._starts_D: Integers = starts_D[order_D]
+        self._borders: Integers = np.cumsum([0, *lengths_D[order_D]])
+
+    def described(self) -> dict[str, Any]:
+        """Return what a validation sees, of how much."""
+        return {
+            "documents": len(self.tokens_D),
+            "tokens": int(self.tokens_D.sum()),
+            "bytes": int(self.bytes_D.sum()),
+            "of_documents": self.of_documents,
+            "of_tokens": self.of_tokens,
+        }
+
+    def batches(self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1) -> Iterator[Rows]:
+        """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
+
+        Each token is a target once, but for begin-of-text, which nothing has to predict. All batches have the same
+        shape, so that every rank takes equally many steps: the end is filled with begin-of-text as input and IGNORED.
+        Raises InputError when the world size does not divide the batch.
+        """
+        rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
+        for first in range(0, rows, global_batch_size):
+            numbers = share_of(np.arange(first, first + global_batch_size), rank, size)
+            shape = (len(numbers), sequence_length)
+            input_BT = np.full(shape, self._reader.begin_of_text_id, dtype=np.int64)
+            target_BT, document_BT = np.full(shape, IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+            for row, start in enumerate((numbers * sequence_length).tolist()):
+                length = min(sequence_length, int(self._borders[-1]) - 1 - start)
+                if length > 0:
+                    place_T = np.arange(start, start + length + 1)
+                    document_T = np.searchsorted(self._borders, place_T, side="right") - 1
+                    token_T = self._read(start, length + 1)
+                    is_first_T = place_T == self._borders[document_T]
+                    input_BT[row, :length] = token_T[:-1]
+                    target_BT[row, :length] = np.where(is_first_T, IGNORED, token_T)[1:]
+                    document_BT[row, :length] = document_T[1:]
+            yield Rows(input_BT, target_BT, document_BT)
+
+    def _read(self, start: int, length: int) -> Integers:
+        """The tokens from `start` on of the documents one after another, (length,)."""
+        parts, end = [], start + length
+        document = int(np.searchsorted(self._borders, start, side="right")) - 1
+        while start < end:
+            upto = min(end, int(self._borders[document + 1]))
+            offset = start - int(self._borders[document])
+            parts.append(self._reader.read(int(self._starts_D[document]) + offset, upto - start))
+            start, document = upto, document + 1
+        return self._reader.known(np.concatenate(parts))
