@@ -32,6 +32,7 @@ rule evaluate_suites:
         tasks=task_files,
     output:
         results=f"{RUN}/evaluation/{{model}}/{{step}}/results.json",
+        answers=f"{RUN}/evaluation/{{model}}/{{step}}/answers.parquet",
         record=record("evaluate.suites"),
     log:
         log_file("evaluate.suites"),
@@ -44,5 +45,5 @@ rule evaluate_suites:
         "Evaluate the model {wildcards.model} at step {wildcards.step}"
     shell:
         "python -m pipeline evaluate suites {params.contract:q} --platform={resources.platform:q}"
-        " --input milestone {input.milestone}"
-        " --input tasks {input.tasks:q} --output results {output.results} --record {output.record} 2> {log}"
+        " --input milestone {input.milestone} --input tasks {input.tasks:q} --input index {input.tokens}"
+        " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import math
 import os
 import random
 import tempfile
@@ -15,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.evaluate.items import write_items
+from pipeline.evaluate.scores import Measured, add_baselines, measure
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
 from pipeline.ground.errors import InputError
@@ -26,19 +27,27 @@ if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
-BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
 
 
 def run(
-    settings: SuitesSettings, *, milestone: Path, tasks: list[Path], results: Path, platform: str | None = None
+    settings: SuitesSettings,
+    *,
+    milestone: Path,
+    tasks: list[Path],
+    index: Path,
+    results: Path,
+    answers: Path,
+    platform: str | None = None,
 ) -> dict[str, Any]:
-    """Evaluate the model in `milestone`/huggingface on every suite and write results.json.
+    """Evaluate the model in `milestone`/huggingface on every suite and write results.json and answers.parquet.
 
     Args:
         settings: the suites, the batch size and the seed that draws the examples of a limited suite.
         milestone: a checkpoint's directory.
         tasks: every file that the suites read: task files, what they include, data files.
-        results: the file to write.
+        index: that of the tokens that the model was trained on.
+        results: the file of the scores.
+        answers: the file of the answers to the items of tasks with choices.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
@@ -60,7 +69,7 @@ def run(
     torch.manual_seed(settings.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
     given = [path.absolute() for path in tasks]
-    rows: list[dict[str, Any]] = []
+    measured: list[Measured] = []
     examples = 0
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
@@ -74,10 +83,15 @@ def run(
             fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
             too_long = {name: len(drawn[name]) - len(fitting[name]) for name in suite_tasks}
             drawn = fitting
-            for row in _evaluate(model, suite, suite_tasks, drawn, settings.seed):
-                rows.append({**row, "examples_too_long": too_long[row["task"]]})
+            for found in measure(model, suite, suite_tasks, drawn, settings.seed):
+                for row in found.rows:
+                    row["examples_too_long"] = too_long[found.task]
+                measured.append(found)
             examples += sum(map(len, drawn.values()))
             print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
+        add_baselines(model, index, measured)
+    rows = [row for found in measured for row in found.rows]
+    write_items(answers, ((found.suite, found.task, found.items) for found in measured))
     content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
     results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
@@ -205,66 +219,3 @@ def _fitting(model: HFLM, task: Task, drawn: Sequence[int]) -> list[int]:
             f"{model.max_length} tokens; leave the task out, or train with a greater sequence_length"
         )
     return fitting
-
-
-def _chance_level(task: Task, drawn: Sequence[int]) -> float | None:
-    """Return the accuracy that guessing reaches: the mean of 1/choices; None for tasks without choices.
-
-    Raises:
-        InputError: when the answer of an example is none of its choices.
-    """
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return None
-    shares = []
-    for index in drawn:
-        example = task.eval_docs[index]
-        target, choices = task.doc_to_target(example), task.doc_to_choice(example)
-        if isinstance(target, int) and not 0 <= target < len(choices):
-            raise InputError(
-                f"task {task.config.task}, line {index + 1} of its data: the answer {target} is not the index "
-                f"of one of its {len(choices)} choices, which count from 0; mend the line"
-            )
-        shares.append(1 / len(choices))
-    return math.fsum(shares) / len(shares)
-
-
-def _evaluate(
-    model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
-) -> list[dict[str, Any]]:
-    """Return the rows of results.json for one suite, by task and metric."""
-    from lm_eval import evaluator
-
-    for task in tasks.values():
-        if task.get_config("num_fewshot") is None:
-            task.set_config(key="num_fewshot", value=0)
-        task.set_fewshot_seed(seed=seed)
-    chance_levels = {name: _chance_level(task, drawn[name]) for name, task in tasks.items()}
-    found = evaluator.evaluate(
-        lm=model,
-        task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
-        samples=drawn,
-        bootstrap_iters=BOOTSTRAP_ITERATIONS,
-        log_samples=False,
-    )
-    rows = []
-    for name in sorted(tasks):
-        measured = found["results"][name]
-        for key in sorted(measured):
-            metric, _, kind = key.partition(",")
-            if not kind or metric.endswith("_stderr"):
-                continue
-            error = measured.get(f"{metric}_stderr,{kind}")
-            rows.append(
-                {
-                    "task": name,
-                    "suite": suite.name,
-                    "language": suite.language,
-                    "metric": metric if kind == "none" else f"{metric},{kind}",
-                    "value": measured[key],
-                    "standard_error": error if isinstance(error, float) and math.isfinite(error) else None,
-                    "chance_level": chance_levels[name] if metric in ("acc", "acc_norm") else None,
-                    "examples": len(drawn[name]),
-                    "higher_is_better": found["higher_is_better"][name][metric],
-                }
-            )
-    return rows

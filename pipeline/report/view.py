@@ -21,8 +21,6 @@ from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.settings import PageSettings
 
-STANDARD_ERRORS = 2.0  # a score counts as above chance from this many standard errors on
-
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
     """Return the leaves of nested settings as dotted names and values, in order."""
@@ -34,17 +32,6 @@ def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
         else:
             rows.append((name, value))
     return rows
-
-
-def versus_chance(task: Json) -> str:
-    """Return how a score stands against guessing: better where it is more than two standard errors away."""
-    chance, error = task.get("chance_level"), task.get("standard_error")
-    if chance is None:
-        return "no chance level"
-    if error is None:
-        return "no standard error"
-    gain = task["value"] - chance if task.get("higher_is_better", True) else chance - task["value"]
-    return "better than chance" if gain > STANDARD_ERRORS * error else "not better than chance"
 
 
 def sources(material: Material) -> list[Json]:
@@ -158,15 +145,20 @@ def evaluations(material: Material) -> list[Json]:
     """Return per model its checkpoints, the last one first, each with its tasks."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
-        tasks = [{**task, "verdict": versus_chance(task)} for task in results.content["tasks"]]
         entry = {
             "step": results.content["step"],
             "link": results.link,
-            "tasks": sorted(tasks, key=lambda task: (task["suite"], task["task"], task["metric"])),
+            "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "lm_eval_version": results.content.get("lm_eval_version"),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
     return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
+
+
+def baselines(material: Material) -> list[str]:
+    """Return the names of what scores are compared with, in their order."""
+    tasks = (task for results in material.evaluation for task in results.content["tasks"])
+    return list(dict.fromkeys(name for task in tasks for name in task.get("baselines") or ()))
 
 
 def plan(content: Json) -> Json:
@@ -221,6 +213,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": models,
         "evaluations": evaluations(material),
+        "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,
         "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),

@@ -1,10 +1,12 @@
-"""A tiny random Llama with a byte-level tokenizer, in the layout of a milestone."""
+"""A tiny random Llama with a byte-level tokenizer, in the layout of a milestone, and tokens to train it on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
+from tests.tokens.conftest import build, make_rows, write_documents
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +16,7 @@ def milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {piece: index for index, piece in enumerate(["<s>", "</s>", *alphabet])}
+    vocabulary = {piece: index for index, piece in enumerate(["<s>", "</s>", "<pad>", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -32,7 +34,8 @@ def milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder = tmp_path_factory.mktemp("milestone")
     LlamaForCausalLM(configuration).save_pretrained(folder / "huggingface")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(
-        folder / "huggingface"
-    )
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder / "huggingface")
+    documents = [write_documents(folder / f"{name}.parquet", make_rows(60, name)) for name in ("nl", "en")]
+    build(folder / "tokens", documents, folder / "huggingface/tokenizer.json", 2)
     return folder

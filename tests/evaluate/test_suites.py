@@ -45,7 +45,9 @@ def evaluate(
         SuitesSettings(model="base", step=7, suites=list(suites), **settings),
         milestone=milestone,
         tasks=files,
+        index=milestone / "tokens/index.json",
         results=results,
+        answers=results.with_suffix(".parquet"),
         platform=platform,
     )
     return json.loads(results.read_text(encoding="utf-8"))
@@ -80,6 +82,26 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
     bad = log_likelihoods(milestone, [pair["bad"] for pair in PAIRS])
     assert pairs["value"] == sum(g > b for g, b in zip(good, bad, strict=True)) / len(PAIRS)
     assert (pairs["chance_level"], pairs["examples"], pairs["language"], pairs["suite"]) == (0.5, 8, "nl", "dutch")
+    answers = pq.read_table(tmp_path / "results.parquet").to_pylist()
+    assert [
+        len({row["item"] for row in answers if row["task"] == task})
+        for task in ("polder_nl_grammatica", "polder_nl_kennis")
+    ] == [8, 12]
+    for (task, metric), row in rows.items():
+        own = [answer for answer in answers if answer["task"] == task]
+        assert sum(answer[metric] for answer in own) / len(own) == row["value"]
+        assert set(row["baselines"]) == {
+            *("chance", "majority answer", "longest answer", "shortest answer", "unigram", "bigram"),
+        }
+        assert row["verdict"] in {"better", "not better"} and row["p_value"] <= row["p_value_corrected"]
+    scored = {
+        (answer["item"], number): value
+        for answer in answers
+        if answer["task"] == "polder_nl_grammatica"
+        for number, value in enumerate(answer["log_probabilities"])
+    }
+    assert [scored[n, 0] for n in range(8)] == pytest.approx(bad, abs=1e-4)
+    assert [scored[n, 1] for n in range(8)] == pytest.approx(good, abs=1e-4)
     knowledge = rows["polder_nl_kennis", "acc"]
     value, count = knowledge["value"], knowledge["examples"]
     assert (knowledge["chance_level"], count, knowledge["higher_is_better"]) == (0.25, 12, True)
@@ -174,10 +196,11 @@ def test_wrong_data_is_refused_by_name(milestone: Path, suite: Suite, tmp_path: 
 def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
     settings = SuitesSettings(model="base", step=7, suites=[suite])
     yamls = [path for path in suite_files(suite) if path.suffix == ".yaml"]
+    others = {"index": milestone / "tokens/index.json", "answers": tmp_path / "x.parquet"}
     with pytest.raises(InputError, match="is not among the inputs"):
-        run(settings, milestone=milestone, tasks=yamls, results=tmp_path / "x.json")
+        run(settings, milestone=milestone, tasks=yamls, results=tmp_path / "x.json", **others)
     with pytest.raises(InputError, match="no task file of"):
-        run(settings, milestone=milestone, tasks=[], results=tmp_path / "x.json")
+        run(settings, milestone=milestone, tasks=[], results=tmp_path / "x.json", **others)
 
 
 def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
