@@ -124,7 +124,13 @@ def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
     dutch = outline(made(run_folder, language="nl")["page"])
     assert dutch.all("html") == [{"lang": "nl"}] and english.all("html") == [{"lang": "en"}]
     assert [tag for tag, _ in dutch.tags] == [tag for tag, _ in english.tags]
-    for words in ("Wie heeft het gemaakt?", "Niet ondertekend.", "3,412,224 parameters", "beter dan elke maatstaf", "Verlies"):
+    for words in (
+        "Wie heeft het gemaakt?",
+        "Niet ondertekend.",
+        "3,412,224 parameters",
+        "beter dan elke maatstaf",
+        "Verlies",
+    ):
         assert words in dutch.text
     for words in ("Who made it?", "Processor time", "How it is known", "estimated"):
         assert words in english.text and words not in dutch.text.split("8. ")[0]
