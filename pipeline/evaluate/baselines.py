@@ -90,7 +90,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compared(items: Sequence[Item], metric: str, models: dict[str, Scores]) -> dict[str, Any]:
-    """Return the baselines of a score, the best of them, and the p-value of being better than each, the largest."""
+    """Return the baselines of a score, the hardest of them, and the p-value of being better than each, the largest.
+
+    The hardest is the best of those that the model is not better than; where it is better than each, the best of all.
+    """
     right = np.array([item.correct[metric] for item in items])
     credits = credits_of(items, metric, models)
     values = {name: float(each.mean()) for name, each in credits.items()}
@@ -98,12 +101,12 @@ def compared(items: Sequence[Item], metric: str, models: dict[str, Scores]) -> d
         name: chance_p_value(right, each) if name == "chance" else paired_p_value(right, each)
         for name, each in credits.items()
     }
-    hardest = max(p_values, key=lambda name: (p_values[name], values[name]))
+    hardest = max(values, key=lambda name: (p_values[name] >= LEVEL, values[name]))
     return {
         "chance_level": values["chance"],
         "baselines": values,
         "hardest_baseline": hardest,
-        "p_value": p_values[hardest],
+        "p_value": max(p_values.values()),
     }
 
 

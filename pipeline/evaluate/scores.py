@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.evaluate.baselines import Scores, compared, constant_answer, judge
 from pipeline.evaluate.items import Item, items_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.word_models import Scored, WordModels
 from pipeline.ground.errors import InputError
+from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

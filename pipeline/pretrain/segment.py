@@ -26,6 +26,7 @@ from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader, refuse_altered
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.staging import stage
+from pipeline.tokens.word_models import WordModels
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
 WATCHING = (
@@ -33,6 +34,7 @@ WATCHING = (
     "pipeline.pretrain.gauges",
     "pipeline.pretrain.validation",
     "pipeline.tokens.held_out",
+    "pipeline.tokens.word_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
     "pipeline.ground.owner",
@@ -125,14 +127,17 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
 
 
 def _validation(training: Training, index: Path) -> dict[str, Any] | None:
-    """Return what each validation sees; None where there is none."""
-    return HeldOut(index, training.validation_tokens).described() if training.validation_every else None
+    """Return what each validation sees, and the loss of a unigram model of the training text; None without any."""
+    if not training.validation_every:
+        return None
+    held_out = HeldOut(index, training.validation_tokens)
+    return {**held_out.described(), "unigram_loss": WordModels(index, []).unigram_loss(held_out.token_counts())}
 
 
 def _tell_validation(training: Training, index: Path) -> None:
     """Print what each validation sees, and what it costs: a token's loss is a third of the arithmetic of its step."""
-    seen = _validation(training, index)
-    if seen:
+    if training.validation_every:
+        seen = HeldOut(index, training.validation_tokens).described()
         trained = training.validation_every * training.batch_size * training.sequence_length
         print(
             f"a validation every {training.validation_every} steps sees {seen['tokens']:,} of {seen['of_tokens']:,} "

@@ -74,6 +74,13 @@ class HeldOut:
             "of_tokens": self.of_tokens,
         }
 
+    def token_counts(self) -> Integers:
+        """How often each token of the vocabulary is to be predicted, (V,)."""
+        counts = np.zeros(self._reader.vocabulary_size, dtype=np.int64)
+        for start, length in zip(self._starts_D.tolist(), self.tokens_D.tolist(), strict=True):
+            counts += np.bincount(self._reader.known(self._reader.read(start + 1, length)), minlength=len(counts))
+        return counts
+
     def batches(self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1) -> Iterator[Rows]:
         """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.reader import open_shard
 
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
@@ -74,6 +77,21 @@ def undisturbed(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPat
     return folder
 
 
+def unigram_loss(index: Path) -> float:
+    """Return the loss of the held-out tokens by counts of the training tokens, one more of each, from the tables."""
+    described = json.loads(index.read_text())
+    rows: dict[str, list[list[int]]] = {"train": [], "validation": []}
+    for split, found in rows.items():
+        for entry in described[split]["shards"]:
+            found += [
+                row for batch in open_shard(index.parent / entry["path"])[1] for row in batch["tokens"].to_pylist()
+            ]
+    counts = Counter(token for row in rows["train"] for token in row)
+    total = sum(counts.values()) + described["vocabulary_size"]
+    losses = [math.log(total / (counts[token] + 1)) for row in rows["validation"] for token in row[1:]]
+    return sum(losses) / len(losses)
+
+
 def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(validation_every=5, peak_flops_per_second=1e9)
     began = time.time()
@@ -96,6 +114,7 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     predicted = index["tokens"] - index["documents"]  # nothing has to predict begin-of-text
     nats_per_byte = lines[-1]["validation_loss"] * predicted / index["bytes"]
     seen = {"documents": index["documents"], "tokens": predicted, "bytes": index["bytes"]}
+    assert counts["validation"].pop("unigram_loss") == pytest.approx(unigram_loss(tokens["index"]), rel=1e-9)
     assert counts["validation"] == {**seen, "of_documents": index["documents"], "of_tokens": predicted}
     assert lines[-1]["validation_bits_per_byte"] == pytest.approx(nats_per_byte / 0.6931471805599453)
     state = json.loads((tmp_path / "milestone/state.json").read_text())

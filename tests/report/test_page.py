@@ -188,6 +188,7 @@ def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_no
     record = run_folder.read("provenance/records/pretrain.segment.base.500.json")
     record["inputs"].append({"name": "index", "path": "tokens/main/index.json", "sha256": "0" * 64, "bytes": 1})
     seen = {"documents": 40, "tokens": 30_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
+    seen["unigram_loss"] = 6.7
     record["counts"]["validation"] = seen
     run_folder.write("provenance/records/pretrain.segment.base.500.json", record)
     index = run_folder.read("tokens/main/index.json")
@@ -199,6 +200,7 @@ def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_no
     assert "all 500 2.435 (2.100 to 2.600) 0.7856 (0.7000 to 0.9000)" in text
     assert "language nl 500 2.635 (2.600 to 3.100) 0.8501 (1.200 to 0.9000)" in text
     assert "sees the same 40 of 81 held-out documents: 30,000 tokens, 190,000 bytes of text. They are the same" in text
+    assert "knowing only how often each token stands in the training text has 6.700 nats" in text
     assert text.count(f"No text is held out of {HOSTILE}: the validation says nothing of it.") == 2
     assert "<script>alert" not in page.read_text(encoding="utf-8")
 

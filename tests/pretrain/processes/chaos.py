@@ -26,7 +26,8 @@ PROGRAM = (
     "from pipeline.pretrain import segment; from pipeline.pretrain.settings import SegmentSettings;"
     "a = json.loads(sys.argv[1]); job.main = lambda _: print(json.dumps(segment.run("
     "SegmentSettings.model_validate(a['settings']), previous=[], launch=a['launch'],"
-    "**{n: Path(p) for n, p in a['paths'].items()})), file=open(a['counts'], 'w')) or 0; sys.exit(shell.main(['x']))"
+    "**{n: Path(p) for n, p in a['paths'].items()})), file=open(a['counts'], 'w')) or 0;"
+    "sys.exit(shell.main(['x', '--settings']))"
 )
 PATIENCE_SECONDS = 300.0
 

@@ -49,6 +49,11 @@ class WordModels:
             place = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
             self._pair_counts += np.bincount(place[self._pairs[place] == code], minlength=len(self._pairs))
 
+    def unigram_loss(self, counts: npt.NDArray[np.int64]) -> float:
+        """Return the mean loss in nats of a text that has each token of the vocabulary so often."""
+        logs = np.log(self._probabilities(np.arange(self._size)))
+        return -float((counts * logs).sum() / counts.sum())
+
     def unigram(self, scored: Scored) -> float:
         """Return the log-probability in nats of the tokens, each for itself; one more is counted of each token."""
         return float(np.log(self._probabilities(scored[1])).sum())
@@ -62,8 +67,8 @@ class WordModels:
                 probability[place] += PAIR_WEIGHT * self._pair_counts[code] / self._counts[before]
         return float(np.log(probability).sum())
 
-    def _probabilities(self, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-        return (self._counts[list(tokens)] + 1) / (self.tokens + self._size)
+    def _probabilities(self, tokens: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
 
 
 def _pairs(before: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int]]:
