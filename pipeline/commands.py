@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import printable
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
@@ -68,7 +69,7 @@ def verify(arguments: list[str]) -> int:
     options = options_of(arguments)
     codes = [verified(options)]
     for part in at_hand(options.run_directory, options.raw):
-        print("".join(f"{line}\n" for line in part.told()), end="", flush=True)
+        print("".join(f"{printable(line)}\n" for line in part.told()), end="", flush=True)
         codes.append(1 if part.problems else 0)
     for outcome in recomputed(options.run_directory) if options.recompute else ():
         print("\n".join(outcome.told()), flush=True)

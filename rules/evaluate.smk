@@ -32,7 +32,7 @@ rule evaluate_suites:
         tasks=task_files,
     output:
         results=f"{RUN}/evaluation/{{model}}/{{step}}/results.json",
-        answers=f"{RUN}/evaluation/{{model}}/{{step}}/answers.parquet",
+        answers=f"{RUN}/evaluation/{{model}}/{{step}}/items.parquet",
         record=record("evaluate.suites"),
     log:
         log_file("evaluate.suites"),

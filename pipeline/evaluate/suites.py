@@ -39,7 +39,7 @@ def run(
     answers: Path,
     platform: str | None = None,
 ) -> dict[str, Any]:
-    """Evaluate the model in `milestone`/huggingface on every suite and write results.json and answers.parquet.
+    """Evaluate the model in `milestone`/huggingface on every suite and write results.json and items.parquet.
 
     Args:
         settings: the suites, the batch size and the seed that draws the examples of a limited suite.

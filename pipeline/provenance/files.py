@@ -57,6 +57,14 @@ def found(run_directory: Path) -> Found:
     return Found(sorted(results), foreign)
 
 
+def special(run_directory: Path) -> dict[str, str]:
+    """Return a sentence for each pipe, socket and device in a run's folder; whoever opens one may wait for ever."""
+    paths = (Path(folder) / name for folder, _, names in os.walk(run_directory) for name in names)
+    strange = (path for path in paths if not path.is_symlink() and not path.is_file())
+    names = (path.relative_to(run_directory).as_posix() for path in strange)
+    return {name: f"{name} is a pipe, a socket or a device: remove it. Nothing else was read." for name in names}
+
+
 def artefacts(run_directory: Path) -> list[str]:
     """Return the sorted paths, relative to the run, of all files that belong to its results."""
     return found(run_directory).results

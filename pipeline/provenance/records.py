@@ -109,6 +109,8 @@ Model = TypeVar("Model", Record, Attempt)
 
 
 def _load(kind: type[Model], file: Path, name: str) -> Model:
+    if not file.is_file():  # who opens a pipe waits for ever
+        raise InputError(f"{name} is missing, or is no file")
     try:
         return kind.model_validate_json(file.read_bytes()).model_copy(update={"file": name})
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from urllib.parse import unquote
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.ground.words import counted
-from pipeline.provenance.files import CRATE_RECORD, METADATA, found
+from pipeline.ground.words import counted, printable
+from pipeline.provenance.files import CRATE_RECORD, METADATA, found, special
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.verify_log import Log, Signed
 from pipeline.provenance.verify_records import check_record
@@ -104,8 +105,18 @@ class _Verification:
 
     def __init__(self, run_directory: Path, trusted: Trusted) -> None:
         self.run_directory = run_directory
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = special(run_directory)
+        self.files: list[str] = []
+        self.records: list[Record] = []
+        self.signed: Signed | None = None
+        self.timestamps: list[datetime] = []
         self.hash = cache(self._hash)
+        if not self.problems:
+            self.check(trusted)
+
+    def check(self, trusted: Trusted) -> None:
+        """Look at everything in turn."""
+        run_directory = self.run_directory
         log = Log(run_directory, self.tell)
         log.check_chain()
         self.signed = log.check_signatures(trusted.key)
@@ -273,7 +284,7 @@ def main(options: argparse.Namespace) -> int:
     trusted = Trusted(options.crate_sha256, options.key, options.timestamp_certificates, options.log)
     problems, done = _verified(options.run_directory, trusted)
     for problem in problems:
-        print(problem)
+        print(printable(problem))
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
     if problems:
         print(f"{options.run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")

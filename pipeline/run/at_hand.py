@@ -46,15 +46,15 @@ def _found(path: str, raw: Path | None) -> Path | None:
 
 
 def raw_files(records: list[Record], raw: Path | None) -> Compared:
-    """Compare the raw files and other files from outside of the run that jobs read with those at hand, by their hashes.
+    """Compare the raw files that jobs read with those at hand, by their hashes.
 
     Files of one name in two folders outside of the project have one name in the records: either hash will do.
     """
-    compared = Compared("Files from outside of the run")
+    compared = Compared("Raw files")
     read: dict[str, dict[str, str]] = {}
     for record in records:
         for entry in record.inputs:
-            if entry.is_outside:
+            if entry.is_outside and entry.name == "files" and "source" in record.instance:
                 read.setdefault(entry.path.removeprefix(OUTSIDE), {}).setdefault(entry.sha256, record.file)
     for path, hashes in sorted(read.items()):
         file = _found(path, raw)
@@ -64,9 +64,7 @@ def raw_files(records: list[Record], raw: Path | None) -> Compared:
             compared.agreed += 1
         else:
             said = ", ".join(f"{record} read {sha256}" for sha256, record in sorted(hashes.items()))
-            compared.problems.append(
-                f"{file}, from outside of the run, was changed since: its sha256 is {now}, {said}."
-            )
+            compared.problems.append(f"{file}, a raw file, was changed since: its sha256 is {now}, {said}.")
     return compared
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pipeline import commands
 from pipeline.ground.errors import InputError
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, verify
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
@@ -184,3 +186,23 @@ def test_documents_that_got_lost_in_the_counts_are_told(
     run.crate()
     problems = [problem for problem in verify(run.folder) if problem.startswith(path)]
     assert any(sentence in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["provenance/records/x.json", "provenance/attempts/x.json", "corpus/main/pipe", METADATA, "provenance/signer.json"],
+)
+def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
+    (finished / place).unlink(missing_ok=True)
+    os.mkfifo(finished / place)
+    assert verify(finished) == [f"{place} is a pipe, a socket or a device: remove it. Nothing else was read."]
+    if "records" in place:
+        (finished / place).rename(finished / "provenance/records/y.json")
+        with pytest.raises(InputError, match=r"provenance/records/y\.json is missing, or is no file"):
+            load_records(finished)
+
+
+def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "corpus/main/a\nall is well").write_text("x")
+    assert commands.verify([str(finished)]) == 1
+    assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]

@@ -24,7 +24,9 @@ STEP = "corpus.statistics"
 
 def read(path: str, content: bytes, **changes: Any) -> Record:
     entry = FileEntry(name="files", path=path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
-    return record(None).model_copy(update={"file": "provenance/records/one.json", "inputs": [entry], **changes})
+    return record(None).model_copy(
+        update={"file": "one.json", "inputs": [entry], "instance": {"source": "s"}, **changes}
+    )
 
 
 def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_named(repository: Path) -> None:
@@ -39,12 +41,15 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
     ]
     without = raw_files(records, None)
     assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
-    assert without.told() == [
-        "Files from outside of the run: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."
-    ]
+    assert without.told() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
     (problem,) = raw_files(records, outside).problems
-    assert problem.startswith(f"{outside}/b.txt, from outside of the run, was changed since: its sha256 is")
-    assert f"provenance/records/one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
+    assert problem.startswith(f"{outside}/b.txt, a raw file, was changed since: its sha256 is")
+    assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
+
+
+def test_what_is_no_raw_file_may_change_as_the_code_does(repository: Path) -> None:
+    (repository / "rules.smk").write_text("a later commit")
+    assert raw_files([read("data:rules.smk", b"as it was", instance={})], None).told() == []
 
 
 def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
@@ -91,8 +96,6 @@ def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
     letter = next(iter(sorted(project.path("config/corpus/nl_brieven").iterdir())))
     letter.write_text("another text", encoding="utf-8")
     assert commands.verify(["results/micro"]) == 1
-    assert (
-        f"config/corpus/nl_brieven/{letter.name}, from outside of the run, was changed since" in capsys.readouterr().out
-    )
+    assert f"config/corpus/nl_brieven/{letter.name}, a raw file, was changed since" in capsys.readouterr().out
     with pytest.raises(InputError, match="nowhere is no folder"):
         at_hand(project.results, Path("nowhere"))
