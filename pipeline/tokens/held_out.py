@@ -19,6 +19,7 @@ from pipeline.tokens.reader import Group, TokenReader
 from pipeline.tokens.sampler import IGNORED, share_of
 
 Integers = npt.NDArray[np.int64]
+COUNTED_AT_ONCE = 1 << 20
 
 
 class Rows(NamedTuple):
@@ -77,8 +78,11 @@ class HeldOut:
     def token_counts(self) -> Integers:
         """How often each token of the vocabulary is to be predicted, (V,)."""
         counts = np.zeros(self._reader.vocabulary_size, dtype=np.int64)
-        for start, length in zip(self._starts_D.tolist(), self.tokens_D.tolist(), strict=True):
-            counts += np.bincount(self._reader.known(self._reader.read(start + 1, length)), minlength=len(counts))
+        end = int(self._borders[-1])
+        for start in range(0, end, COUNTED_AT_ONCE):
+            tokens = self._read(start, min(COUNTED_AT_ONCE, end - start))
+            counts += np.bincount(tokens, minlength=len(counts))
+        counts[self._reader.begin_of_text_id] -= len(self.tokens_D)
         return counts
 
     def batches(self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1) -> Iterator[Rows]:

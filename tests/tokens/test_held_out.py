@@ -119,3 +119,14 @@ def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> No
     ignored = sum(int((rows.target_BT == IGNORED).sum()) for rows in held_out.batches(T, 4))
     rows_seen = -(-(int((held_out.tokens_D + 1).sum()) - 1) // T)
     assert ignored == -(-rows_seen // 4) * 4 * T - int(held_out.tokens_D.sum())
+
+
+@pytest.mark.parametrize("tokens", [None, 300])
+def test_tokens_are_counted_as_they_are_predicted(
+    built: Path, tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.tokens.held_out.COUNTED_AT_ONCE", 100)
+    held_out = HeldOut(built, tokens)
+    expected = Counter(token for document in seen(held_out)[0] for token in document)
+    counts = held_out.token_counts()
+    assert {token: count for token, count in enumerate(counts.tolist()) if count} == expected
