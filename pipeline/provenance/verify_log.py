@@ -60,6 +60,8 @@ class Log:
     def check_signatures(self, given: Path | None) -> Signed | None:
         """What is signed is signed by that key, and from the first signature on everything is; None if nothing is.
 
+        A key that lies in the run is the run's own word, also where it is given.
+
         Raises:
             InputError: the key that was given is none.
         """
@@ -94,7 +96,8 @@ class Log:
         except (OSError, ValueError, KeyError, TypeError):
             self.tell(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
             owner = "not stated"
-        return Signed(owner, name, given is not None)
+        is_others = given is not None and not given.resolve().is_relative_to(self.run_directory.resolve())
+        return Signed(owner, name, is_others)
 
     def check_timestamps(self, certificates: Path | None) -> list[datetime]:
         """Return when an authority saw heads of the log that it still has; the last one has to be among them.

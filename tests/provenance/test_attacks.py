@@ -260,6 +260,11 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     _, signed, stamped, *_ = capsys.readouterr().out.splitlines()
     assert "signed by Stichting Proef with the key given" in signed
     assert "timestamped by an authority of the certificate given" in stamped
+
+
+def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.verify([str(run.folder), "--key", str(run.folder / PUBLIC_KEY)]) == 0
+    assert "signed by Stichting Proef, as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert commands.verify([str(run.folder)]) == 0
     assert "as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 0
