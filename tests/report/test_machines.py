@@ -58,6 +58,7 @@ def test_each_kind_of_machine_is_told_once_with_its_hosts_and_jobs(run_folder: R
     assert "AMD EPYC 9654, 192 processors none – Linux 5.14.0, glibc 2.34 none tcn1, tcn2 2" in processors
     training = next(row for row in told if "gcn1" in row)
     assert "4 × NVIDIA H100 (94 GiB) NVIDIA 570.86.15, CUDA 12.8" in training and "gcn1, gcn2 1" in training
+    assert told.index(processors) < told.index(training), "the most used first"
     assert "gcn3" not in training and "<script>alert" not in page.read_text(encoding="utf-8")
     assert "torch 2.13.0+cu128 , cuda 12.8 , nccl 2.27.3" in " ".join(outline(page).text.split()).replace(",", " ,")
 
