@@ -143,6 +143,12 @@ def _last_line(log: IO[bytes]) -> bytes:
     return found.rstrip(b"\n").rpartition(b"\n")[2]
 
 
+def _ends(log: IO[bytes], end: int) -> bool:
+    """Return whether a file of that many bytes ends with a whole line; what a crash has cut off stays a line alone."""
+    log.seek(max(0, end - 1))
+    return log.read(1) in (b"", b"\n")
+
+
 def envelope(payload: bytes) -> bytes:
     """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
     signatures = []
@@ -187,7 +193,7 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
         payload = json.dumps(statement, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
         line = envelope(payload)
         try:
-            log.write(line + b"\n")
+            log.write((b"" if _ends(log, end) else b"\n") + line + b"\n")
             log.flush()
         except OSError as error:
             os.ftruncate(log.fileno(), end)

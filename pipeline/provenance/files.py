@@ -35,7 +35,7 @@ def found(run_directory: Path) -> Found:
         below = Path(folder).relative_to(run_directory)
         for name in [*subfolders, *names]:
             path = (below / name).as_posix()
-            if path == SCRATCH:
+            if path == SCRATCH and name in subfolders:
                 subfolders.remove(name)
             elif (run_directory / path).is_symlink():
                 foreign[path] = f"{path} is a symbolic link: results are files, and this may lead anywhere."
@@ -58,11 +58,11 @@ def found(run_directory: Path) -> Found:
 
 
 def special(run_directory: Path) -> dict[str, str]:
-    """Return a sentence for each pipe, socket and device in a run's folder; whoever opens one may wait for ever."""
+    """Return a sentence for each pipe, socket and device in a run's folder, and each link to one: none of them ends."""
     paths = (Path(folder) / name for folder, _, names in os.walk(run_directory) for name in names)
-    strange = (path for path in paths if not path.is_symlink() and not path.is_file())
-    names = (path.relative_to(run_directory).as_posix() for path in strange)
-    return {name: f"{name} is a pipe, a socket or a device: remove it. Nothing else was read." for name in names}
+    strange = (path for path in paths if path.exists() and not path.is_file() and not path.is_dir())
+    told = "is a pipe, a socket or a device, or leads to one: remove it; no file was read."
+    return {(name := path.relative_to(run_directory).as_posix()): f"{name} {told}" for path in strange}
 
 
 def artefacts(run_directory: Path) -> list[str]:

@@ -52,7 +52,7 @@ def _read_crate(
         problems[CRATE_RECORD] = f"{CRATE_RECORD} was changed: it says that the crate's sha256 is {recorded[0]}."
     try:
         return _Crate(path.read_bytes())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         problems[METADATA] = f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata."
         return None
 
@@ -84,7 +84,7 @@ def _statistics_problems(run_directory: Path, path: str) -> list[str]:
             if total != int(totals[key]):
                 problems.append(f"{path}: {key} of the sources add up to {total}, the total says {totals[key]}.")
         return problems
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return [f"{path} is not valid: it does not hold the counts of a corpus."]
 
 
@@ -222,7 +222,7 @@ class _Verification:
             content = json.loads((self.run_directory / manifest.path).read_bytes())
             listed = content["units"][str(record.instance["unit"])]["files"]
             return {file["sha256"] for file in listed} == {i.sha256 for i in record.inputs if i.name == "files"}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False
 
 

@@ -143,3 +143,11 @@ def test_the_envelope_is_what_its_specification_says(tmp_path: Path) -> None:
     (text,) = (tmp_path / FILE).read_text().splitlines()
     assert json.loads(text)["payloadType"] == "application/vnd.in-toto+json"
     assert log.signed_bytes(b"hello world") == b"DSSEv1 28 application/vnd.in-toto+json 11 hello world"
+
+
+def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Path) -> None:
+    first = append(tmp_path, KIND, [resource("a", HASH)], {})
+    (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes().removesuffix(b"\n"))
+    append(tmp_path, KIND, [resource("b", HASH)], {})
+    found = list(lines(tmp_path))
+    assert [line.number for line in found] == [1, 2] and found[1].statement.before == first

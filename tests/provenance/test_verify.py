@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import random
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from typing import Any
 import pytest
 
 from pipeline import commands
+from pipeline.attestation.log import FILE
 from pipeline.ground.errors import InputError
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.files import CRATE_RECORD, METADATA, artefacts
 from pipeline.provenance.records import load_records
-from pipeline.provenance.verify import Trusted, verify
+from pipeline.provenance.verify import Trusted, _statistics_problems, verify
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
 SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
@@ -195,7 +198,9 @@ def test_documents_that_got_lost_in_the_counts_are_told(
 def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
     (finished / place).unlink(missing_ok=True)
     os.mkfifo(finished / place)
-    assert verify(finished) == [f"{place} is a pipe, a socket or a device: remove it. Nothing else was read."]
+    assert verify(finished) == [
+        f"{place} is a pipe, a socket or a device, or leads to one: remove it; no file was read."
+    ]
     if "records" in place:
         (finished / place).rename(finished / "provenance/records/y.json")
         with pytest.raises(InputError, match=r"provenance/records/y\.json is missing, or is no file"):
@@ -206,3 +211,30 @@ def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.
     (finished / "corpus/main/a\nall is well").write_text("x")
     assert commands.verify([str(finished)]) == 1
     assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_link_to_a_device_is_not_followed(finished: Path) -> None:
+    (finished / FILE).unlink()
+    (finished / FILE).symlink_to("/dev/zero")
+    assert [problem.split(" is ")[0] for problem in verify(finished)] == [FILE]
+
+
+def test_scratch_that_is_a_file_is_named(finished: Path) -> None:
+    shutil.rmtree(finished / "scratch")
+    (finished / "scratch").write_text("x")
+    assert verify(finished) == ["scratch is unknown: the crate does not list it."]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"@graph": ' + "[" * 100_000])
+def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
+    (finished / METADATA).write_text(text)
+    (finished / CRATE_RECORD).unlink(missing_ok=True)
+    assert f"{METADATA} is not a valid crate: it cannot be read as RO-Crate metadata." in verify(finished)
+
+
+def test_counts_without_end_are_no_counts(finished: Path) -> None:
+    path = finished / "corpus/main/statistics.json"
+    path.write_text(re.sub(r'"documents_in": \d+', '"documents_in": Infinity', path.read_text()))
+    assert _statistics_problems(finished, "corpus/main/statistics.json") == [
+        "corpus/main/statistics.json is not valid: it does not hold the counts of a corpus."
+    ]
