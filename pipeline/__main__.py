@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     is_command = " ".join(arguments[:words]) in COMMANDS and arguments[1:2] != ["estimate"]
     module, function = COMMANDS[" ".join(arguments[:words])] if is_command else ("pipeline.job.batch", "main")
-    if not is_command and "--settings" not in arguments:  # a rule's call has them
+    if not is_command and not any(word.startswith("--settings") for word in arguments):  # a rule's call has them
         print(f"error: there is no command {arguments[0]!r}: one of {', '.join(sorted(COMMANDS))}", file=sys.stderr)
         return 2
     if not is_command:

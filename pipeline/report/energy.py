@@ -31,7 +31,8 @@ SNAKEMAKE: Literal["snakemake"] = "snakemake"
 def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
     """Return what the account is told of every attempt and of Snakemake's processes, and the problems of the files.
 
-    What the meter of Snakemake wrote in a run of another name is left out.
+    What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
+    that counts: a report that is made again, later, tells the same.
     """
     problems: list[str] = []
     readings = read_job_uses(material.readings, problems)
@@ -53,13 +54,15 @@ def uses(material: Material, run: str) -> tuple[list[JobUse], list[str]]:
                 last_seen=None if stands or not content.get("last_seen") else seconds_of(content["last_seen"]),
             )
         )
+    last = max((line.ended for job in found for line in job.intervals), default=0.0)
     for name, intervals in sorted(readings.items()):
         if name.startswith(f"{SNAKEMAKE}."):
             # Of Slurm, where Snakemake itself runs in one, and the name of the run.
             allocation, of_run = (*name.split(".", 4)[3:], "", run)[:2]
-            if of_run == run:
-                found.append(JobUse(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, intervals))
-            else:
+            counted = [line for line in intervals if line.ended <= last]
+            if of_run == run and counted:
+                found.append(JobUse(name, SNAKEMAKE, {}, SNAKEMAKE, allocation or None, counted))
+            elif of_run != run:
                 problems.append(f"The readings of {name} are of the run {of_run}, not of this one, and are left out.")
         elif not name.startswith(UNCOUNTED):
             problems.append(f"The readings of {name} belong to no attempt and are not in the account.")

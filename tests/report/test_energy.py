@@ -207,8 +207,10 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     run_folder.write(f"provenance/readings/{killed}@node1.jsonl", interval(1.0) + interval(2.0))
     run_folder.write(f"provenance/readings/{killed}@node2.jsonl", interval(1.0) + interval(2.0)[:-9])
     run_folder.write("provenance/readings/corpus.filter.main.20260301T0430.9@node1.jsonl", interval(1.0) + '{"a": 1}\n')
-    run_folder.write("provenance/readings/snakemake.20260301T0000.5@node1.jsonl", interval(1.0))
-    run_folder.write("provenance/readings/snakemake.20260301T0001.6..tiny@node1.jsonl", interval(1.0))
+    # The last line of an attempt ends at 3: what a Snakemake did after that, in this start or a later one, is later.
+    run_folder.write("provenance/readings/snakemake.20260301T0000.5@node1.jsonl", interval(1.0) + interval(2.5))
+    run_folder.write("provenance/readings/snakemake.20260302T0000.5@node1.jsonl", interval(2.5))
+    run_folder.write("provenance/readings/snakemake.20260301T0001.6..tiny@node1.jsonl", interval(2.0))
     run_folder.write("provenance/readings/snakemake.20260301T0001.6.77.a.larger.one@node1.jsonl", interval(1.0))
     run_folder.write("provenance/readings/corpus.gone.1@node1.jsonl", interval(1.0))
     run_folder.write("provenance/readings/report.page.20260301T0900.1@node1.jsonl", interval(1.0))
@@ -223,6 +225,7 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     assert (uses[killed].fate, uses[killed].slurm_job, len(uses[killed].intervals)) == ("lost", "4711", 3)
     assert uses[killed].instance == {"model": "base", "step": "500"}
     assert uses["snakemake.20260301T0000.5"].fate == "snakemake" and len(uses) == 13
+    assert [one.ended for one in uses["snakemake.20260301T0000.5"].intervals] == [2.0]
     assert uses["snakemake.20260301T0001.6..tiny"].slurm_job is None
     assert "are of the run a.larger.one, not of this one" in text
     assert len(uses["corpus.filter.main.20260301T0430.9"].intervals) == 1, "the line before the broken one"
