@@ -69,7 +69,10 @@ class Search:
         encoder = load_encoder(tokenizer)
         if encoder.sha256 != self.reader.tokenizer_sha256:
             raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
-        self._letters, self._spelled = spelling(encoder)
+        letters, spelled = spelling(encoder)
+        self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
+        backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
+        self._vocabulary = suffix_search.Vocabulary(letters, spelled, np.array(backwards, dtype=np.int64))
         self.rows: list[TokenRow] = []
         self._shards: list[suffix_search.Shard] = []
         by_number = {path.stem: path for path in suffixes or ()}
@@ -94,35 +97,13 @@ class Search:
             tokens,
             np.array([*starts, row.tokens], dtype=np.int64),
             np.array([place - start for place, start in zip(places, starts, strict=True)], dtype=np.int64),
-            self._letters,
-            self._spelled,
+            self._vocabulary,
         )
-
-    @cached_property
-    def _words(self) -> list[bytes]:
-        """The bytes of each token, by its number."""
-        letters, spelled = self._letters.tobytes(), self._spelled.tolist()
-        return [letters[start:end] for start, end in pairwise(spelled)]
 
     @cached_property
     def _longest_first(self) -> list[tuple[int, bytes]]:
         """The tokens with their numbers, the longest first."""
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
-
-    @cached_property
-    def _backwards(self) -> list[bytes]:
-        """The tokens written backwards, sorted."""
-        return sorted(word[::-1] for word in self._words)
-
-    def _reach(self, text: bytes) -> Integers:
-        """How many bytes before each byte of a text are the end of some token."""
-        longest = max(map(len, self._words), default=0)
-        reach = np.zeros(len(text) + 1, dtype=np.int64)
-        for end in range(1, len(text) + 1):
-            before = text[max(0, end - longest) : end][::-1]
-            at = bisect(self._backwards, before)
-            reach[end] = max(_common(before, word) for word in self._backwards[max(at - 1, 0) : at + 1])
-        return reach
 
     def parts(self, text: str, minimum: int) -> list[Part]:
         """The longest parts of a text of at least so many characters, in their order; parts may overlap.
@@ -137,7 +118,7 @@ class Search:
         except UnicodeEncodeError:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
-        reach, ends = self._reach(content), np.zeros(len(content), dtype=np.int64)
+        reach, ends = suffix_search.reach_of(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
         with _fitting():
             for shard in self._shards:
                 suffix_search.longest(shard, letters, reach, minimum, ends)
@@ -209,14 +190,6 @@ class Search:
         """Return the text of the tokens start … end-1 of a row, without its special tokens."""
         spelled = b"".join(self._words[token] for token in row.read(start, end - start).tolist())
         return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """Return how many first bytes two texts have in common."""
-    size = 0
-    while size < min(len(one), len(other)) and one[size] == other[size]:
-        size += 1
-    return size
 
 
 @contextmanager

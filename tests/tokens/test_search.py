@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pyarrow.parquet as pq
 import pytest
@@ -110,6 +111,49 @@ def test_the_parts_are_those_of_brute_force(
     quotes = [text[at % max(len(text), 1) :][:size] for text, (_, at, size) in zip(cut, numbers, strict=True)]
     text = "".join(piece + quote for piece, quote in zip(pieces, [*quotes, "", "", ""], strict=False))
     assert described(search, search.parts(text, minimum)) == brute(text, minimum, texts)
+
+
+WORDS = ["de polder ", "gemalen ", "gemaal ", "het gemaal ", "een dijk ", "dijken ", "polders ", "één ", "sluis\n"]
+
+
+@pytest.fixture(scope="module")
+def monotonous(
+    build_tokens: Callable[..., Path],
+    write: Callable[..., Path],
+    tokenizer: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Search, dict[str, str]]:
+    """Return the search of documents of nine words, each of which stands there thousands of times, and their texts."""
+    folder, draw = tmp_path_factory.mktemp("monotonous"), Random(1)
+    described = {"language": "nl", "language_score": 1.0, "source": "s", "license": "CC0-1.0"}
+    rows = [
+        {"id": f"s/{n}", "text": "".join(draw.choices(WORDS, k=60)), "id_hash": id_hash(f"s/{n}"), **described}
+        for n in range(300)
+    ]
+    index = build_tokens(folder / "main", [write(folder / "documents.parquet", rows)], tokenizer)
+    sort_suffixes(index, tokenizer)
+    held = {str(row["id"]): str(row["text"]) for row in rows if not is_validation(str(row["id"]), FRACTION)}
+    return Search(index, tokenizer), held
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), min_size=2, max_size=6),
+    minimum=st.integers(4, 16),
+)
+def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
+    monotonous: tuple[Search, dict[str, str]], words: list[tuple[str, int]], minimum: int
+) -> None:
+    search, texts = monotonous
+    text = "".join(word[cut:] for word, cut in words)
+    parts = search.parts(text, minimum)
+    assert described(search, parts) == brute(text, minimum, texts)
+    longest = max(map(len, WORDS))
+    for part in parts:
+        for row, positions in zip(search.rows, part.positions, strict=True):
+            for at in positions[:20].tolist():
+                rest = search.text(row, at, min(at + 60, row.tokens))
+                assert any(rest.startswith(text[part.start + cut : part.end]) for cut in range(longest))
 
 
 def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
