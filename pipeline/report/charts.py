@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -53,7 +54,15 @@ def tick_texts(values: list[float]) -> list[str]:
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_zero: bool = False) -> Markup:
+def lines(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: list[Series],
+    *,
+    from_zero: bool = False,
+    told: Callable[[str], str] = str,
+) -> Markup:
     """Return a line chart of the finite points of the series, or a sentence where there are none."""
     drawn = [
         Series(line.name, thinned([point for point in line.points if all(map(math.isfinite, point))]))
@@ -61,7 +70,7 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
     ]
     drawn = [line for line in drawn if line.points]
     if not drawn:
-        return Markup('<p class="none">{}: no values recorded.</p>').format(title)
+        return Markup('<p class="none">{}: {}.</p>').format(title, told("no values recorded"))
     xs = [x for line in drawn for x, _ in line.points]
     ys = [y for line in drawn for _, y in line.points]
     x_low, x_high = min(xs), max(xs)
@@ -82,7 +91,8 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
         return f"{across:.1f}", f"{down:.1f}"
 
     summary = "; ".join(
-        f"{line.name}: first {number(line.points[0][1])}, last {number(line.points[-1][1])}" for line in drawn
+        f"{line.name}: {told('first')} {number(line.points[0][1])}, {told('last')} {number(line.points[-1][1])}"
+        for line in drawn
     )
     parts = [
         Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
@@ -126,9 +136,12 @@ def lines(title: str, x_label: str, y_label: str, series: list[Series], *, from_
     return Markup("<figure>{}{}</figure>").format(scroll.format(title, Markup("").join(parts)), caption)
 
 
-def bar(parts: list[tuple[str, str, float]], whole: float) -> Markup:
-    """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values."""
-    title = "; ".join(f"{name}: {value:,.0f} of {whole:,.0f}" for _, name, value in parts)
+def bar(parts: list[tuple[str, str, float]], whole: float, told: Callable[[str], str] = str) -> Markup:
+    """Return a horizontal bar of segments (class, name, value) out of `whole`; its title tells the values.
+
+    `told` says a word in the language of the page.
+    """
+    title = "; ".join(f"{name}: {value:,.0f} {told('of')} {whole:,.0f}" for _, name, value in parts)
     start, segments = 0.0, []
     for kind, _, value in parts:
         width = 100 * value / whole if whole else 0.0

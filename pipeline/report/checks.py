@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipeline.energy.figures import ACCOUNT, Account, energy_unit
@@ -14,33 +14,41 @@ ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may diffe
 
 @dataclass(frozen=True)
 class Check:
-    """One sum: what must hold, the figures, and whether it holds."""
+    """One sum: what must hold, of what, the figures, and whether it holds."""
 
-    name: str
+    sentence: str  # a name of `of` stands in braces
+    of: dict[str, str]
     figures: str
     holds: bool
     link: str
 
+    def said(self, told: Callable[[str], str] = str) -> str:
+        """Return what must hold, in the language that `told` says a sentence in."""
+        return told(self.sentence).format(**self.of)
 
-def _stage_checks(name: str, part: Json, link: str) -> Iterator[Check]:
+
+def _stage_checks(name: str, of: dict[str, str], part: Json, link: str) -> Iterator[Check]:
     before = part["documents_in"]
     for step in part["stages"]:
         removed = sum(step["removed"].values())
         yield Check(
-            f"{name}: in = kept + removed, step {step['stage']}",
+            name + ": in = kept + removed, step {step}",
+            of | {"step": step["stage"]},
             f"{step['in']:,} = {step['kept']:,} + {removed:,}",
             step["in"] == step["kept"] + removed,
             link,
         )
         yield Check(
-            f"{name}: what goes into {step['stage']} came out before it",
+            name + ": what goes into {step} came out before it",
+            of | {"step": step["stage"]},
             f"{before:,} = {step['in']:,}",
             before == step["in"],
             link,
         )
         before = step["kept"]
     yield Check(
-        f"{name}: documents out = kept by the last stage",
+        name + ": documents out = kept by the last stage",
+        of,
         f"{part['documents_out']:,} = {before:,}",
         part["documents_out"] == before,
         link,
@@ -51,13 +59,14 @@ def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
     content, link = statistics.content, statistics.link
     corpus = content["corpus"]
     for source, part in sorted(content["sources"].items()):
-        yield from _stage_checks(f"corpus {corpus}, source {source}", part, link)
-    yield from _stage_checks(f"corpus {corpus}, all sources", content["totals"], link)
+        yield from _stage_checks("corpus {corpus}, source {source}", {"corpus": corpus, "source": source}, part, link)
+    yield from _stage_checks("corpus {corpus}, all sources", {"corpus": corpus}, content["totals"], link)
     for key in ("documents_in", "documents_out", "bytes_in", "bytes_out"):
         total = content["totals"][key]
         parts = sum(part[key] for part in content["sources"].values())
         yield Check(
-            f"corpus {corpus}: {key.replace('_', ' ')} = sum over sources",
+            f"corpus {{corpus}}: {key.replace('_', ' ')} = sum over sources",
+            {"corpus": corpus},
             f"{total:,} = {parts:,}",
             total == parts,
             link,
@@ -66,14 +75,12 @@ def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
 
 def _source_checks(manifest: Artefact) -> Iterator[Check]:
     files = [file for unit in manifest.content.get("units", {}).values() for file in unit["files"]]
-    total, parts = manifest.content["bytes"], sum(file["bytes"] for file in files)
-    yield Check(
-        f"source {manifest.name}: bytes = sum over files", f"{total:,} = {parts:,}", total == parts, manifest.link
-    )
+    total, parts, of = manifest.content["bytes"], sum(file["bytes"] for file in files), {"source": manifest.name}
+    figures = f"{total:,} = {parts:,}"
+    yield Check("source {source}: bytes = sum over files", of, figures, total == parts, manifest.link)
     total = manifest.content["files"]
-    yield Check(
-        f"source {manifest.name}: number of files", f"{total:,} = {len(files):,}", total == len(files), manifest.link
-    )
+    figures = f"{total:,} = {len(files):,}"
+    yield Check("source {source}: number of files", of, figures, total == len(files), manifest.link)
 
 
 def _chain_check(material: Material) -> Check:
@@ -83,27 +90,31 @@ def _chain_check(material: Material) -> Check:
     same = sum(entry["sha256"] == written[entry["path"]] for entry in read)
     return Check(
         "records: every input has the sha256 that the job which wrote it recorded",
-        f"{same:,} of {len(read):,} inputs",
+        {},
+        f"{same:,} = {len(read):,}",
         same == len(read),
         "../provenance/records",
     )
 
 
 def _token_checks(material: Material, index: Artefact) -> Iterator[Check]:
-    name, content = f"token set {index.name}", index.content
+    of, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
             total, parts = content[split][key], sum(shard[key] for shard in content[split]["shards"])
-            what = f"{name}, {split}: {key} = sum over shards"
-            yield Check(what, f"{total:,} = {parts:,}", total == parts, index.link)
+            what = f"token set {{tokens}}, {split}: {key} = sum over shards"
+            yield Check(what, of, f"{total:,} = {parts:,}", total == parts, index.link)
     shards = material.records_of("tokens.shard", tokens=index.name)
     paths = {entry["path"] for record in shards for entry in record.content["inputs"]}
     documents = content["train"]["documents"] + content["validation"]["documents"]
     for statistics in material.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
         if any(path.startswith(f"corpus/{corpus}/") for path in paths):
-            what = f"{name}: documents = documents out of corpus {corpus}"
-            yield Check(what, f"{documents:,} = {out:,}", documents == out, index.link)
+            what, figures = (
+                "token set {tokens}: documents = documents out of corpus {corpus}",
+                f"{documents:,} = {out:,}",
+            )
+            yield Check(what, of | {"corpus": corpus}, figures, documents == out, index.link)
 
 
 def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
@@ -117,13 +128,15 @@ def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
         for step in statistics.content["totals"]["stages"]:
             if step["stage"] in counted:
                 removed, known = step["removed"].get("opt_out", 0), counted[step["stage"]]
-                what = f"corpus {corpus}: removed as opt_out by {step['stage']} = what the lists name"
-                yield Check(what, f"{removed:,} = {known:,}", removed == known, proof.link)
+                what = "corpus {corpus}: removed as opt_out by {step} = what the lists name"
+                of = {"corpus": corpus, "step": step["stage"]}
+                yield Check(what, of, f"{removed:,} = {known:,}", removed == known, proof.link)
         searched, out = proof.content["searched"]["documents"], statistics.content["totals"]["documents_out"]
-        what = f"corpus {corpus}: documents searched for what is forgotten = documents out"
-        yield Check(what, f"{searched:,} = {out:,}", searched == out, proof.link)
+        what = "corpus {corpus}: documents searched for what is forgotten = documents out"
+        yield Check(what, {"corpus": corpus}, f"{searched:,} = {out:,}", searched == out, proof.link)
     found = after["documents"] + after["copies"]
-    yield Check(f"corpus {corpus}: nothing that is forgotten is found", f"{found:,} = 0", found == 0, proof.link)
+    what = "corpus {corpus}: nothing that is forgotten is found"
+    yield Check(what, {"corpus": corpus}, f"{found:,} = 0", found == 0, proof.link)
 
 
 def _energy_checks(account: Account) -> Iterator[Check]:
@@ -134,7 +147,7 @@ def _energy_checks(account: Account) -> Iterator[Check]:
     def check(what: str, sum_: float) -> Check:
         holds = abs(sum_ - total.joules) <= ENERGY_TOLERANCE * total.joules
         figures = f"{unit.told(total.joules, 4)} {unit.name} = {unit.told(sum_, 4)} {unit.name}"
-        return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", figures, holds, link)
+        return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
     sums = conserved(account)
     for what, parts in sums:
@@ -146,6 +159,7 @@ def _energy_checks(account: Account) -> Iterator[Check]:
         low, high = unit.told(total.low_joules, 4), unit.told(total.high_joules, 4)
         yield Check(
             "energy: the total lies in its interval",
+            {},
             f"{low} ≤ {unit.told(total.joules, 4)} ≤ {high} {unit.name}",
             total.low_joules <= total.joules <= total.high_joules,
             link,

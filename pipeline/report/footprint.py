@@ -39,7 +39,8 @@ COMPONENTS = {
 class Unit:
     """What one unit of work took: such as a token of a model, of `work` tokens that took `figure` together."""
 
-    what: str
+    of: str  # what kind of thing it is
+    name: str
     work: float
     unit: str
     figure: Figure
@@ -128,17 +129,17 @@ def _units(material: Material, account: Account, models: Sequence[Json]) -> list
         name, totals = statistics.content["corpus"], statistics.content["totals"]
         figure = account.of_jobs("corpus.", corpus=name)
         found += [
-            Unit(f"corpus {name}", totals["documents_in"], "document read", figure),
-            Unit(f"corpus {name}", totals["documents_out"], "document kept", figure),
+            Unit("corpus", name, totals["documents_in"], "document read", figure),
+            Unit("corpus", name, totals["documents_out"], "document kept", figure),
         ]
     for index in material.indexes:
         tokens = index.content["train"]["tokens"] + index.content["validation"]["tokens"]
         figure = account.of_jobs("tokens.", tokens=index.name)
-        found.append(Unit(f"token set {index.name}", tokens, "token written", figure))
+        found.append(Unit("token set", index.name, tokens, "token written", figure))
     for model in models:
         found += [
-            Unit(f"training of {model['name']}", model["tokens_seen"] or 0, "token seen", model["energy"]),
-            Unit(f"training of {model['name']}", model["steps"] or 0, "training step", model["energy"]),
+            Unit("training of", model["name"], model["tokens_seen"] or 0, "token seen", model["energy"]),
+            Unit("training of", model["name"], model["steps"] or 0, "training step", model["energy"]),
         ]
     return [unit for unit in found if unit.work]
 
@@ -153,7 +154,7 @@ def _strategies(models: Sequence[Json]) -> list[Unit]:
         what = f"{strategy} ({', '.join(model['name'] for model in trained)})"
         figure = together(model["energy"] for model in trained)
         for key, unit in (("tokens_seen", "token seen"), ("steps", "training step")):
-            found.append(Unit(what, sum(model[key] or 0 for model in trained), unit, figure))
+            found.append(Unit("strategy", what, sum(model[key] or 0 for model in trained), unit, figure))
     return [unit for unit in found if unit.work]
 
 

@@ -10,6 +10,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ FILTERS: dict[str, Any] = {
 def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
     """Return the environment of the templates here, with the bars of their tables and the words of a language."""
     environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
-    environment.globals["bar"] = charts.bar
+    environment.globals |= {"bar": partial(charts.bar, told=words.told), "told": words.told}
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True

@@ -242,7 +242,7 @@ def _clock(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _steps(found: Sequence[Bar], axis: Axis, top: float) -> list[Markup]:
+def _steps(found: Sequence[Bar], axis: Axis, top: float, words: Callable[[str], str]) -> list[Markup]:
     """Return a row per step with its bars, those of lost attempts low."""
     parts = []
     rows = {step: top + ROW * index for index, step in enumerate(dict.fromkeys(bar.step for bar in found))}
@@ -251,7 +251,8 @@ def _steps(found: Sequence[Bar], axis: Axis, top: float) -> list[Markup]:
         parts.append(_label(LEFT - 8, y + 13, _short(step), "end"))
     for bar in found:
         x, end = axis.place(bar.started), axis.place(bar.ended)
-        told = f"{bar.step}, {'lost' if bar.lost else 'finished'}: {_clock(bar.started)} to {_clock(bar.ended)} UTC"
+        fate, to = words("lost" if bar.lost else "finished"), words("to")
+        told = f"{bar.step}, {fate}: {_clock(bar.started)} {to} {_clock(bar.ended)} UTC"
         height = 6 if bar.lost else 13
         parts.append(
             Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
@@ -279,7 +280,7 @@ def of_run(material: Material, account: Account, words: Callable[[str], str] = s
     for panel in power:
         parts += _power(panel, components, axis, top)
         top += PANEL + SPACE
-    parts += _steps(found, axis, top)
+    parts += _steps(found, axis, top, words)
     bottom = top + ROW * len({bar.step for bar in found})
     for (_, before), (after, _) in pairwise(axis.pieces):
         x = axis.place(before) + axis.cut / 2

@@ -48,10 +48,10 @@ def charts(metrics: list[Json], energy_label: str, told: Callable[[str], str] = 
 
     def drawn(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
         found = [line for line in wanted if line.points]
-        return lines(told(title), told("step"), told(unit), found, from_zero=from_zero) if found else None
+        return lines(told(title), told("step"), told(unit), found, from_zero=from_zero, told=told) if found else None
 
     def always(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
-        return lines(told(title), told("step"), told(unit), [*wanted], from_zero=from_zero)
+        return lines(told(title), told("step"), told(unit), [*wanted], from_zero=from_zero, told=told)
 
     hardware = series("hardware FLOPs utilisation", "hardware_flops_utilization", 100)
     model = series("model FLOPs utilisation (MFU)", "model_flops_utilization", 100)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.report import view
+from pipeline.report.checks import Check, conservation_checks
 from pipeline.report.language import language
 from pipeline.report.page import PAGE, PAGE_PARTS, SECTIONS, environment_of
 from pipeline.report.training import FIGURES
@@ -132,9 +135,27 @@ def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
         "Verlies",
     ):
         assert words in dutch.text
+    assert "corpus main, alle bronnen: erin = behouden + verwijderd, stap filter" in dutch.text
+    assert "corpus.deduplicate, afgemaakt: 2026-03-01" in dutch.text and "finished: 2026" not in dutch.text
     for words in ("Who made it?", "Processor time", "How it is known", "estimated"):
         assert words in english.text and words not in dutch.text.split("8. ")[0]
     assert HOSTILE in dutch.text, "what data say stays as it is"
+
+
+def test_every_check_has_its_dutch_sentence(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Check] = []
+
+    def keep(*given: Any) -> list[Check]:
+        found.extend(conservation_checks(*given))
+        return found
+
+    monkeypatch.setattr(view, "conservation_checks", keep)
+    made(run_folder)
+    names = re.compile(r"{\w+}")
+    translated = {check.sentence: language("nl").sentences[check.sentence] for check in found}
+    assert len(translated) > 20
+    for sentence, dutch in translated.items():
+        assert names.findall(sentence) == names.findall(dutch)
 
 
 def test_a_table_of_more_than_a_hundred_jobs_is_one_row_each_and_searchable(run_folder: Run) -> None:

@@ -153,7 +153,7 @@ def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
     arguments = run_folder.arguments()
     assert run(run_folder.settings, **arguments)["checks_failed"] == 3
     text = outline(arguments["page"]).text
-    assert "✗ 3 of 35 conservation checks fail." in text and "3 of 4 inputs ✗ no" in text
+    assert "✗ 3 of 35 conservation checks fail." in text and "3 = 4 ✗ no" in text
     assert "3 conservation checks of the run fail" in arguments["model_card"].read_text()
 
 
