@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
-from pipeline.corpus.data_set.settings import PublishedSource, PublishSettings
+from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
 from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
@@ -34,6 +34,7 @@ from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettin
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
+from pipeline.report.disclosure import Stated
 from pipeline.report.settings import PageSettings
 from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config
@@ -189,11 +190,13 @@ def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:
 
 def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
+    answers = Stated(config.disclosure, None, None)
     return PublishSettings(
         run=config.run.name,
         corpus=i["corpus"],
         provider=config.run.provider,
         contact=config.run.contact,
+        stated={key: text for key in STATED if (text := answers.text(key))},
         keep_removed=section.keep_removed,
         filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
         sources=[

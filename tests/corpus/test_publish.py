@@ -97,6 +97,7 @@ class Published:
                 "corpus": "main",
                 "provider": None,
                 "contact": None,
+                "stated": {"intended_use": "onderzoek </script>", "removal": "schrijf ons"},
                 "keep_removed": self.keep_removed,
                 "filters": Corpus().model_dump(mode="json", include={"languages", "deduplication"}),
                 "sources": [
@@ -151,6 +152,9 @@ def test_croissant_validates_and_reads_the_documents(published: Published, offli
     content = json.loads(published.read("croissant"))
     assert content["conformsTo"] == "http://mlcommons.org/croissant/1.1"
     assert content["license"] == "https://spdx.org/licenses/CC0-1.0"
+    assert content["rai:dataUseCases"] == "onderzoek </script>"
+    assert content["rai:dataReleaseMaintenancePlan"] == "schrijf ons"
+    assert "rai:dataLimitations" not in content, "what nobody stated is not there"
     hashes = {entry["contentUrl"]: entry["sha256"] for entry in content["distribution"] if "sha256" in entry}
     for path in published.final:
         assert hashes[f"final/{path.name}"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -300,6 +304,15 @@ def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep
     for stage in ("corpus.filter", "corpus.deduplicate"):
         settings: Any = step_settings(config, stage, {"corpus": "main", "source": "s", "unit": "0"})
         assert settings.samples is shown and settings.keep_removed is keep
+
+
+def test_a_data_set_is_told_what_the_provider_states_of_it() -> None:
+    source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
+    source["rights"] = {"basis": "public-domain", "holder": "iemand"}
+    stated = {"intended_use": {"nl": "onderzoek", "en": "research"}, "limitations": "none known", "removal": ""}
+    config = load({"run": {"name": "r"}, "sources": [source], "disclosure": stated | {"legal_basis": "a law"}})
+    settings: Any = step_settings(config, "corpus.publish", {"corpus": "main"})
+    assert settings.stated == {"intended_use": "research", "limitations": "none known"}
 
 
 def test_statistics_of_other_files_are_refused(published: Published) -> None:

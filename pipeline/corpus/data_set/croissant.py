@@ -129,6 +129,10 @@ def metadata(settings: PublishSettings, dataset: dict[str, Any], description: st
             f"{stage['stage']}: {stage['in']:,} documents in, {stage['kept']:,} kept"
             for stage in dataset["totals"]["stages"]
         ],
+        data_collection=settings.stated.get("data_selection"),
+        data_use_cases=settings.stated.get("intended_use"),
+        data_limitations=settings.stated.get("limitations"),
+        data_release_maintenance_plan=settings.stated.get("removal"),
         personal_sensitive_information=[f"replaced by markers: {masked}"],
         distribution=[*files, file_set],
         record_sets=[records],
