@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.words import counted, printable
-from pipeline.provenance.files import CRATE_RECORD, METADATA, found, special
+from pipeline.provenance.files import CLOSED, CRATE_RECORD, METADATA, closed_evidence, found, special
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.verify_log import Log, Signed
 from pipeline.provenance.verify_records import check_record
@@ -126,7 +126,7 @@ class _Verification:
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         self.problems |= {path: f"{sentence}." for path, sentence in broken.items()}
-        self.files, foreign = found(run_directory)
+        self.files, foreign, self.closed = found(run_directory)
         self.problems |= foreign
         if self.crate is not None:
             self.check_files(self.crate)
@@ -163,6 +163,8 @@ class _Verification:
         """Every file of the crate is there with its hash, and there is no other."""
         present = set(self.files)
         for path, expected in sorted(crate.sha256_of.items()):
+            if path.startswith(self.closed):
+                continue
             if path not in present:
                 self.tell(path, f"{path} is missing, the crate lists it.")
             elif self.hash(path) != expected:
@@ -182,7 +184,7 @@ class _Verification:
     def check_inputs(self, record: Record) -> None:
         """What a job read is what another job wrote, or what lies there: the chain has no gap."""
         for given in record.inputs:
-            if given.is_outside or given.path in self.problems:
+            if given.is_outside or given.path in self.problems or given.path.startswith(self.closed):
                 continue
             if given.path in self.made:
                 producer, output = self.made[given.path]
@@ -208,6 +210,8 @@ class _Verification:
 
     def check_file(self, path: str, sha256: str, record: Record) -> None:
         """A file is there with the hash that a record says."""
+        if path.startswith(self.closed):
+            return
         if not (self.run_directory / path).is_file():
             self.tell(path, f"{path} is missing, {record.file} names it.")
         elif self.hash(path) != sha256:
@@ -230,6 +234,8 @@ def _verified(run_directory: Path, trusted: Trusted) -> tuple[list[str], _Verifi
     """Problems, and what was looked at."""
     if not run_directory.is_dir():
         raise InputError(f"{run_directory} does not exist: give the folder of a run's results")
+    if closed := closed_evidence(run_directory):
+        raise InputError(f"{run_directory}: {closed} {CLOSED}")
     done = _Verification(run_directory, trusted)
     counts = [
         problem

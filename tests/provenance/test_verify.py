@@ -8,6 +8,8 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,3 +240,40 @@ def test_counts_without_end_are_no_counts(finished: Path) -> None:
     assert _statistics_problems(finished, "corpus/main/statistics.json") == [
         "corpus/main/statistics.json is not valid: it does not hold the counts of a corpus."
     ]
+
+
+def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Verify a run as a user to whom permissions apply: also root, without the right to pass over them."""
+    words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    words += [sys.executable, "-m", "pipeline", "verify", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        ("models/base", 1),
+        ("corpus/main", 1),
+        ("report/index.html", 1),
+        ("corpus/main/hidden", 1),
+        ("", 2),
+        ("provenance", 2),
+        ("provenance/records", 2),
+        ("provenance/attempts", 2),
+        (METADATA, 2),
+        (FILE, 2),
+    ],
+)
+def test_what_the_user_may_not_read_is_named_and_never_taken_as_right(finished: Path, place: str, code: int) -> None:
+    if not (finished / place).exists():
+        (finished / place).mkdir()
+        (finished / place / "payload").write_text("x")
+    (finished / place).chmod(0)
+    try:
+        done = as_one_who_obeys_permissions(finished)
+    finally:
+        (finished / place).chmod(0o755)
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == code, said
+    assert f"{place or 'it'} may not be read by this user: verify the run as one who may" in said[0]
+    assert (len(said) == 1) if code == 2 else " 1 problem in " in said[1]
