@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDSA,
     SECP256R1,
@@ -88,13 +88,15 @@ def private(path: Path) -> PrivateKey:
             f"provenance.key: others may read the signing key {path.name}: take that right from them (chmod 600)"
         )
     try:
-        key = load_pem_private_key(text, password=None)
+        key: object = load_pem_private_key(text, password=None)
     except TypeError:
         raise InputError(
             f"provenance.key: {path.name} has a passphrase, which no job can type: use a key without"
         ) from None
     except ValueError:
         raise InputError(f"provenance.key: {path.name} is no private key in PEM") from None
+    except UnsupportedAlgorithm:
+        key = None
     if isinstance(key, Ed25519PrivateKey) or (
         isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1)
     ):
@@ -109,11 +111,13 @@ def public(path: Path) -> PublicKey:
         InputError: it is missing, no PEM, or of another kind.
     """
     try:
-        key = load_pem_public_key(path.read_bytes())
+        key: object = load_pem_public_key(path.read_bytes())
     except OSError as error:
         raise InputError(f"the public key {path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise InputError(f"{path} is no public key in PEM: give the file that ends in .pub") from None
+    except UnsupportedAlgorithm:
+        key = None
     if isinstance(key, Ed25519PublicKey) or (
         isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1)
     ):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.attestation import keys
 from pipeline.attestation.log import KEY, lines
 from pipeline.ground.errors import InputError
-from pipeline.provenance import evidence
+from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
 from pipeline.provenance.records import RECORDS
 from pipeline.provenance.settings import Provenance
@@ -77,7 +77,10 @@ def sign_models(run_directory: Path, key: Path) -> None:
 
 def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
     """Have the head of the log timestamped and appended to the log outside, unless that was done."""
-    *_, last = lines(run_directory)
+    newest = deque(lines(run_directory), maxlen=1)
+    if not newest:
+        return
+    last = newest[0]
     if settings.timestamps and not (run_directory / TIMESTAMPS / f"{last.sha256}.tsr").is_file():
         from pipeline.provenance import timestamps  # few starts ask
 
@@ -88,12 +91,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         except InputError as error:
             say(str(error))
     if settings.log:
-        path = Path(settings.log).expanduser()
-        entry = {"run": run_directory.name, "lines": last.number, "head": last.sha256}
-        heads = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        if not any(json.loads(line)["head"] == last.sha256 for line in heads):
-            with path.open("a", encoding="utf-8") as log:
-                log.write(json.dumps({**entry, "time": datetime.now(UTC).isoformat(timespec="seconds")}) + "\n")
+        heads.publish(Path(settings.log).expanduser(), heads.Head(run_directory.name, last.number, last.sha256))
 
 
 def end(run_directory: Path, settings: Provenance, say: Say) -> None:

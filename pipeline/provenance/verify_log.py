@@ -14,6 +14,7 @@ from pipeline.attestation.statements import ATTEMPT_FACTS, BEGAN
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
+from pipeline.provenance.heads import heads
 from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.timestamps import seen
 
@@ -122,23 +123,19 @@ class Log:
             self.tell(TIMESTAMPS, f"{TIMESTAMPS}: no authority has seen the last line of {FILE}.")
         return times
 
-    def check_published(self, heads: Path) -> None:
+    def check_published(self, published: Path) -> None:
         """The log has all heads that were published of this run, and the newest of them is its last line.
 
         Raises:
             InputError: the file with the heads cannot be read.
         """
-        try:
-            entries = [json.loads(line) for line in heads.read_text(encoding="utf-8").splitlines()]
-            known = [(str(e["head"]), int(e["lines"])) for e in entries if e["run"] == self.run_directory.name]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(f"{heads} is no log of heads, as provenance.log writes it") from None
+        known = [(head, number) for run, number, head in heads(published) if run == self.run_directory.name]
         own = {(line.sha256, line.number) for line in self.lines}
         for head, number in known:
             if (head, number) not in own:
                 self.tell(FILE, f"{FILE} was written anew or cut: it had {number} lines with the head {head[:16]}….")
         if not known or (self.lines and known[-1][0] != self.lines[-1].sha256):
-            self.tell(FILE, f"{FILE} has lines that were never published in {heads.name}.")
+            self.tell(FILE, f"{FILE} has lines that were never published in {published.name}.")
 
     def check_evidence(self) -> None:
         """All evidence that was attested is there as it was, and there is no other."""

@@ -1,0 +1,53 @@
+"""The log of heads outside of runs: appended to, never damaged, and never read as what it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ground.errors import InputError
+from pipeline.provenance import evidence, seal
+from pipeline.provenance.heads import Head, heads, publish
+from pipeline.provenance.settings import Provenance
+
+FIRST, SECOND = Head("tiny", 3, "a" * 64), Head("tiny", 5, "b" * 64)
+
+
+def test_each_head_is_published_once_in_its_order(tmp_path: Path) -> None:
+    log = tmp_path / "heads.jsonl"
+    for head in (FIRST, SECOND, FIRST, SECOND):
+        publish(log, head)
+    assert heads(log) == [FIRST, SECOND]
+
+
+def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path: Path) -> None:
+    log = tmp_path / "heads.jsonl"
+    log.touch()
+    publish(log, FIRST)
+    log.write_bytes(log.read_bytes().rstrip(b"\n"))
+    publish(log, SECOND)
+    assert heads(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
+
+
+@pytest.mark.parametrize("content", ["not JSON", "[]", '{"run": "tiny", "lines": 3}', "[" * 200_000, "\udcff"])
+def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, content: str) -> None:
+    log = tmp_path / "heads.jsonl"
+    log.write_text(f"{content}\n", errors="surrogateescape")
+    before = log.read_bytes()
+    with pytest.raises(InputError, match=r"heads\.jsonl is no log of heads"):
+        publish(log, FIRST)
+    assert log.read_bytes() == before
+
+
+def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any) -> None:
+    log = tmp_path / "heads.jsonl"
+    log.write_text("not JSON\n")
+    said: list[str] = []
+    seal.end(finished, Provenance(log=str(log)), said.append)
+    assert len(said) == 1 and "is no log of heads" in said[0]
+    (finished / evidence.FILE).unlink()
+    log.unlink()
+    seal.publish(finished, Provenance(log=str(log)), said.append)
+    assert not log.exists(), "of a run without attestations nothing is published"
