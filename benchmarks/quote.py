@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,11 @@ def write_tokens(folder: Path, found: list[str], tokens: int) -> Path:
     return paths["tokenizer"]
 
 
-def questions(search: Search, count: int) -> list[list[int]]:
-    """Return the tokens of the questions: every second one has another token in every tenth place."""
+def questions(search: Search, count: int, decode: Callable[[list[int]], str]) -> list[list[int]]:
+    """Return the tokens of the questions: every second one has another token in every tenth place.
+
+    Tokens that were drawn anew may come to bytes that are no text: nobody can ask for these.
+    """
     draw, row = np.random.default_rng(2), search.rows[0]
     found = []
     while len(found) < count:
@@ -113,6 +117,8 @@ def questions(search: Search, count: int) -> list[list[int]]:
             continue
         if len(found) % 2:
             ids[::10] = draw.integers(300, 30_000, len(ids[::10]))
+        elif "\ufffd" in decode(ids.tolist()).strip("\ufffd"):
+            continue
         found.append(ids.tolist())
     return found
 
@@ -134,10 +140,10 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     started = time.perf_counter()
     search = Search(folder / "index.json", tokenizer)
     opened = time.perf_counter() - started
-    asked = questions(search, int(os.environ["QUERIES"]))
+    decode = load_encoder(tokenizer).tokenizer.decode
+    asked = questions(search, int(os.environ["QUERIES"]), decode)
     (folder / "queries.json").write_text(json.dumps(asked))
     taken, seconds, whole = [], [], 0
-    decode = load_encoder(tokenizer).tokenizer.decode
     for number, ids in enumerate([asked[0], *asked]):
         text = decode(ids).strip("\ufffd")
         started, began = time.process_time(), time.perf_counter()
@@ -157,7 +163,7 @@ def main() -> None:
     parser.add_argument("texts", help="a pattern of files of JSON lines with `text`, compressed by gzip")
     parser.add_argument("--infini", required=True, help="the Python of an environment that has infini-gram")
     parser.add_argument("--tokens", type=float, default=100e6)
-    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--queries", type=int, default=2000)
     options = parser.parse_args()
     os.environ |= {"QUERIES": str(options.queries)}
     files = sorted(glob(options.texts))

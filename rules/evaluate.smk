@@ -1,3 +1,26 @@
+rule evaluate_differences:
+    input:
+        sources=SOURCES_READ,
+        answers=[
+            f"{RUN}/evaluation/{model}/{step}/items.parquet"
+            for model, step in run.evaluated()
+        ],
+    output:
+        differences=f"{RUN}/evaluation/differences.json",
+        record=record("evaluate.differences"),
+    log:
+        log_file("evaluate.differences"),
+    resources:
+        **resources_of("evaluate.differences"),
+    params:
+        contract=contract("evaluate.differences"),
+    message:
+        "Compare the checkpoints on the items that they answered"
+    shell:
+        "python -m pipeline evaluate differences {params.contract:q} --input answers {input.answers}"
+        " --output differences {output.differences} --record {output.record} 2> {log}"
+
+
 rule evaluate_samples:
     input:
         sources=SOURCES_READ,

@@ -18,6 +18,7 @@ rule report_page:
         samples=[
             f"{RUN}/evaluation/{model}/samples.json" for model in run.searched_models()
         ],
+        differences=[f"{RUN}/evaluation/differences.json"] * bool(run.evaluated()),
         plan=f"{RUN}/plan/plan.json",
         manifests=expand(
             f"{RUN}/sources/{{source}}/manifest.json",
@@ -64,7 +65,7 @@ rule report_page:
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation}"
-        " --input samples {input.samples} --input plan {input.plan}"
+        " --input samples {input.samples} --input differences {input.differences:q} --input plan {input.plan}"
         " --input manifests {input.manifests} --input data_sets {input.data_sets} --input forgotten {input.forgotten:q}"
         " --input remains {input.remains:q} --input carbon_intensity {input.carbon_intensity:q}"
         " --output page {output.page} --output model_card {output.model_card}"

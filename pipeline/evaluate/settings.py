@@ -22,7 +22,7 @@ class Suite(Settings):
         default=None,
         description="the folder of the tasks' data files; for shipped tasks a mirror NAMESPACE/DATASET/README.md, …",
     )
-    limit: int | None = Field(default=None, ge=1, description="evaluate this many examples, drawn by the run's seed")
+    limit: int | None = Field(default=None, ge=1, description="evaluate this many examples, drawn by evaluation.seed")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Suite:
@@ -73,6 +73,11 @@ class Evaluation(Settings):
     )
     checkpoints: Literal["all", "final"] = "all"
     batch_size: int = Field(default=16, ge=1)
+    seed: int = Field(
+        default=42,
+        ge=0,
+        description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
+    )
     samples: Samples = Samples()
 
     @model_validator(mode="after")
@@ -97,6 +102,10 @@ class Evaluation(Settings):
                 suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
             suites.append(suite)
         return suites
+
+
+class DifferencesSettings(Settings):
+    """Settings of the step `evaluate differences`: it has none."""
 
 
 class SuiteSettings(Settings):

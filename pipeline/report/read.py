@@ -53,6 +53,7 @@ class Material:
     metrics: list[Artefact]
     evaluation: list[Artefact]
     samples: list[Artefact]
+    differences: list[Artefact]
     manifests: list[Artefact]
     data_sets: list[Artefact]
     indexes: list[Artefact]
@@ -129,6 +130,7 @@ def read_material(
     metrics: list[Path],
     evaluation: list[Path],
     samples: list[Path],
+    differences: list[Path],
     plan: Path,
     manifests: list[Path],
     data_sets: list[Path],
@@ -176,6 +178,7 @@ def read_material(
         statistics=objects(statistics, "corpus", "sources", "totals"),
         fertility=objects(fertility, "languages"),
         metrics=[Artefact(path.parent.name, link(path), {}, read_lines(path)) for path in sorted(metrics)],
+        differences=objects(differences, "comparisons"),
         evaluation=sorted(results, key=lambda artefact: (artefact.content["model"], int(artefact.content["step"]))),
         samples=objects(samples, "model", "samples", "written", "held_out"),
         data_sets=objects(data_sets, "corpus", "domains"),

@@ -155,6 +155,14 @@ def evaluations(material: Material) -> list[Json]:
     return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
 
 
+def checkpoint_differences(material: Material) -> Json:
+    """Return the comparisons between checkpoints, the real ones first, and how many of them are real."""
+    found = [(row, result.link) for result in material.differences for row in result.content["comparisons"]]
+    rows = [row for row, _ in sorted(found, key=lambda pair: pair[0]["better"] is None)]
+    link = found[0][1] if found else None
+    return {"rows": rows, "real": sum(row["better"] is not None for row in rows), "link": link}
+
+
 def baselines(material: Material) -> list[str]:
     """Return the names of what scores are compared with, in their order."""
     tasks = (task for results in material.evaluation for task in results.content["tasks"])
@@ -213,6 +221,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": models,
         "evaluations": evaluations(material),
+        "checkpoint_differences": checkpoint_differences(material),
         "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,

@@ -125,6 +125,7 @@ WORK: dict[str, Work] = {
     "pretrain.export": Work(PARAMETERS, _exported),
     "evaluate.suites": Work(PARAMETERS, _evaluated),
     "evaluate.samples": Work(PARAMETERS, _searched),
+    "evaluate.differences": Work(PARAMETERS, _evaluated),
 }
 
 

@@ -76,6 +76,7 @@ def _material(run_directory: Path) -> Material:
         metrics=[],
         evaluation=[],
         samples=[],
+        differences=[],
         manifests=[],
         data_sets=[],
         indexes=[],

@@ -25,7 +25,7 @@ from pipeline.corpus.settings import (
     StatisticsSettings,
 )
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.evaluate.settings import SamplesSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.settings import DifferencesSettings, SamplesSettings, SuiteSettings, SuitesSettings
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
 from pipeline.opt_out.others import others
@@ -275,13 +275,17 @@ def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:
         model=i["model"],
         step=int(i["step"]),
         suites=[SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
-        seed=config.run.seed,
+        seed=config.evaluation.seed,
         batch_size=config.evaluation.batch_size,
     )
 
 
 def evaluate_samples(config: Config, i: Mapping[str, str]) -> Settings:
     return SamplesSettings(model=i["model"], **config.evaluation.samples.model_dump())
+
+
+def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:
+    return DifferencesSettings()
 
 
 def opt_out_remains(config: Config, i: Mapping[str, str]) -> Settings:

@@ -115,6 +115,7 @@ class Run:
             "fertility": found("tokenizer/*/fertility.json"),
             "metrics": found("models/*/metrics.jsonl"),
             "evaluation": found("evaluation/*/*/results.json"),
+            "differences": found("evaluation/differences.json"),
             "samples": found("evaluation/*/samples.json"),
             "plan": self.root / "plan/plan.json",
             "data_sets": found("corpus/*/dataset.json"),

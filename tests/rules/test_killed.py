@@ -34,6 +34,7 @@ STAGES = {
     "plan.estimate",
     "pretrain.segment",
     "pretrain.export",
+    "evaluate.differences",
     "evaluate.samples",
     "evaluate.suites",
     "report.page",

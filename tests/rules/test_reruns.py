@@ -19,7 +19,7 @@ from tests.conftest import Project, rewrite
 
 # What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
 REPORT = {"report_page": 1, "provenance_crate": 1}
-SUITES = {"evaluate_suites": 1, **REPORT}
+SUITES = {"evaluate_suites": 1, "evaluate_differences": 1, **REPORT}
 EVALUATION = {"evaluate_samples": 1, **SUITES}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_suffixes": 2, "tokens_index": 1}
@@ -313,7 +313,8 @@ def test_what_was_done_under_another_name_is_taken_over(project: Project) -> Non
     records = [json.loads(path.read_text()) for path in (project.results / "provenance/records").glob("*.json")]
     found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
     done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
-    assert done_again == {"corpus.statistics", "corpus.publish", "evaluate.suites", "evaluate.samples"}
+    evaluated_again = {"evaluate.suites", "evaluate.samples"}
+    assert done_again == {"corpus.statistics", "corpus.publish", *evaluated_again}
     assert found["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
     one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
     assert one.samefile(two)

@@ -1,0 +1,147 @@
+"""The step `evaluate differences`: which checkpoint is better than which, on the items that both answered.
+
+Compared are the last checkpoints of each two models, and of each model the last with the one before. A difference is
+real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run together (Holm). Its interval is
+that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in each of the four cells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy import stats
+
+from pipeline.evaluate.baselines import LEVEL, holm
+from pipeline.evaluate.items import METRICS
+from pipeline.evaluate.settings import DifferencesSettings
+from pipeline.ground.errors import InputError
+
+POWER = 0.8
+Key = tuple[str, str, int, str]  # suite, task, number of the item, hash of its prompt
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint and what it answered: per metric, whether each item was right."""
+
+    model: str
+    step: int
+    right: dict[str, dict[Key, bool]]
+
+
+def read(path: Path) -> Checkpoint:
+    """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
+
+    Raises:
+        InputError: the file is no table of items, or an item stands twice.
+    """
+    columns = ["suite", "task", "item", "prompt_sha256", *METRICS]
+    try:
+        rows = pq.read_table(path, columns=columns).to_pylist()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is no table of items: {error}") from None
+    right: dict[str, dict[Key, bool]] = {}
+    for row in rows:
+        key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
+        for metric in (metric for metric in METRICS if row[metric] is not None):
+            if key in right.setdefault(metric, {}):
+                raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
+            right[metric][key] = row[metric]
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), right)
+
+
+def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+    """Yield the checkpoints that are compared: of each two models the last ones, of each model the last two."""
+    by_model: dict[str, list[Checkpoint]] = {}
+    for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
+        by_model.setdefault(checkpoint.model, []).append(checkpoint)
+    yield from combinations([found[-1] for found in by_model.values()], 2)
+    for found in by_model.values():
+        for before, last in [*pairwise(found)][-1:]:
+            yield last, before
+
+
+def interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two shares of the same items.
+
+    Args:
+        only_one: the items that the first has right and the second has not.
+        only_other: those that it is the other way round with.
+    """
+    cells, size = (only_one + 0.5, only_other + 0.5), items + 2.0
+    difference = (cells[0] - cells[1]) / size
+    deviation = math.sqrt(sum(cells) / size - difference**2) / math.sqrt(size)
+    reach = float(stats.norm.ppf(1 - LEVEL / 2)) * deviation
+    return max(-1.0, difference - reach), min(1.0, difference + reach)
+
+
+def detectable(only_one: int, only_other: int, items: int) -> float:
+    """Return the smallest difference that as many items would find in 80 of 100 runs, at 5 %, of one comparison alone.
+
+    By the normal approximation, with half an item more in each cell; it takes the share of items on which the two
+    differ as it was found.
+    """
+    share = (only_one + only_other + 1.0) / (items + 2.0)
+    factor = float(stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(POWER))
+    return min(1.0, factor * math.sqrt(share / items))
+
+
+def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield a row for each task and metric of which both answered the same items."""
+    for metric in (metric for metric in METRICS if metric in one.right and metric in other.right):
+        common = sorted(one.right[metric].keys() & other.right[metric].keys())
+        for task in sorted({(key[0], key[1]) for key in common}):
+            keys = [key for key in common if key[:2] == task]
+            first, second = (np.array([side.right[metric][key] for key in keys]) for side in (one, other))
+            only_one, only_other = int((first & ~second).sum()), int((second & ~first).sum())
+            low, high = interval(only_one, only_other, len(keys))
+            asked = {key for side in (one, other) for key in side.right[metric] if key[:2] == task}
+            yield {
+                "a": {"model": one.model, "step": one.step, "value": float(first.mean())},
+                "b": {"model": other.model, "step": other.step, "value": float(second.mean())},
+                "suite": task[0],
+                "task": task[1],
+                "metric": metric,
+                "items": len(keys),
+                "items_of_one_alone": len(asked) - len(keys),
+                "right_in_a_alone": only_one,
+                "right_in_b_alone": only_other,
+                "difference": float(first.mean() - second.mean()),
+                "low": low,
+                "high": high,
+                "detectable_difference": detectable(only_one, only_other, len(keys)),
+                "p_value": p_value(only_one, only_other),
+            }
+
+
+def p_value(only_one: int, only_other: int) -> float:
+    """Return McNemar's exact p-value, two-sided: a coin says which of the two is right where one of them is."""
+    differing = only_one + only_other
+    return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
+
+
+def judge(rows: list[dict[str, Any]]) -> None:
+    """Add to all comparisons of a run the corrected p-value, and which side is better: `a`, `b` or none."""
+    for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+        row["p_value_corrected"] = corrected
+        ahead = "a" if row["right_in_a_alone"] > row["right_in_b_alone"] else "b"
+        row["better"] = ahead if corrected < LEVEL else None
+
+
+def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path) -> dict[str, Any]:
+    """Write the comparisons of the checkpoints of a run; return how many there are, and how many are real.
+
+    Raises:
+        InputError: a file is no table of items.
+    """
+    rows = [row for pair in pairs([read(path) for path in answers]) for row in compared(*pair)]
+    judge(rows)
+    content = {"checkpoints": len(answers), "level": LEVEL, "comparisons": rows}
+    differences.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"comparisons": len(rows), "real_differences": sum(row["better"] is not None for row in rows)}

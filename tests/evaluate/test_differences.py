@@ -1,0 +1,111 @@
+"""A difference between two checkpoints is told only where it is real, on the items that both answered."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from pipeline.evaluate import differences
+from pipeline.evaluate.differences import Checkpoint, compared, detectable, interval, judge, p_value, pairs
+from pipeline.evaluate.items import SCHEMA
+from pipeline.evaluate.settings import DifferencesSettings
+from pipeline.ground.errors import InputError
+
+
+def checkpoint(model: str, step: int, **right: list[bool]) -> Checkpoint:
+    """Return a checkpoint of tasks that are named with what of them is right."""
+    keys = {("s", task, n, f"{task}{n}"): one for task, answers in right.items() for n, one in enumerate(answers)}
+    return Checkpoint(model, step, {"acc": keys})
+
+
+def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
+    rows = [
+        {"suite": s, "task": task, "item": item, "prompt_sha256": prompt, "answer": 0, "acc": right, **changes}
+        for (s, task, item, prompt), right in found.right["acc"].items()
+    ]
+    path = folder / "evaluation" / found.model / str(found.step) / "items.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    return path
+
+
+def test_a_table_done_by_hand(tmp_path: Path) -> None:
+    # Of 20 items 9 are right in `large` alone, none in `small` alone, 5 in both: p = 2 / 2**9, alone in its run.
+    large, small = [True] * 14 + [False] * 6, [False] * 9 + [True] * 5 + [False] * 6
+    paths = [write(tmp_path, checkpoint("large", 8, t=large)), write(tmp_path, checkpoint("small", 4, t=small))]
+    counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
+    assert counts == {"comparisons": 1, "real_differences": 1}
+    (row,) = json.loads((tmp_path / "d.json").read_text())["comparisons"]
+    assert row["a"] == {"model": "large", "step": 8, "value": 0.7} and row["b"]["value"] == 0.25
+    assert (row["right_in_a_alone"], row["right_in_b_alone"], row["items"]) == (9, 0, 20)
+    assert row["difference"] == pytest.approx(0.45) and row["better"] == "a"
+    assert row["p_value"] == row["p_value_corrected"] == pytest.approx(2 / 2**9)
+    # Agresti and Min by hand: (9.5 - 0.5) / 22, and 1.96 * sqrt((10 - 81 / 22) / 22**2)
+    reach = 1.959964 * math.sqrt((10 - 81 / 22) / 22**2)
+    assert (row["low"], row["high"]) == (pytest.approx(9 / 22 - reach), pytest.approx(9 / 22 + reach))
+
+
+def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> None:
+    given = [checkpoint(model, step) for model, step in (("b", 5), ("a", 20), ("a", 100), ("a", 3), ("c", 1))]
+    found = [((one.model, one.step), (other.model, other.step)) for one, other in pairs(given)]
+    last = [("a", 100), ("b", 5), ("c", 1)]
+    assert found == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
+    assert [*pairs(given[:1])] == []
+
+
+def test_items_that_were_asked_otherwise_are_not_compared() -> None:
+    one, other = checkpoint("a", 1, t=[True, True, False]), checkpoint("b", 1, t=[False, True])
+    (row,) = compared(one, other)
+    assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
+    asked_otherwise = {(*key[:3], "another"): right for key, right in other.right["acc"].items()}
+    assert [*compared(one, Checkpoint("b", 1, {"acc": asked_otherwise}))] == []
+    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}))] == []
+
+
+def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() -> None:
+    draw, wrong = np.random.default_rng(1), 0
+    for _ in range(1000):
+        rows = []
+        for _ in range(4):  # tasks, whose items are easier and harder ones
+            easy = draw.beta(2, 2, 120)
+            one, other = draw.random(120) < easy, draw.random(120) < easy
+            rows += [*compared(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
+        judge(rows)
+        wrong += any(row["better"] for row in rows)
+    assert wrong <= 50
+
+
+def test_the_interval_covers_the_truth_and_the_detectable_difference_is_found_in_80_of_100() -> None:
+    draw = np.random.default_rng(2)
+    for items, only_one, only_other in ((100, 0.1, 0.1), (300, 0.15, 0.05), (1000, 0.08, 0.07), (60, 0.3, 0.1)):
+        rounds = draw.multinomial(items, [only_one, only_other, 1 - only_one - only_other], 4000)
+        bounds = [interval(int(one), int(other), items) for one, other, _ in rounds]
+        assert 0.94 <= np.mean([low <= only_one - only_other <= high for low, high in bounds]) <= 0.97
+    items, share = 400, 0.25
+    lead = detectable(50, 50, items)
+    found = draw.multinomial(items, [(share + lead) / 2, (share - lead) / 2, 1 - share], 2000)
+    assert 0.76 <= np.mean([p_value(int(one), int(other)) < 0.05 for one, other, _ in found]) <= 0.84
+
+
+def test_the_exact_test_is_that_of_another_library() -> None:
+    for one, other in ((0, 0), (3, 3), (9, 0), (1, 12), (40, 61)):
+        lesser = stats.binom.cdf(min(one, other), one + other, 0.5) if one + other else 1.0
+        assert p_value(one, other) == pytest.approx(min(1.0, 2 * lesser))
+
+
+def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+    good = write(tmp_path, checkpoint("a", 1, t=[True, False]))
+    twice = write(tmp_path, checkpoint("b", 1, t=[True, False]), item=0, prompt_sha256="x")
+    with pytest.raises(InputError, match="item 0 of the task t stands twice"):
+        differences.read(twice)
+    good.write_bytes(good.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"items\.parquet is no table of items"):
+        differences.read(good)
