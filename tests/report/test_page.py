@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from pipeline.evaluate.differences import Checkpoint, compared, judge
 from pipeline.ground.errors import InputError
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run
@@ -163,6 +164,35 @@ def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) ->
     assert "0.5500 ± 0.0300 0.5000 unigram 0.5400 200 (3 more too long to read) not better than: unigram" in text
     assert "1.3100 – – 200 no baseline" in text
     assert "completion acc 0.6200 0.5000 0.5400 0.0100" in text, "all baselines, with the corrected p"
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("en", ("Comparisons: 2; real differences among them: 1.", "0.3191 to 0.7718", "A is better", "no difference")),
+        (
+            "nl",
+            ("Vergelijkingen: 2; echte verschillen daaronder: 1.", "0.3191 tot 0.7718", "A is beter", "geen verschil"),
+        ),
+    ],
+)
+def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
+    run_folder: Run, language: str, told: tuple[str, ...]
+) -> None:
+    def answers(right: int) -> dict[tuple[str, str, int, str], bool]:
+        return {
+            ("s", task, n, f"{n}"): n < right for task, right in ((HOSTILE, right), ("alike", 6)) for n in range(20)
+        }
+
+    one, other = Checkpoint("base", 1000, {"acc": answers(16)}), Checkpoint("base", 500, {"acc": answers(4)})
+    rows = [*compared(one, other)][::-1]
+    judge(rows)
+    run_folder.write("evaluation/differences.json", {"comparisons": rows})
+    page = made(run_folder, language=language)["page"]
+    text = outline(page).text
+    assert all(sentence in text for sentence in told)
+    assert "0.8000 0.2000 0.6000 (" in text
+    assert text.index("0.8000 0.2000 0.6000 (") < text.index("0.3000 0.3000 0.0000 (")
 
 
 def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Run) -> None:
