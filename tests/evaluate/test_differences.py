@@ -61,12 +61,12 @@ def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> 
     assert [*pairs(given[:1])] == []
 
 
-def test_items_that_were_asked_otherwise_are_not_compared() -> None:
+def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> None:
     one, other = checkpoint("a", 1, t=[True, True, False]), checkpoint("b", 1, t=[False, True])
     (row,) = compared(one, other)
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
-    asked_otherwise = {(*key[:3], "another"): right for key, right in other.right["acc"].items()}
-    assert [*compared(one, Checkpoint("b", 1, {"acc": asked_otherwise}))] == []
+    asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
+    assert [*compared(differences.read(asked), differences.read(asked_otherwise))] == []
     assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}))] == []
 
 

@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from pipeline.run.config import load
 from pipeline.run.steps import STEPS
 
 TEXT = "\n\n\n".join(path.read_text() for path in sorted(Path("rules").glob("*.smk")))
@@ -41,6 +43,16 @@ def test_a_step_is_what_its_rule_says(step: str) -> None:
     assert (declared.per.units is not None) == ("--batch {output.batch}" in rule)
     used = set(re.findall(r"\bwildcards\.(\w+)", rule)) | set(re.findall(r"\bw\.(\w+)", rule))
     assert used <= {*declared.per.wildcards}
+
+
+def test_models_of_other_seeds_are_asked_the_same() -> None:
+    found = []
+    for run_seed, seed in ((1, {}), (2, {}), (2, {"seed": 7})):
+        content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+        content["run"]["seed"], content["evaluation"] = run_seed, seed
+        config = load(content)
+        found.append(STEPS["evaluate.suites"].settings(config, {"model": "base", "step": "8"}).model_dump()["seed"])
+    assert found == [42, 42, 7]
 
 
 @pytest.mark.parametrize("step", STEPS)
