@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 from scipy import stats
 
-from pipeline.evaluate.baselines import LEVEL, holm
-from pipeline.evaluate.items import METRICS
+from pipeline.evaluate.items import Key, read_right
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.ground.errors import InputError
+from pipeline.evaluate.verdict import LEVEL, holm
 
 POWER = 0.8
-Key = tuple[str, str, int, str]  # suite, task, number of the item, hash of its prompt
 
 
 class Checkpoint(NamedTuple):
@@ -41,19 +38,7 @@ def read(path: Path) -> Checkpoint:
     Raises:
         InputError: the file is no table of items, or an item stands twice.
     """
-    columns = ["suite", "task", "item", "prompt_sha256", *METRICS]
-    try:
-        rows = pq.read_table(path, columns=columns).to_pylist()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no table of items: {error}") from None
-    right: dict[str, dict[Key, bool]] = {}
-    for row in rows:
-        key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
-        for metric in (metric for metric in METRICS if row[metric] is not None):
-            if key in right.setdefault(metric, {}):
-                raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
-            right[metric][key] = row[metric]
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), right)
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), read_right(path))
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
@@ -94,7 +79,7 @@ def detectable(only_one: int, only_other: int, items: int) -> float:
 
 def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric of which both answered the same items."""
-    for metric in (metric for metric in METRICS if metric in one.right and metric in other.right):
+    for metric in sorted(one.right.keys() & other.right.keys()):
         common = sorted(one.right[metric].keys() & other.right[metric].keys())
         for task in sorted({(key[0], key[1]) for key in common}):
             keys = [key for key in common if key[:2] == task]

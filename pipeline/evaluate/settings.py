@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -37,6 +37,7 @@ class Suite(Settings):
         return self
 
 
+UNTRAINED = "untrained"  # a model of the run before its first step
 KNOWN_SUITES = {
     "dutch": Suite(name="dutch", language="nl", folder="config/tasks/dutch"),
     "english": Suite(name="english", language="en", folder="config/tasks/english"),
@@ -78,6 +79,10 @@ class Evaluation(Settings):
         ge=0,
         description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
     )
+    untrained: bool = Field(default=True, description="compare each model with what it was before its first step")
+    baselines: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")], str] = Field(
+        default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
+    )
     samples: Samples = Samples()
 
     @model_validator(mode="after")
@@ -85,6 +90,8 @@ class Evaluation(Settings):
         names = [suite.name if isinstance(suite, Suite) else suite for suite in self.suites]
         if len(set(names)) < len(names):
             raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
+        if taken := [name for name in self.baselines if name.partition("-")[0] == UNTRAINED]:
+            raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
 
     def resolved(self, data: str | None) -> list[Suite]:
@@ -120,11 +127,23 @@ class SuiteSettings(Settings):
     limit: int | None = None
 
 
-class SuitesSettings(Settings):
+class AskedSettings(Settings):
+    """What a model is asked."""
+
+    suites: list[SuiteSettings]
+    batch_size: int = Field(default=16, ge=1)
+    seed: int = Field(default=42, ge=0)
+
+
+class SuitesSettings(AskedSettings):
     """Settings of the step `evaluate suites`."""
 
     model: str
     step: int = Field(ge=0)
-    suites: list[SuiteSettings]
-    batch_size: int = Field(default=16, ge=1)
-    seed: int = Field(default=42, ge=0)
+
+
+class BaselineSettings(AskedSettings):
+    """Settings of the step `evaluate baselines`; with a seed the model is one that was not trained."""
+
+    name: str
+    untrained_seed: int | None = None

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.evaluate.items import write_items
-from pipeline.evaluate.scores import Measured, add_baselines, measure
-from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.evaluate.answers import read_baselines
+from pipeline.evaluate.items import Measured, write_items
+from pipeline.evaluate.scores import add_baselines, measure
+from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
@@ -35,6 +36,7 @@ def run(
     milestone: Path,
     tasks: list[Path],
     index: Path,
+    baselines: list[Path],
     results: Path,
     answers: Path,
     platform: str | None = None,
@@ -46,6 +48,7 @@ def run(
         milestone: a checkpoint's directory.
         tasks: every file that the suites read: task files, what they include, data files.
         index: that of the tokens that the model was trained on.
+        baselines: the same two files of each model that this one is compared with.
         results: the file of the scores.
         answers: the file of the answers to the items of tasks with choices.
         platform: the name of a file of workflow/platforms, whose variables are set.
@@ -56,45 +59,65 @@ def run(
     Raises:
         InputError: for an unknown task, missing or malformed data, or a model that does not load.
     """
-    # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
+    prepared(platform, settings.seed)
+    others = read_baselines(baselines)
+    model = load_model(milestone / "huggingface", settings.batch_size)
+    measured = ask(settings, model, tasks)
+    add_baselines(model, index, measured, others)
+    write_items(answers, measured)
+    return write_results(results, settings.model, settings.step, measured)
+
+
+def prepared(platform: str | None, seed: int) -> None:
+    """Set what the libraries read once: they are imported behind this."""
+    # Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
-    import lm_eval
     import torch
 
     set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    given = [path.absolute() for path in tasks]
+
+
+def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> list[Measured]:
+    """Return what a model answers to the suites, by task, from the files that are given.
+
+    Raises:
+        InputError: for an unknown task, missing or malformed data.
+    """
+    import datasets
+
+    given = [path.absolute() for path in given]
     measured: list[Measured] = []
-    examples = 0
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         loaded = [
             (suite, _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, Path(scratch)))
             for suite in settings.suites
         ]
-        model = _load_model(milestone / "huggingface", settings.batch_size)
         for suite, suite_tasks in loaded:
             drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
             fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
-            too_long = {name: len(drawn[name]) - len(fitting[name]) for name in suite_tasks}
-            drawn = fitting
-            for found in measure(model, suite, suite_tasks, drawn, settings.seed):
+            for found in measure(model, suite, suite_tasks, fitting, settings.seed):
                 for row in found.rows:
-                    row["examples_too_long"] = too_long[found.task]
+                    row["examples_too_long"] = len(drawn[found.task]) - len(fitting[found.task])
                 measured.append(found)
-            examples += sum(map(len, drawn.values()))
-            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
-        add_baselines(model, index, measured)
+            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, fitting.values()))} examples", flush=True)
+    return measured
+
+
+def write_results(path: Path, model: str, step: int | None, measured: Sequence[Measured]) -> dict[str, int]:
+    """Write the scores of a model; return the number of tasks and of examples."""
+    import lm_eval
+
     rows = [row for found in measured for row in found.rows]
-    write_items(answers, ((found.suite, found.task, found.items) for found in measured))
-    content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
-    results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
+    content = {"model": model, "step": step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"tasks": len(measured), "examples": sum(len(found.items) for found in measured)}
 
 
 def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
@@ -168,7 +191,12 @@ def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -
     return tasks
 
 
-def _load_model(folder: Path, batch_size: int) -> HFLM:
+def load_model(folder: Path, batch_size: int) -> HFLM:
+    """Load a model in the layout of Hugging Face.
+
+    Raises:
+        InputError: it does not load.
+    """
     import torch
     from lm_eval.models.huggingface import HFLM
     from safetensors import SafetensorError

@@ -33,7 +33,7 @@ def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
     ]
     path = folder / "evaluation" / found.model / str(found.step) / "items.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema([*SCHEMA, ("acc", pa.bool_())])), path)
     return path
 
 

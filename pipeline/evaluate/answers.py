@@ -1,0 +1,51 @@
+"""What another model answered to the same items, read from its files: a baseline for the one that is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.evaluate.items import Key, read_right
+from pipeline.evaluate.settings import UNTRAINED
+from pipeline.ground.errors import InputError
+
+
+class Answers(NamedTuple):
+    """Of a model: per metric which items are right, and by suite, task and metric its scores."""
+
+    right: dict[str, dict[Key, bool]]
+    scores: dict[tuple[str, str, str], float]
+
+    def credits(self, metric: str, keys: Sequence[Key]) -> NDArray[np.float64]:
+        """Return 1 of each item that is right and 0 of one that is not; NaN of one that was not answered."""
+        right = self.right.get(metric, {})
+        return np.array([right.get(key, math.nan) for key in keys], dtype=np.float64)
+
+
+def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:
+    """Return what baselines answered, of `…/NAME/items.parquet` and `…/NAME/results.json`, by their names.
+
+    The untrained model is called so, as there is one for each model.
+
+    Raises:
+        InputError: a file is none of these.
+    """
+    found = {}
+    for folder in sorted({file.parent for file in files}):
+        name = UNTRAINED if folder.name.startswith(f"{UNTRAINED}-") else folder.name
+        found[name] = Answers(read_right(folder / "items.parquet"), _scores(folder / "results.json"))
+    return found
+
+
+def _scores(results: Path) -> dict[tuple[str, str, str], float]:
+    try:
+        rows = json.loads(results.read_text(encoding="utf-8"))["tasks"]
+        return {(row["suite"], row["task"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{results} tells no scores ({error!r}): remove it, so that it is made again") from None
