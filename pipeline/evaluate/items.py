@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.ground.errors import InputError
+
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
@@ -33,7 +35,7 @@ class Item:
     """One question with choices: what was asked, and what the model said.
 
     `texts` are (context, continuation) per choice, and `right` which answers are; `correct` tells per metric whether
-    the model's answer is one of them.
+    the model's answer is one of them. Of a task with an aim no answer is right, and no metric tells.
     """
 
     number: int
@@ -50,6 +52,18 @@ class Item:
         return max(range(len(self.choices)), key=lambda number: (self.log_probabilities[number], -number))
 
 
+def aim_of(task: Task) -> float | None:
+    """Return the share of first choices that a task aims at; None of a task that is to be answered rightly.
+
+    Raises:
+        InputError: when it is no share.
+    """
+    aim = (task.config.metadata or {}).get("aim")
+    if aim is not None and not (isinstance(aim, int | float) and 0 <= aim <= 1):
+        raise InputError(f"task {task.config.task}: metadata: {{aim: {aim}}} is no share; write a number from 0 to 1")
+    return aim
+
+
 def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
@@ -62,6 +76,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     if task.OUTPUT_TYPE != "multiple_choice" or callable(task.config.process_results):
         return []
     found = []
+    has_right_answers = aim_of(task) is None
     for sample in samples:
         choices = tuple(map(str, task.doc_to_choice(sample["doc"])))
         found.append(
@@ -70,9 +85,9 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
                 sample["prompt_hash"],
                 choices,
                 tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)]),
-                _right(task, sample["doc"], choices),
+                _right(task, sample["doc"], choices) if has_right_answers else frozenset(),
                 tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)]),
-                {metric: bool(sample[metric]) for metric in METRICS if metric in sample},
+                {metric: bool(sample[metric]) for metric in METRICS if metric in sample and has_right_answers},
             )
         )
     return found

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.evaluate.baselines import Scores, compared, constant_answer, judge
-from pipeline.evaluate.items import Item, items_of
+from scipy import stats
+
+from pipeline.evaluate.baselines import LEVEL, Scores, compared, constant_answer, judge
+from pipeline.evaluate.items import METRICS, Item, aim_of, items_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.ground.errors import InputError
 from pipeline.tokens.word_models import Scored, WordModels
@@ -57,6 +59,8 @@ def measure(
     """
     from lm_eval import evaluator
 
+    if not tasks:
+        return []
     for name, task in tasks.items():
         _check_answers(task, drawn[name])
         if task.get_config("num_fewshot") is None:
@@ -72,26 +76,51 @@ def measure(
     measured = []
     for name in sorted(tasks):
         of_task = found["results"][name]
+        metadata = tasks[name].config.metadata or {}
         rows = []
         for key in sorted(of_task):
             metric, _, kind = key.partition(",")
             if not kind or metric.endswith("_stderr"):
                 continue
             error = of_task.get(f"{metric}_stderr,{kind}")
+            aim = aim_of(tasks[name]) if metric in METRICS else None
             rows.append(
                 {
                     "task": name,
                     "suite": suite.name,
-                    "language": suite.language,
+                    "language": metadata.get("language", suite.language),
                     "metric": metric if kind == "none" else f"{metric},{kind}",
                     "value": of_task[key],
                     "standard_error": error if isinstance(error, float) and math.isfinite(error) else None,
                     "examples": len(drawn[name]),
-                    "higher_is_better": found["higher_is_better"][name][metric],
+                    "higher_is_better": found["higher_is_better"][name][metric] if aim is None else None,
+                    "signature": _signature(metric),
+                    **_distance(aim, of_task[key], len(drawn[name])),
                 }
             )
         measured.append(Measured(suite.name, name, rows, items_of(tasks[name], found["samples"][name])))
     return measured
+
+
+def _signature(metric: str) -> str | None:
+    """Return how sacreBLEU computes a metric, in its own notation."""
+    from sacrebleu import BLEU, CHRF
+
+    kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
+    return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
+
+
+def _distance(aim: float | None, value: float, examples: int) -> dict[str, float | None]:
+    """Return how far a share is above its aim, with the exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934)."""
+    if aim is None:
+        return dict.fromkeys(("aim", "distance", "distance_low", "distance_high"))
+    share = stats.binomtest(round(value * examples), examples).proportion_ci(1 - LEVEL)
+    return {
+        "aim": aim,
+        "distance": value - aim,
+        "distance_low": float(share.low) - aim,
+        "distance_high": float(share.high) - aim,
+    }
 
 
 def _scored(model: HFLM, item: Item) -> list[Scored]:

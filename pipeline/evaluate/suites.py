@@ -51,13 +51,14 @@ def run(
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
-        The number of tasks and of evaluated examples.
+        The number of tasks that were asked, and of evaluated examples.
 
     Raises:
         InputError: for an unknown task, missing or malformed data, or a model that does not load.
     """
     # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
+    os.environ["DISABLE_MULTIPROC"] = "1"  # no processes that draw samples for standard errors: torch has threads
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
     import lm_eval
@@ -70,7 +71,8 @@ def run(
     torch.use_deterministic_algorithms(True, warn_only=True)
     given = [path.absolute() for path in tasks]
     measured: list[Measured] = []
-    examples = 0
+    not_asked: list[dict[str, Any]] = []
+    tasks_asked = examples = 0
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         loaded = [
@@ -80,21 +82,44 @@ def run(
         model = _load_model(milestone / "huggingface", settings.batch_size)
         for suite, suite_tasks in loaded:
             drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
-            fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
-            too_long = {name: len(drawn[name]) - len(fitting[name]) for name in suite_tasks}
-            drawn = fitting
-            for found in measure(model, suite, suite_tasks, drawn, settings.seed):
+            needed = {
+                name: {index: _tokens_needed(model, task, index) for index in drawn[name]}
+                for name, task in suite_tasks.items()
+            }
+            fitting = {
+                name: [index for index, tokens in of_task.items() if tokens <= model.max_length]
+                for name, of_task in needed.items()
+            }
+            for name in (name for name in suite_tasks if not fitting[name]):
+                least = min(needed[name].values())
+                not_asked.append(
+                    {"suite": suite.name, "task": name, "tokens_needed": least, "sequence_length": model.max_length}
+                )
+                print(
+                    f"{suite.name}: the task {name} is not asked, as each of its examples needs {least} tokens or "
+                    f"more and the model's sequence length is {model.max_length}",
+                    flush=True,
+                )
+            asked = {name: task for name, task in suite_tasks.items() if fitting[name]}
+            for found in measure(model, suite, asked, fitting, settings.seed):
                 for row in found.rows:
-                    row["examples_too_long"] = too_long[found.task]
+                    row["examples_too_long"] = len(drawn[found.task]) - len(fitting[found.task])
                 measured.append(found)
-            examples += sum(map(len, drawn.values()))
-            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
+            tasks_asked += len(asked)
+            examples += sum(map(len, fitting.values()))
+            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, fitting.values()))} examples", flush=True)
         add_baselines(model, index, measured)
     rows = [row for found in measured for row in found.rows]
     write_items(answers, ((found.suite, found.task, found.items) for found in measured))
-    content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
+    content = {
+        "model": settings.model,
+        "step": settings.step,
+        "tasks": rows,
+        "not_asked": not_asked,
+        "lm_eval_version": lm_eval.__version__,
+    }
     results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
+    return {"tasks": tasks_asked, "examples": examples}
 
 
 def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
@@ -194,28 +219,21 @@ def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
     return sorted(random.Random(seed).sample(range(count), limit))
 
 
-def _fitting(model: HFLM, task: Task, drawn: Sequence[int]) -> list[int]:
-    """Return the examples of which the model can read every answer whole: lm-eval cuts contexts, but no answers.
+def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
+    """Return the sequence length without which an example cannot be asked.
 
-    Raises:
-        InputError: when that is none of them.
+    The answers have to fit whole, which lm-eval does not cut. A text that the model continues has to fit with all that
+    it may write: lm-eval would cut its examples and its instruction away.
     """
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return list(drawn)
-    delimiter = task.config.target_delimiter
-    # One token is the context's last, and where context and answer meet a token may be cut in two.
-    longest = model.max_length - 2
-    fitting = [
-        index
-        for index in drawn
-        if all(
-            len(model.tok_encode(f"{delimiter}{choice}")) <= longest
-            for choice in task.doc_to_choice(task.eval_docs[index])
-        )
-    ]
-    if not fitting:
-        raise InputError(
-            f"task {task.config.task}: every example has an answer that is longer than the model's sequence length of "
-            f"{model.max_length} tokens; leave the task out, or train with a greater sequence_length"
-        )
-    return fitting
+    from lm_eval.models.utils import normalize_gen_kwargs
+
+    example = task.eval_docs[index]
+    if task.OUTPUT_TYPE == "multiple_choice":
+        delimiter = task.config.target_delimiter
+        # One token is the context's last, and where context and answer meet a token may be cut in two.
+        return 2 + max(len(model.tok_encode(f"{delimiter}{choice}")) for choice in task.doc_to_choice(example))
+    if task.OUTPUT_TYPE == "generate_until":
+        written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
+        prompt = task.fewshot_context(example, num_fewshot=task.get_config("num_fewshot") or 0)
+        return int(written) + len(model.tok_encode(prompt))
+    return 0
