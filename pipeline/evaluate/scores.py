@@ -111,7 +111,10 @@ def _signature(metric: str) -> str | None:
 
 
 def _distance(aim: float | None, value: float, examples: int) -> dict[str, float | None]:
-    """Return how far a share is above its aim, with the exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934)."""
+    """Return how far a share is above its aim, with the exact 95 % interval.
+
+    It is that of Clopper and Pearson, Biometrika 26 (1934).
+    """
     if aim is None:
         return dict.fromkeys(("aim", "distance", "distance_low", "distance_high"))
     share = stats.binomtest(round(value * examples), examples).proportion_ci(1 - LEVEL)

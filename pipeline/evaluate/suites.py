@@ -6,7 +6,6 @@ import difflib
 import json
 import logging
 import os
-import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
@@ -14,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.evaluate.draw import draw
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.scores import Measured, add_baselines, measure
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
@@ -51,14 +51,15 @@ def run(
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
-        The number of tasks that were asked, and of evaluated examples.
+        The number of tasks that were asked and of evaluated examples.
 
     Raises:
         InputError: for an unknown task, missing or malformed data, or a model that does not load.
     """
     # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
-    os.environ["DISABLE_MULTIPROC"] = "1"  # no processes that draw samples for standard errors: torch has threads
+    # Standard errors are drawn in this process: others would fork after the threads of torch have started.
+    os.environ["DISABLE_MULTIPROC"] = "1"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
     import lm_eval
@@ -81,33 +82,16 @@ def run(
         ]
         model = _load_model(milestone / "huggingface", settings.batch_size)
         for suite, suite_tasks in loaded:
-            drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
-            needed = {
-                name: {index: _tokens_needed(model, task, index) for index in drawn[name]}
-                for name, task in suite_tasks.items()
-            }
-            fitting = {
-                name: [index for index, tokens in of_task.items() if tokens <= model.max_length]
-                for name, of_task in needed.items()
-            }
-            for name in (name for name in suite_tasks if not fitting[name]):
-                least = min(needed[name].values())
-                not_asked.append(
-                    {"suite": suite.name, "task": name, "tokens_needed": least, "sequence_length": model.max_length}
-                )
-                print(
-                    f"{suite.name}: the task {name} is not asked, as each of its examples needs {least} tokens or "
-                    f"more and the model's sequence length is {model.max_length}",
-                    flush=True,
-                )
-            asked = {name: task for name, task in suite_tasks.items() if fitting[name]}
-            for found in measure(model, suite, asked, fitting, settings.seed):
+            drawn = draw(model, suite, suite_tasks, settings.seed)
+            asked = {name: suite_tasks[name] for name in drawn.examples}
+            for found in measure(model, suite, asked, drawn.examples, settings.seed):
                 for row in found.rows:
-                    row["examples_too_long"] = len(drawn[found.task]) - len(fitting[found.task])
+                    row["examples_too_long"] = drawn.too_long[found.task]
                 measured.append(found)
+            not_asked += drawn.not_asked
             tasks_asked += len(asked)
-            examples += sum(map(len, fitting.values()))
-            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, fitting.values()))} examples", flush=True)
+            examples += sum(map(len, drawn.examples.values()))
+            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
         add_baselines(model, index, measured)
     rows = [row for found in measured for row in found.rows]
     write_items(answers, ((found.suite, found.task, found.items) for found in measured))
@@ -209,31 +193,3 @@ def _load_model(folder: Path, batch_size: int) -> HFLM:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         problem = " ".join(str(error).split())[:300]
         raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None
-
-
-def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
-    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
-    count = len(task.eval_docs)
-    if limit is None or limit >= count:
-        return list(range(count))
-    return sorted(random.Random(seed).sample(range(count), limit))
-
-
-def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
-    """Return the sequence length without which an example cannot be asked.
-
-    The answers have to fit whole, which lm-eval does not cut. A text that the model continues has to fit with all that
-    it may write: lm-eval would cut its examples and its instruction away.
-    """
-    from lm_eval.models.utils import normalize_gen_kwargs
-
-    example = task.eval_docs[index]
-    if task.OUTPUT_TYPE == "multiple_choice":
-        delimiter = task.config.target_delimiter
-        # One token is the context's last, and where context and answer meet a token may be cut in two.
-        return 2 + max(len(model.tok_encode(f"{delimiter}{choice}")) for choice in task.doc_to_choice(example))
-    if task.OUTPUT_TYPE == "generate_until":
-        written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
-        prompt = task.fewshot_context(example, num_fewshot=task.get_config("num_fewshot") or 0)
-        return int(written) + len(model.tok_encode(prompt))
-    return 0
