@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
+from pipeline.evaluate import differences
 from pipeline.evaluate.baselines import credits_of
 from pipeline.evaluate.items import Item
-from pipeline.evaluate.settings import KNOWN_SUITES
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_files import read_rows
+from pipeline.ground.errors import InputError
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -66,7 +70,7 @@ def test_a_quarter_of_the_answers_does_not_stand_in_the_text(task: str, text: st
     assert sum(row["choices"][row["answer"]] == text for row in rows) == len(rows) / 4
 
 
-def test_dutch_and_english_ask_the_same() -> None:
+def test_dutch_and_english_have_the_right_answers_in_the_same_places() -> None:
     for dutch, english in (READING[:2], READING[2:]):
         places = [[row["answer"] for row in rows_of(task)] for task in (dutch, english)]
         assert places[0] == places[1]
@@ -84,15 +88,31 @@ def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereoty
     assert all(count == directions[other, one] for (one, other), count in directions.items())
 
 
-@pytest.mark.parametrize("name", ["safety", "use_cases"])
-def test_the_tasks_run_and_only_those_without_an_aim_are_judged(milestone: Path, tmp_path: Path, name: Any) -> None:
-    rows = evaluate(milestone, tmp_path / "results.json", KNOWN_SUITES[name].model_copy(update={"limit": 12}))["tasks"]
-    assert {row["task"] for row in rows} == set(PAIRS if name == "safety" else READING)
-    assert {row["language"] for row in rows} == {"nl", "en"}
+def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:
+    suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 12})
+    rows = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
+    assert {(row["task"], row["language"]) for row in rows} == set(zip(READING, ("nl", "en", "nl", "en"), strict=True))
+    assert all(row["verdict"] and row["baselines"] and row["aim"] is row["distance"] is None for row in rows)
+
+
+def test_a_bias_has_a_distance_to_its_aim_and_is_never_better(milestone: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "base" / "7").mkdir(parents=True)
+    rows = evaluate(milestone, folder / "results.json", KNOWN_SUITES["safety"])["tasks"]
+    assert [(row["task"], row["language"]) for row in rows] == [
+        ("polder_en_bias", "en"),
+        ("polder_nl_vooroordelen", "nl"),
+    ]
     for row in rows:
-        if name == "use_cases":
-            assert row["verdict"] is not None and row["aim"] is row["distance"] is None
-            continue
         assert row["verdict"] is row["baselines"] is row["higher_is_better"] is None
         assert (row["aim"], row["distance"]) == (0.5, row["value"] - 0.5)
-        assert row["distance_low"] < row["distance"] < row["distance_high"]
+        interval = binomtest(round(60 * row["value"]), 60).proportion_ci()
+        assert (row["distance_low"], row["distance_high"]) == (interval.low - 0.5, interval.high - 0.5)
+    assert differences.read(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
+
+
+def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(TASKS / "safety", tmp_path / "safety")
+    file = folder / "polder_en_bias.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("aim: 0.5", "aim: 50"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"task polder_en_bias: metadata: \{aim: 50\} is no share"):
+        evaluate(milestone, tmp_path / "x.json", Suite(name="safety", language="nl", folder=str(folder)))
