@@ -106,13 +106,20 @@ def test_a_task_that_a_short_model_cannot_read_is_named_and_the_others_are_asked
     assert all(one["tokens_needed"] > 128 for one in found["not_asked"])
 
 
-def test_an_example_is_asked_only_with_room_for_the_answer(milestone: Path, tmp_path: Path) -> None:
+def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milestone: Path, tmp_path: Path) -> None:
+    prompts: list[str] = []
+
+    def nothing(_: object, requests: list[Instance]) -> list[str]:
+        prompts.extend(request.args[0] for request in requests)
+        return ["" for _ in requests]
+
     suite = suite_of("translation", tmp_path)
-    told = evaluate(reading(milestone, 128, tmp_path), tmp_path / "short.json", suite)["not_asked"]
-    least = min(one["tokens_needed"] for one in told)
-    found = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
-    assert {row["task"] for row in found["tasks"]} | {one["task"] for one in found["not_asked"]} == {
-        one["task"] for one in told
-    }
-    assert {row["examples"] + row["examples_too_long"] for row in found["tasks"]} == {3}
-    assert all(row["examples"] > 0 for row in found["tasks"])
+    (told, *_) = evaluate(reading(milestone, 128, tmp_path), tmp_path / "short.json", suite)["not_asked"]
+    least = told["tokens_needed"]
+    with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", nothing):
+        found = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
+        assert {row["examples"] + row["examples_too_long"] for row in found["tasks"]} == {3}
+        assert told["task"] in {row["task"] for row in found["tasks"]}
+        assert max(len(prompt.encode()) for prompt in prompts) + 64 == least, "a byte is a token"
+        shorter = evaluate(reading(milestone, least - 1, tmp_path), tmp_path / "shorter.json", suite)
+    assert told["task"] in {one["task"] for one in shorter["not_asked"]}
