@@ -64,6 +64,18 @@ def test_all_choices_stand_in_the_passage_but_the_one_that_says_so(task: str) ->
         assert row["choices"].count(not_there) == (task in NOT_THERE)
 
 
+@pytest.mark.parametrize("task", READING)
+def test_what_the_passage_names_first_or_last_is_right_as_often_as_the_others(task: str) -> None:
+    places = Counter[int]()
+    for row in rows_of(task):
+        passage, right = row["passage"].casefold(), row["choices"][row["answer"]].casefold()
+        named = sorted((passage.find(choice.casefold()), choice.casefold()) for choice in row["choices"])
+        order = [choice for place, choice in named if place >= 0]
+        if right in order:
+            places[order.index(right)] += 1
+    assert set(places.values()) == {10}
+
+
 @pytest.mark.parametrize(("task", "text"), NOT_THERE.items())
 def test_a_quarter_of_the_answers_does_not_stand_in_the_text(task: str, text: str) -> None:
     rows = rows_of(task)
