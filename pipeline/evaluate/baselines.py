@@ -44,9 +44,9 @@ def run(
         folder = next((file.parent for file in model if file.name == "config.json"), Path(scratch) / "untrained")
         if settings.untrained_seed is not None:
             _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
-        measured = ask(settings, load_model(folder, settings.batch_size), tasks)
-    write_items(answers, measured)
-    return write_results(results, settings.name, None, measured)
+        asked = ask(settings, load_model(folder, settings.batch_size), tasks)
+    write_items(answers, asked.measured)
+    return write_results(results, settings.name, None, asked)
 
 
 def _write_untrained(trained: Path, seed: int, folder: Path) -> None:

@@ -44,7 +44,7 @@ class Item:
     Attributes:
         choices: what it may answer; empty where it writes freely.
         texts: (context, continuation) per choice.
-        right: which choices are right.
+        right: which choices are right; none of a task with an aim.
         log_probabilities: in nats, per choice.
         correct: per metric that says so, whether the model's answer is right.
         written: what the model wrote, where it writes freely.
@@ -92,6 +92,18 @@ def field_of(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     return str(doc[field])
 
 
+def aim_of(task: Task) -> float | None:
+    """Return the share of first choices that a task aims at; None of a task that is to be answered rightly.
+
+    Raises:
+        InputError: when it is no share.
+    """
+    aim = (task.config.metadata or {}).get("aim")
+    if aim is not None and not (isinstance(aim, int | float) and 0 <= aim <= 1):
+        raise InputError(f"task {task.config.task}: metadata: {{aim: {aim}}} is no share; write a number from 0 to 1")
+    return aim
+
+
 def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
@@ -105,9 +117,10 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     Raises:
         InputError: the data lack a field that the task's metadata names.
     """
+    has_right_answers = aim_of(task) is None
     correct: dict[int, dict[str, bool]] = {}
     for name, values in values_of(samples).items():
-        if is_right_or_wrong([*values.values()]):
+        if has_right_answers and is_right_or_wrong([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
@@ -123,7 +136,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             sample["prompt_hash"],
             choices,
             tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)]),
-            _right(task, doc, choices) if choices else frozenset(),
+            _right(task, doc, choices) if choices and has_right_answers else frozenset(),
             tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)]),
             correct.get(number, {}),
             None if written is None else str(written),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.intervals import interval, is_right_or_wrong
-from pipeline.evaluate.items import Item, Measured, items_of, values_of
+from pipeline.evaluate.items import Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.verdict import SLOR, Scores, compared, constant_answer, judge, scaled
 from pipeline.ground.errors import InputError
@@ -51,6 +51,8 @@ def measure(
     """
     from lm_eval import evaluator
 
+    if not tasks:
+        return []
     for name, task in tasks.items():
         _check_answers(task, drawn[name])
         if task.get_config("num_fewshot") is None:
@@ -67,26 +69,38 @@ def measure(
     for name in sorted(tasks):
         samples = found["samples"][name]
         items = items_of(tasks[name], samples)
+        metadata = tasks[name].config.metadata or {}
         rows = []
         for key, values in sorted(values_of(samples).items()):
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
             error = of_task.get(named.replace(",", "_stderr,", 1))
             error = error if isinstance(error, float) and math.isfinite(error) else None
+            aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
             rows.append(
                 {
                     "task": name,
                     "suite": suite.name,
-                    "language": suite.language,
+                    "language": metadata.get("language", suite.language),
                     "metric": key,
                     **_scored_with(items, values, tasks[name].aggregation()[metric], of_task[named], error),
                     "standard_error": error,
                     "examples": len(drawn[name]),
-                    "higher_is_better": found["higher_is_better"][name][metric],
+                    "higher_is_better": found["higher_is_better"][name][metric] if aim is None else None,
+                    "signature": _signature(metric),
+                    "aim": aim,
                 }
             )
         measured.append(Measured(suite.name, name, rows, items))
     return measured
+
+
+def _signature(metric: str) -> str | None:
+    """Return how sacreBLEU computes a metric, in its own notation."""
+    from sacrebleu import BLEU, CHRF
+
+    kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
+    return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
 
 
 def _scored_with(
@@ -138,7 +152,7 @@ def _log_probabilities(score: Callable[[Scored], float], of_task: dict[int, list
 
 def _slor_row(one: Measured) -> dict[str, Any] | None:
     """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
-    if not one.items or not one.rows or any(len(item.choices) < 2 or _has_context(item) for item in one.items):
+    if not one.items or not one.rows or any(not item.right or _has_context(item) for item in one.items):
         return None
     for item in one.items:
         scores = scaled(item, SLOR, item.log_probabilities)
@@ -180,6 +194,8 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
         for row in one.rows:
             row |= dict.fromkeys(COMPARED) | {"constant_answer": constant_answer(one.items)}
             metric = row["metric"]
+            if row["aim"] is not None:
+                continue
             if one.items and metric in one.items[0].correct:
                 credits = {name: answers.credits(metric, keys) for name, answers in others.items()}
                 row |= compared(one.items, metric, models, credits)

@@ -12,10 +12,10 @@ from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
 
 class Suite(Settings):
-    """A set of tasks of one language: a folder of task files, or tasks that lm-eval ships."""
+    """A set of tasks: a folder of task files, or tasks that lm-eval ships."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
-    language: str
+    language: str = Field(description="of the tasks that name none of their own, as metadata: {language: nl}")
     folder: str | None = Field(default=None, description="every *.yaml in it is a task")
     tasks: list[str] = Field(default=[], description="names of tasks, groups or tags that lm-eval ships")
     data: str | None = Field(
@@ -38,7 +38,10 @@ class Suite(Settings):
 
 
 UNTRAINED = "untrained"  # a model of the run before its first step
-KNOWN_SUITES = {
+KnownSuite = Literal[
+    "dutch", "english", "dutch_open", "english_open", "reasoning_open", "safety", "translation", "use_cases"
+]
+KNOWN_SUITES: dict[KnownSuite, Suite] = {
     "dutch": Suite(name="dutch", language="nl", folder="config/tasks/dutch"),
     "english": Suite(name="english", language="en", folder="config/tasks/english"),
     "dutch_open": Suite(
@@ -47,6 +50,14 @@ KNOWN_SUITES = {
     "english_open": Suite(
         name="english_open", language="en", folder="config/tasks/english_open", data="{data}/eval", limit=1000
     ),
+    "reasoning_open": Suite(
+        name="reasoning_open", language="en", folder="config/tasks/reasoning_open", data="{data}/eval", limit=200
+    ),
+    "safety": Suite(name="safety", language="nl, en", folder="config/tasks/safety"),
+    "translation": Suite(
+        name="translation", language="nl, en", folder="config/tasks/translation", data="{data}/eval", limit=200
+    ),
+    "use_cases": Suite(name="use_cases", language="nl, en", folder="config/tasks/use_cases"),
 }
 
 
@@ -69,9 +80,7 @@ class SamplesSettings(Samples):
 class Evaluation(Settings):
     """The section `evaluation` of a run."""
 
-    suites: list[Literal["dutch", "english", "dutch_open", "english_open"] | Suite] = Field(
-        default=["dutch", "english"]
-    )
+    suites: list[KnownSuite | Suite] = Field(default=["dutch", "english"])
     checkpoints: Literal["all", "final"] = "all"
     batch_size: int = Field(default=16, ge=1)
     seed: int = Field(

@@ -6,15 +6,15 @@ import difflib
 import json
 import logging
 import os
-import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.evaluate.answers import read_baselines
+from pipeline.evaluate.draw import draw
 from pipeline.evaluate.items import Measured, write_items
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
@@ -54,7 +54,7 @@ def run(
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
-        The number of tasks and of evaluated examples.
+        The number of tasks that were asked and of evaluated examples.
 
     Raises:
         InputError: for an unknown task, missing or malformed data, or a model that does not load.
@@ -62,16 +62,18 @@ def run(
     prepared(platform, settings.seed)
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size)
-    measured = ask(settings, model, tasks)
-    add_baselines(model, index, measured, others)
-    write_items(answers, measured)
-    return write_results(results, settings.model, settings.step, measured)
+    asked = ask(settings, model, tasks)
+    add_baselines(model, index, asked.measured, others)
+    write_items(answers, asked.measured)
+    return write_results(results, settings.model, settings.step, asked)
 
 
 def prepared(platform: str | None, seed: int) -> None:
     """Set what the libraries read once: they are imported behind this."""
     # Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
+    # Standard errors are drawn in this process: others would fork after the threads of torch have started.
+    os.environ["DISABLE_MULTIPROC"] = "1"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
     import torch
@@ -83,8 +85,15 @@ def prepared(platform: str | None, seed: int) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> list[Measured]:
-    """Return what a model answers to the suites, by task, from the files that are given.
+class Asked(NamedTuple):
+    """What a model answered, by task, and the tasks that it could not be asked."""
+
+    measured: list[Measured]
+    not_asked: list[dict[str, Any]]
+
+
+def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
+    """Ask a model the suites, from the files that are given.
 
     Raises:
         InputError: for an unknown task, missing or malformed data.
@@ -93,6 +102,7 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> list[Mea
 
     given = [path.absolute() for path in given]
     measured: list[Measured] = []
+    not_asked: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         loaded = [
@@ -100,24 +110,30 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> list[Mea
             for suite in settings.suites
         ]
         for suite, suite_tasks in loaded:
-            drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
-            fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
-            for found in measure(model, suite, suite_tasks, fitting, settings.seed):
+            drawn = draw(model, suite, suite_tasks, settings.seed)
+            asked = {name: suite_tasks[name] for name in drawn.examples}
+            for found in measure(model, suite, asked, drawn.examples, settings.seed):
                 for row in found.rows:
-                    row["examples_too_long"] = len(drawn[found.task]) - len(fitting[found.task])
+                    row["examples_too_long"] = drawn.too_long[found.task]
                 measured.append(found)
-            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, fitting.values()))} examples", flush=True)
-    return measured
+            not_asked += drawn.not_asked
+            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
+    return Asked(measured, not_asked)
 
 
-def write_results(path: Path, model: str, step: int | None, measured: Sequence[Measured]) -> dict[str, int]:
+def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dict[str, int]:
     """Write the scores of a model; return the number of tasks and of examples."""
     import lm_eval
 
-    rows = [row for found in measured for row in found.rows]
-    content = {"model": model, "step": step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
+    content = {
+        "model": model,
+        "step": step,
+        "tasks": [row for found in asked.measured for row in found.rows],
+        "not_asked": asked.not_asked,
+        "lm_eval_version": lm_eval.__version__,
+    }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": len(measured), "examples": sum(len(found.items) for found in measured)}
+    return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
 
 
 def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
@@ -212,38 +228,3 @@ def load_model(folder: Path, batch_size: int) -> HFLM:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         problem = " ".join(str(error).split())[:300]
         raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None
-
-
-def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
-    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
-    count = len(task.eval_docs)
-    if limit is None or limit >= count:
-        return list(range(count))
-    return sorted(random.Random(seed).sample(range(count), limit))
-
-
-def _fitting(model: HFLM, task: Task, drawn: Sequence[int]) -> list[int]:
-    """Return the examples of which the model can read every answer whole: lm-eval cuts contexts, but no answers.
-
-    Raises:
-        InputError: when that is none of them.
-    """
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return list(drawn)
-    delimiter = task.config.target_delimiter
-    # One token is the context's last, and where context and answer meet a token may be cut in two.
-    longest = model.max_length - 2
-    fitting = [
-        index
-        for index in drawn
-        if all(
-            len(model.tok_encode(f"{delimiter}{choice}")) <= longest
-            for choice in task.doc_to_choice(task.eval_docs[index])
-        )
-    ]
-    if not fitting:
-        raise InputError(
-            f"task {task.config.task}: every example has an answer that is longer than the model's sequence length of "
-            f"{model.max_length} tokens; leave the task out, or train with a greater sequence_length"
-        )
-    return fitting

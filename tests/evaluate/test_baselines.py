@@ -159,9 +159,7 @@ def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
     assert named.baselines() == {"peer": None}
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(
-        InputError, match=r"evaluation\.baselines\.peer: .* needs config\.json, a tok"
-    ):
+    with pytest.raises(InputError, match=r"evaluation\.baselines\.peer: .* needs config\.json, a tok"):
         named.baseline_files("peer")
     (tmp_path / "model.safetensors").write_bytes(b"12345")
     assert [Path(file).name for file in named.baseline_files("peer")] == [
