@@ -11,21 +11,32 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.evaluate.items import Key, read_right
+from pipeline.evaluate.items import BITS, Answered, Item, Key, read_answers
 from pipeline.evaluate.settings import UNTRAINED
+from pipeline.evaluate.verdict import SLOR, credit, scaled
 from pipeline.ground.errors import InputError
 
 
 class Answers(NamedTuple):
-    """Of a model: per metric which items are right, and by suite, task and metric its scores."""
+    """Of a model: what it answered, and by suite, task and metric its scores."""
 
-    right: dict[str, dict[Key, bool]]
+    answered: Answered
     scores: dict[tuple[str, str, str], float]
 
-    def credits(self, metric: str, keys: Sequence[Key]) -> NDArray[np.float64]:
-        """Return 1 of each item that is right and 0 of one that is not; NaN of one that was not answered."""
-        right = self.right.get(metric, {})
-        return np.array([right.get(key, math.nan) for key in keys], dtype=np.float64)
+    def credits(self, metric: str, items: Sequence[Item], keys: Sequence[Key]) -> NDArray[np.float64]:
+        """Return 1 of each item that is right and 0 of one that is wrong, nats of texts; NaN of what was not asked.
+
+        By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
+        """
+        given = self.answered.log_probabilities
+        if metric == SLOR:
+            of_items = zip(items, keys, strict=True)
+            values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
+        elif metric == BITS:
+            values = {key: given[key][0] for key in keys if len(given.get(key, ())) == 1}
+        else:
+            values = {key: float(right) for key, right in self.answered.right.get(metric, {}).items()}
+        return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
 
 
 def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:
@@ -39,7 +50,7 @@ def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:
     found = {}
     for folder in sorted({file.parent for file in files}):
         name = UNTRAINED if folder.name.startswith(f"{UNTRAINED}-") else folder.name
-        found[name] = Answers(read_right(folder / "items.parquet"), _scores(folder / "results.json"))
+        found[name] = Answers(read_answers(folder / "items.parquet"), _scores(folder / "results.json"))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from pipeline.evaluate.items import Key, read_right
+from pipeline.evaluate.items import Key, read_answers
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.verdict import LEVEL, holm
 
@@ -38,7 +38,7 @@ def read(path: Path) -> Checkpoint:
     Raises:
         InputError: the file is no table of items, or an item stands twice.
     """
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), read_right(path))
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), read_answers(path).right)
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:

@@ -10,6 +10,9 @@ import numpy as np
 
 from pipeline.ground.statistics import Ratio, ratio, share
 
+# Aggregations of lm-eval that are made of what each item gives by itself.
+SUMMED = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
+
 
 def is_right_or_wrong(values: Sequence[Any]) -> bool:
     """Return whether the values of a metric say of each item whether it is right."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of its prompt: what two models that were asked the same have in common."""
+BITS = "bits_per_byte"
 # Behind these stands a column per metric that tells of an item whether it is right.
 SCHEMA = pa.schema(
     [
@@ -43,9 +44,9 @@ class Item:
 
     Attributes:
         choices: what it may answer; empty where it writes freely.
-        texts: (context, continuation) per choice.
+        texts: (context, continuation) per choice; of a text whose probability is asked, that alone.
         right: which choices are right; none of a task with an aim.
-        log_probabilities: in nats, per choice.
+        log_probabilities: in nats, per choice, or of the text.
         correct: per metric that says so, whether the model's answer is right.
         written: what the model wrote, where it writes freely.
         cluster: what it shares with items that are like it, such as the text that it asks about.
@@ -131,13 +132,18 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             continue
         choices = tuple(map(str, task.doc_to_choice(doc))) if has_choices else ()
         written = sample["resps"][0][0] if task.OUTPUT_TYPE == "generate_until" else None
+        texts = tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)])
+        log_probabilities = tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)])
+        if task.OUTPUT_TYPE == "loglikelihood_rolling":
+            texts = (("", str(sample["arguments"][0][0])),)
+            log_probabilities = (float(sample["filtered_resps"][0]),)
         found[number] = Item(
             number,
             sample["prompt_hash"],
             choices,
-            tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)]),
+            texts,
             _right(task, doc, choices) if choices and has_right_answers else frozenset(),
-            tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)]),
+            log_probabilities,
             correct.get(number, {}),
             None if written is None else str(written),
             field_of(task, "cluster", doc),
@@ -191,23 +197,31 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
-def read_right(path: Path) -> dict[str, dict[Key, bool]]:
-    """Return per metric which items of such a file are right.
+class Answered(NamedTuple):
+    """What a table of items says: per metric which are right, and the log-probabilities of choices or of a text."""
+
+    right: dict[str, dict[Key, bool]]
+    log_probabilities: dict[Key, tuple[float, ...]]
+
+
+def read_answers(path: Path) -> Answered:
+    """Read a table of items.
 
     Raises:
-        InputError: the file is no table of items, or an item stands twice.
+        InputError: the file is none, or an item stands twice.
     """
     try:
         table = pq.read_table(path)
         metrics = [name for name in table.schema.names if name not in SCHEMA.names]
-        rows = table.select(["suite", "task", "item", "prompt_sha256", *metrics]).to_pylist()
+        rows = table.select(["suite", "task", "item", "prompt_sha256", "log_probabilities", *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    right: dict[str, dict[Key, bool]] = {}
+    found = Answered({}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
+        if key in found.log_probabilities:
+            raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
+        found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
         for metric in (metric for metric in metrics if row[metric] is not None):
-            if key in right.setdefault(metric, {}):
-                raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
-            right[metric][key] = row[metric]
-    return right
+            found.right.setdefault(metric, {})[key] = row[metric]
+    return found

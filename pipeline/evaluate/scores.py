@@ -10,11 +10,13 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.evaluate.answers import Answers
-from pipeline.evaluate.intervals import interval, is_right_or_wrong
-from pipeline.evaluate.items import Item, Measured, aim_of, items_of, values_of
+from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
+from pipeline.evaluate.items import BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.verdict import SLOR, Scores, compared, constant_answer, judge, scaled
+from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
 from pipeline.ground.errors import InputError
 from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
@@ -115,7 +117,7 @@ def _scored_with(
         return interval([values[item.number] for item in some], clusters, mean, value, error)
 
     parts: dict[str, list[Item]] = {}
-    if is_right_or_wrong([*values.values()]):
+    if mean.__name__ in SUMMED:
         for item in items:
             if item.part is not None:
                 parts.setdefault(item.part, []).append(item)
@@ -177,7 +179,7 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
         measured: its scores and items; sentences get a score by SLOR, too.
         others: what other models answered, by their names.
     """
-    tokens = [{item.number: _scored(model, item) for item in one.items if item.choices} for one in measured]
+    tokens = [{item.number: _scored(model, item) for item in one.items if item.texts} for one in measured]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
     for one, of_task in zip(measured, tokens, strict=True):
         for place, item in enumerate(one.items):
@@ -196,9 +198,13 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
             metric = row["metric"]
             if row["aim"] is not None:
                 continue
+            credits = {name: answers.credits(metric, one.items, keys) for name, answers in others.items()}
             if one.items and metric in one.items[0].correct:
-                credits = {name: answers.credits(metric, keys) for name, answers in others.items()}
                 row |= compared(one.items, metric, models, credits)
+                continue
+            if metric == BITS and all(len(item.texts) == 1 for item in one.items):
+                of_words = {name: np.array([score(item)[0] for item in one.items]) for name, score in models.items()}
+                row |= compared_in_bits(one.items, of_words | credits)
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
             if values := {name: score for name, score in scores.items() if score is not None}:

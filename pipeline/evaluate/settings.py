@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+TEXTS = "texts"  # the suite of evaluation.texts
+
+
+class Text(Settings):
+    """Texts whose bits per byte are measured: a ruler for models of any tokenizer and corpus."""
+
+    language: str
+    path: str = Field(description="JSON lines, each with `text`, and where parts are told apart with `genre`")
 
 
 class Suite(Settings):
@@ -18,6 +29,7 @@ class Suite(Settings):
     language: str = Field(description="of the tasks that name none of their own, as metadata: {language: nl}")
     folder: str | None = Field(default=None, description="every *.yaml in it is a task")
     tasks: list[str] = Field(default=[], description="names of tasks, groups or tags that lm-eval ships")
+    texts: dict[str, Text] = Field(default={}, description="of the section evaluation.texts")
     data: str | None = Field(
         default=None,
         description="the folder of the tasks' data files; for shipped tasks a mirror NAMESPACE/DATASET/README.md, …",
@@ -26,7 +38,9 @@ class Suite(Settings):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Suite:
-        if (self.folder is None) == (not self.tasks):
+        if self.texts and self.name != TEXTS:
+            raise ValueError(f"the suite {self.name!r} has texts: write them as evaluation.texts")
+        if not self.texts and (self.folder is None) == (not self.tasks):
             raise ValueError(
                 f"the suite {self.name!r} needs either folder (of task files) or tasks (that lm-eval ships)"
             )
@@ -81,6 +95,7 @@ class Evaluation(Settings):
     """The section `evaluation` of a run."""
 
     suites: list[KnownSuite | Suite] = Field(default=["dutch", "english"])
+    texts: dict[Name, Text] = Field(default={}, description="texts whose bits per byte are measured, by name")
     checkpoints: Literal["all", "final"] = "all"
     batch_size: int = Field(default=16, ge=1)
     seed: int = Field(
@@ -89,7 +104,7 @@ class Evaluation(Settings):
         description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
     )
     untrained: bool = Field(default=True, description="compare each model with what it was before its first step")
-    baselines: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")], str] = Field(
+    baselines: dict[Name, str] = Field(
         default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
     )
     samples: Samples = Samples()
@@ -97,6 +112,8 @@ class Evaluation(Settings):
     @model_validator(mode="after")
     def _distinct_names(self) -> Evaluation:
         names = [suite.name if isinstance(suite, Suite) else suite for suite in self.suites]
+        if TEXTS in names:
+            raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
         if len(set(names)) < len(names):
             raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
         if taken := [name for name in self.baselines if name.partition("-")[0] == UNTRAINED]:
@@ -117,11 +134,35 @@ class Evaluation(Settings):
                     raise InputError(f"evaluation.suites: {suite.name} reads {suite.data}: add --config data=FOLDER")
                 suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
             suites.append(suite)
+        if self.texts:
+            suites.append(Suite(name=TEXTS, language="", texts=self._texts(data)))
         return suites
+
+    def _texts(self, data: str | None) -> dict[str, Text]:
+        found = {}
+        for name, text in self.texts.items():
+            if "{data}" in text.path and data is None:
+                raise InputError(f"evaluation.texts.{name} reads {text.path}: add --config data=FOLDER")
+            found[name] = text.model_copy(update={"path": text.path.replace("{data}", str(data))})
+        return found
 
 
 class DifferencesSettings(Settings):
     """Settings of the step `evaluate differences`: it has none."""
+
+
+class TextSettings(Settings):
+    """A text as a step knows it: its language, and the name of its file."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+    language: str
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _of_file(cls, path: str) -> str:
+        return PurePath(path).name
 
 
 class SuiteSettings(Settings):
@@ -133,6 +174,7 @@ class SuiteSettings(Settings):
     language: str
     folder: str | None = None
     tasks: list[str] = Field(default=[])
+    texts: dict[str, TextSettings] = Field(default={})
     limit: int | None = None
 
 

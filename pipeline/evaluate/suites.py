@@ -19,6 +19,7 @@ from pipeline.evaluate.items import Measured, write_items
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
+from pipeline.evaluate.texts import text_task
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
 
@@ -105,10 +106,7 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
     not_asked: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
-        loaded = [
-            (suite, _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, Path(scratch)))
-            for suite in settings.suites
-        ]
+        loaded = [(suite, _tasks(suite, given, Path(scratch))) for suite in settings.suites]
         for suite, suite_tasks in loaded:
             drawn = draw(model, suite, suite_tasks, settings.seed)
             asked = {name: suite_tasks[name] for name in drawn.examples}
@@ -134,6 +132,12 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
+
+
+def _tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+    if suite.texts:
+        return {name: text_task(name, text, given) for name, text in sorted(suite.texts.items())}
+    return _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, scratch)
 
 
 def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:

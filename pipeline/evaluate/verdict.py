@@ -6,6 +6,7 @@ chance: one-sided, 5 % over all scores of a checkpoint together (Holm, 1979). It
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -79,12 +80,12 @@ def credits_of(
     return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
 
 
-def chance_p_value(right: NDArray[np.bool_], chance: Floats) -> float:
+def chance_p_value(right: Floats, chance: Floats) -> float:
     """Return how likely guessing gets as many right: exact, of items with different numbers of choices."""
     return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
 
 
-def paired_p_value(right: NDArray[np.bool_], credits: Floats) -> float:
+def paired_p_value(right: Floats, credits: Floats) -> float:
     """Return how likely the model leads by as much where nothing but a coin says which of the two leads on an item.
 
     Where all leads are equally large, as of credits of 0 and 1, this is McNemar's exact test; else coins are drawn.
@@ -114,29 +115,53 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def compared(
     items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
 ) -> dict[str, Any]:
-    """Return the baselines of a score, the hardest of them, and the p-value of being better than each, the largest.
+    """Return the baselines of right and wrong answers, the hardest of them, and the p-value of being better than each.
 
-    The hardest is the best of those that the model is not better than; where it is better than each, the best of all.
     What they are given is told by `credits_of`. Nothing is returned where there is no baseline.
     """
-    right = np.array([item.correct[metric] for item in items])
+    right = np.array([item.correct[metric] for item in items], dtype=np.float64)
     credits = credits_of(items, metric, models, others or {})
     if not credits:
         return {}
     values = {name: float(np.nanmean(each)) for name, each in credits.items()}
-    p_values = {
-        name: chance_p_value(right, each)
-        if name == "chance"
-        else paired_p_value(right[~np.isnan(each)], each[~np.isnan(each)])
+    p_values = {name: clustered_p_value(items, right, each) for name, each in credits.items()}
+    if "chance" in credits and all(item.cluster is None for item in items):
+        p_values["chance"] = chance_p_value(right, credits["chance"])
+    return _against(values, p_values, values) | {"chance_level": values.get("chance")}
+
+
+def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[str, Any]:
+    """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
+    own = np.array([item.log_probabilities[0] for item in items])
+    bytes_I = np.array([len(item.texts[0][1].encode()) for item in items])
+    credits = {name: each for name, each in credits.items() if not np.isnan(each).all()}
+    if not credits:
+        return {}
+    values = {
+        name: -float(np.nansum(each)) / math.log(2) / float(bytes_I[~np.isnan(each)].sum())
         for name, each in credits.items()
     }
-    hardest = max(values, key=lambda name: (p_values[name] >= LEVEL, values[name]))
-    return {
-        "chance_level": values.get("chance"),
-        "baselines": values,
-        "hardest_baseline": hardest,
-        "p_value": max(p_values.values()),
-    }
+    p_values = {name: clustered_p_value(items, own, each) for name, each in credits.items()}
+    return _against(values, p_values, {name: -value for name, value in values.items()})
+
+
+def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]) -> dict[str, Any]:
+    """Return what a row says: the hardest is the best that is not beaten, and where each is beaten the best of all."""
+    hardest = max(merits, key=lambda name: (p_values[name] >= LEVEL, merits[name]))
+    return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
+
+
+def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> float:
+    """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
+    names: dict[Any, int] = {}
+    numbers = (item.number if item.cluster is None else item.cluster for item in items)
+    cluster_I = np.array([names.setdefault(number, len(names)) for number in numbers])
+    answered = ~np.isnan(other)
+
+    def summed(each: Floats) -> Floats:
+        return np.bincount(cluster_I[answered], weights=each[answered]).astype(np.float64)
+
+    return paired_p_value(summed(own), summed(other))
 
 
 def constant_answer(items: Sequence[Item]) -> str | None:

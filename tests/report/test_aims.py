@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.report.example import Run, task
@@ -40,6 +42,19 @@ def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
     assert "0.4000 from the aim of 0.5000 |" in card
     assert "The task long was not asked: each of its examples needs 310 tokens or more" in card
     assert "0 of 0 scores with baselines are better than every baseline" in card
+
+
+def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> None:
+    peer, counted = {"chance": 0.5, "peer": 0.6}, {"unigram": 4.2}
+    with_peer = task("completion", 0.62, 0.03, 0.5, baselines=peer, hardest_baseline="chance")
+    bits = task("tales", 1.31, 0.02, None, metric="bits_per_byte", baselines=counted, hardest_baseline="unigram")
+    results = {"model": "base", "step": 500, "tasks": [with_peer, bits], "not_asked": []}
+    run_folder.write("evaluation/base/500/results.json", results)
+    arguments = made(run_folder)
+    text = outline(arguments["page"]).text
+    assert "unigram 4.2000 200 not tested" in text and "| not tested |" in arguments["model_card"].read_text()
+    rows = [found.group(0) for found in re.finditer(r"(completion acc|tales bits_per_byte) [\d.]+( [\d.–]+){4}", text)]
+    assert {"completion acc 0.6200 0.5000 – 0.6000 0.0100", "tales bits_per_byte 1.3100 – 4.2000 – –"} <= set(rows)
 
 
 def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
