@@ -33,7 +33,7 @@ class Answers(NamedTuple):
             of_items = zip(items, keys, strict=True)
             values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
         elif metric == BITS:
-            values = {key: given[key][0] for key in keys if len(given.get(key, ())) == 1}
+            values = {key: given[key][0] for key in keys if key in self.answered.bytes}
         else:
             values = {key: float(right) for key, right in self.answered.right.get(metric, {}).items()}
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)

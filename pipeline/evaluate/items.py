@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("cluster", pa.string()),
         ("part", pa.string()),
         ("written", pa.string()),
+        ("bytes", pa.int64()),
         ("tokens", pa.list_(pa.int32())),
         ("log_probabilities", pa.list_(pa.float64())),
         ("unigram_log_probabilities", pa.list_(pa.float64())),
@@ -67,6 +68,11 @@ class Item:
     part: str | None = None
     tokens: tuple[int, ...] = ()
     unigram: tuple[float, ...] = ()
+
+    @property
+    def bytes(self) -> int | None:
+        """The length of a text whose probability is asked, in UTF-8; None of other items."""
+        return len(self.texts[0][1].encode()) if self.texts and not self.choices else None
 
     @property
     def answer(self) -> int:
@@ -182,6 +188,7 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
             "cluster": item.cluster,
             "part": item.part,
             "written": item.written,
+            "bytes": item.bytes,
             "tokens": list(item.tokens),
             "log_probabilities": list(item.log_probabilities),
             "unigram_log_probabilities": list(item.unigram),
@@ -198,10 +205,11 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
 
 
 class Answered(NamedTuple):
-    """What a table of items says: per metric which are right, and the log-probabilities of choices or of a text."""
+    """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts."""
 
     right: dict[str, dict[Key, bool]]
     log_probabilities: dict[Key, tuple[float, ...]]
+    bytes: dict[Key, int]
 
 
 def read_answers(path: Path) -> Answered:
@@ -213,15 +221,18 @@ def read_answers(path: Path) -> Answered:
     try:
         table = pq.read_table(path)
         metrics = [name for name in table.schema.names if name not in SCHEMA.names]
-        rows = table.select(["suite", "task", "item", "prompt_sha256", "log_probabilities", *metrics]).to_pylist()
+        names = ["suite", "task", "item", "prompt_sha256", "bytes", "log_probabilities"]
+        rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    found = Answered({}, {})
+    found = Answered({}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
             raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
         found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
+        if row["bytes"] is not None:
+            found.bytes[key] = row["bytes"]
         for metric in (metric for metric in metrics if row[metric] is not None):
             found.right.setdefault(metric, {})[key] = row[metric]
     return found

@@ -202,7 +202,7 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
             if one.items and metric in one.items[0].correct:
                 row |= compared(one.items, metric, models, credits)
                 continue
-            if metric == BITS and all(len(item.texts) == 1 for item in one.items):
+            if metric == BITS and all(item.bytes for item in one.items):
                 of_words = {name: np.array([score(item)[0] for item in one.items]) for name, score in models.items()}
                 row |= compared_in_bits(one.items, of_words | credits)
                 continue
