@@ -65,6 +65,7 @@ def test_items_that_repeat_each_other_count_once() -> None:
 def test_a_share_of_all_is_not_certain_and_a_single_cluster_tells_nothing() -> None:
     found = share(np.ones(20), np.ones(20))
     assert found.value == found.high == 1 and found.low == pytest.approx(0.82, abs=0.01)
+    assert share(np.full(20, 9.0), np.full(20, 9.0)) == found, "nine alike tell as much as one"
     assert share(np.array([3.0]), np.array([5])) == (0.6, None, None)
 
 
