@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -10,13 +9,14 @@ import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.evaluate.items import write_items
+from pipeline.evaluate.mirror import checked
 from pipeline.evaluate.scores import Measured, add_baselines, measure
 from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.evaluate.shipped import shipped_index
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
@@ -24,7 +24,6 @@ from pipeline.pretrain.processes.launch import set_variables
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
     from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 
@@ -54,7 +53,8 @@ def run(
         The number of tasks and of evaluated examples.
 
     Raises:
-        InputError: for an unknown task, missing or malformed data, or a model that does not load.
+        InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
+            load.
     """
     # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
@@ -71,6 +71,9 @@ def run(
     given = [path.absolute() for path in tasks]
     measured: list[Measured] = []
     examples = 0
+    data_sets: dict[str, str] = {}
+    for suite in settings.suites:
+        data_sets |= checked(suite.tasks, given) if suite.tasks else {}
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         loaded = [
@@ -92,7 +95,13 @@ def run(
         add_baselines(model, index, measured)
     rows = [row for found in measured for row in found.rows]
     write_items(answers, ((found.suite, found.task, found.items) for found in measured))
-    content = {"model": settings.model, "step": settings.step, "tasks": rows, "lm_eval_version": lm_eval.__version__}
+    content = {
+        "model": settings.model,
+        "step": settings.step,
+        "tasks": rows,
+        "lm_eval_version": lm_eval.__version__,
+        "data_sets": data_sets,
+    }
     results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
 
@@ -127,14 +136,6 @@ def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task
     return tasks
 
 
-@cache
-def _shipped_index() -> TaskManager:
-    """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
-    from lm_eval.tasks import TaskManager
-
-    return TaskManager()
-
-
 def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
     """Return tasks that lm-eval ships, by name, reading their data from the given mirror of data sets.
 
@@ -150,15 +151,9 @@ def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -
         elif link.resolve() != readme.parent.resolve():
             raise InputError(f"the data set {link.relative_to(hub)} is given twice, as {readme.parent} too; give one")
     hub.mkdir(exist_ok=True)
-    manager = _shipped_index()
-    for name in suite.tasks:
-        if name not in manager.task_index:
-            near = difflib.get_close_matches(name, manager.all_tasks, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
-            raise InputError(f"suite {suite.name}: lm-eval ships no task {name!r}: {advice}")
     with chdir(hub):
         try:
-            tasks: dict[str, Task] = manager.load(list(suite.tasks))["tasks"]
+            tasks: dict[str, Task] = shipped_index().load(list(suite.tasks))["tasks"]
         except (OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split()).replace(str(scratch), "")
             raise InputError(
