@@ -10,6 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from pipeline.evaluate.mirror import LIST, DataSet, File, Mirror, problem, read_mirror
 from pipeline.evaluate.shipped import data_sets_of
 from pipeline.ground.errors import InputError
@@ -146,10 +148,13 @@ def _not_to_be_had(name: str, error: Exception) -> InputError:
 def _described(folder: Path, revision: str) -> DataSet:
     from huggingface_hub import metadata_load
 
-    license = (metadata_load(folder / CARD) or {}).get("license")
+    try:
+        said = (metadata_load(folder / CARD) or {}).get("license") or []
+    except (ValueError, yaml.YAMLError):  # a card that is not to be read states nothing
+        said = []
     return DataSet(
         revision=revision,
-        license=", ".join(license) if isinstance(license, list) else license,
+        license=", ".join(map(str, said if isinstance(said, list) else [said])) or None,
         files={
             path.relative_to(folder).as_posix(): File(bytes=path.stat().st_size, sha256=sha256_of(path))
             for path in folder.rglob("*")

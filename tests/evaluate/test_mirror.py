@@ -261,6 +261,16 @@ def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folde
     assert folder / "mirror.json" in suite_files(suite)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "license"),
+    [("license: mit", "mit"), ("license: [mit, cc0-1.0]", "mit, cc0-1.0"), ("pretty_name: A", None), ("a: [", None)],
+)
+def test_the_licence_is_the_one_of_the_card(metadata: str, license: str | None, hub: Hub, folder: Path) -> None:
+    hub.add(BELEBELE, README_md=f"---\n{metadata}\n---\n", a_jsonl=ROWS)
+    assert mirror(folder, "belebele_nld_Latn") == 0
+    assert json.loads((folder / "mirror.json").read_text())["data_sets"][BELEBELE]["license"] == license
+
+
 def test_groups_tags_and_their_members_are_asked_for_the_data_sets_of_their_tasks() -> None:
     assert data_sets_of(["ai2_arc"]) == {("arc_challenge", "allenai/ai2_arc"), ("arc_easy", "allenai/ai2_arc")}
     nested = data_sets_of(["blimp_nl"])  # a group whose members are groups that are written in it
