@@ -1,3 +1,27 @@
+rule evaluate_baselines:
+    input:
+        sources=SOURCES_READ,
+        model=dag.baseline,
+        tasks=task_files,
+    output:
+        results=f"{RUN}/baselines/{{baseline}}/results.json",
+        answers=f"{RUN}/baselines/{{baseline}}/items.parquet",
+        record=record("evaluate.baselines"),
+    log:
+        log_file("evaluate.baselines"),
+    threads: 8  # of PyTorch, on a CPU
+    resources:
+        **resources_of("evaluate.baselines"),
+    params:
+        contract=contract("evaluate.baselines"),
+    message:
+        "Ask the baseline {wildcards.baseline} what the models are asked"
+    shell:
+        "python -m pipeline evaluate baselines {params.contract:q} --platform={resources.platform:q}"
+        " --input model {input.model:q} --input tasks {input.tasks:q}"
+        " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"
+
+
 rule evaluate_differences:
     input:
         sources=SOURCES_READ,
@@ -53,6 +77,7 @@ rule evaluate_suites:
         tokens=ancient(tokens_read),
         milestone=f"{RUN}/models/{{model}}/milestones/{{step}}",
         tasks=task_files,
+        baselines=dag.baselines,
     output:
         results=f"{RUN}/evaluation/{{model}}/{{step}}/results.json",
         answers=f"{RUN}/evaluation/{{model}}/{{step}}/items.parquet",
@@ -69,4 +94,5 @@ rule evaluate_suites:
     shell:
         "python -m pipeline evaluate suites {params.contract:q} --platform={resources.platform:q}"
         " --input milestone {input.milestone} --input tasks {input.tasks:q} --input index {input.tokens}"
+        " --input baselines {input.baselines}"
         " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"

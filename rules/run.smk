@@ -66,6 +66,7 @@ wildcard_constraints:
     tokenizer="[a-z0-9_-]+",
     tokens="[a-z0-9_-]+",
     model="[a-z0-9_-]+",
+    baseline="[a-z0-9_-]+",
     batch="[0-9]+",
     file="[0-9]+",
     shard="[0-9]+",

@@ -1,129 +1,66 @@
-"""What a score is worth: beside it what is reached without understanding anything, and a test against each of these.
+"""The step `evaluate baselines`: another model answers the same items, so that a score can be compared with its.
 
-A model is better than a baseline where its right answers outnumber the baseline's on the same items by more than
-chance: one-sided, 5 % over all scores of a checkpoint together (Holm, 1979). It has to be better than every one.
+Either a folder in the layout of Hugging Face, or a model of the run with the weights that its training began with.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import tempfile
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
-
-from pipeline.evaluate.items import Item
-
-LEVEL = 0.05
-FLIPS = 20_000
-SAME = 1e-9  # nats: two choices that differ by less are alike
-Floats = NDArray[np.float64]
-Scores = Callable[[Item], Sequence[float]]
+from pipeline.evaluate.items import write_items
+from pipeline.evaluate.settings import BaselineSettings
+from pipeline.evaluate.suites import ask, load_model, prepared, write_results
+from pipeline.ground.errors import InputError
+from pipeline.model.huggingface import export, read_architecture
+from pipeline.model.networks import initial_state
 
 
-def credit(item: Item, scores: Sequence[float]) -> float:
-    """Return the share of right answers among the choices of the best score: what breaking ties by lot gives."""
-    best = [number for number, score in enumerate(scores) if score >= max(scores) - SAME]
-    return len(item.right.intersection(best)) / len(best)
+def run(
+    settings: BaselineSettings,
+    *,
+    model: list[Path],
+    tasks: list[Path],
+    results: Path,
+    answers: Path,
+    platform: str | None = None,
+) -> dict[str, Any]:
+    """Write what the baseline answers; return the number of tasks and of examples.
 
+    Args:
+        settings: the suites, as those of the models that are compared with it.
+        model: the files of a model's folder; of an untrained model the milestone whose shape and tokenizer it has.
+        tasks: every file that the suites read.
+        results: the file of its scores.
+        answers: the file of its answers.
+        platform: the name of a file of workflow/platforms, whose variables are set.
 
-def majority_answer(items: Sequence[Item]) -> Floats:
-    """Return the credits of answering what is right most often among the other items, where answers have such texts."""
-    often = Counter(item.choices[number] for item in items for number in item.right)
-
-    def scores(item: Item) -> list[float]:
-        own = {item.choices[number] for number in item.right}
-        return [often[choice] - (choice in own) for choice in item.choices]
-
-    return np.array([credit(item, scores(item)) for item in items])
-
-
-def credits_of(items: Sequence[Item], metric: str, models: dict[str, Scores]) -> dict[str, Floats]:
-    """Return the credits per item of each baseline by its name; acc_norm divides a model's score by the characters."""
-    found = {
-        "chance": np.array([len(item.right) / len(item.choices) for item in items]),
-        "majority answer": majority_answer(items),
-        "longest answer": np.array([credit(item, [len(choice) for choice in item.choices]) for item in items]),
-        "shortest answer": np.array([credit(item, [-len(choice) for choice in item.choices]) for item in items]),
-    }
-    for name, model in models.items():
-        credits = []
-        for item in items:
-            lengths = [max(len(choice), 1) if metric == "acc_norm" else 1 for choice in item.choices]
-            credits.append(credit(item, [score / length for score, length in zip(model(item), lengths, strict=True)]))
-        found[name] = np.array(credits)
-    return found
-
-
-def chance_p_value(right: NDArray[np.bool_], chance: Floats) -> float:
-    """Return how likely guessing gets as many right: exact, of items with different numbers of choices."""
-    return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
-
-
-def paired_p_value(right: NDArray[np.bool_], credits: Floats) -> float:
-    """Return how likely the model leads by as much where nothing but a coin says which of the two leads on an item.
-
-    Where all leads are equally large, as of credits of 0 and 1, this is McNemar's exact test; else coins are drawn.
+    Raises:
+        InputError: as of `evaluate suites`.
     """
-    difference = right - credits
-    differing = difference[difference != 0]
-    if not len(differing):
-        return 1.0
-    if float(np.ptp(np.abs(differing))) < SAME:
-        return float(stats.binom.sf(int((differing > 0).sum()) - 1, len(differing), 0.5))
-    random, lead, at_least = np.random.default_rng(0), float(differing.sum()), 0
-    for rounds in np.array_split(np.arange(FLIPS), max(1, FLIPS * len(differing) // 10**7)):
-        signs = random.integers(0, 2, (len(rounds), len(differing)), dtype=np.int8) * 2 - 1
-        at_least += int((signs @ differing >= lead - SAME).sum())
-    return (1 + at_least) / (1 + FLIPS)
+    prepared(platform, settings.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = next((file.parent for file in model if file.name == "config.json"), Path(scratch) / "untrained")
+        if settings.untrained_seed is not None:
+            _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
+        asked = ask(settings, load_model(folder, settings.batch_size), tasks)
+    write_items(answers, asked.measured)
+    return write_results(results, settings.name, None, asked)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that can be compared with one level, however many there are (Holm, Scand. J. Stat. 6, 1979)."""
-    found, least = [1.0] * len(p_values), 0.0
-    for place, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
-        least = max(least, min(1.0, (len(p_values) - place) * p_values[number]))
-        found[number] = least
-    return found
-
-
-def compared(items: Sequence[Item], metric: str, models: dict[str, Scores]) -> dict[str, Any]:
-    """Return the baselines of a score, the hardest of them, and the p-value of being better than each, the largest.
-
-    The hardest is the best of those that the model is not better than; where it is better than each, the best of all.
-    """
-    right = np.array([item.correct[metric] for item in items])
-    credits = credits_of(items, metric, models)
-    values = {name: float(each.mean()) for name, each in credits.items()}
-    p_values = {
-        name: chance_p_value(right, each) if name == "chance" else paired_p_value(right, each)
-        for name, each in credits.items()
-    }
-    hardest = max(values, key=lambda name: (p_values[name] >= LEVEL, values[name]))
-    return {
-        "chance_level": values["chance"],
-        "baselines": values,
-        "hardest_baseline": hardest,
-        "p_value": max(p_values.values()),
-    }
-
-
-def constant_answer(items: Sequence[Item]) -> str | None:
-    """Return the text that the model answers to all items, although another is right in some; None where it varies."""
-    answers = {item.choices[item.answer] for item in items}
-    if len(items) < 2 or len(answers) > 1:
-        return None
-    (answer,) = answers
-    never_wrong = all(answer in {item.choices[number] for number in item.right} for item in items)
-    return None if never_wrong else answer
-
-
-def judge(rows: Sequence[dict[str, Any]]) -> None:
-    """Add to the scores of a checkpoint the corrected p-value and the verdict; one without choices has none of them."""
-    tested = [row for row in rows if row.get("p_value") is not None]
-    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
-        is_better = corrected < LEVEL and row["constant_answer"] is None
-        row["p_value_corrected"] = corrected
-        row["verdict"] = "better" if is_better else "not better"
+def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
+    """Write the model with the weights that are drawn from the run's seed, of the shape of a trained one."""
+    architecture, vocabulary_size, sequence_length = read_architecture(trained)
+    names = ("tokenizer.json", "tokenizer_config.json")
+    if missing := [name for name in names if not (trained / name).is_file()]:
+        raise InputError(f"{trained} has no {missing[0]}: remove the milestone, so that it is trained again")
+    export(
+        initial_state(architecture, vocabulary_size, seed),
+        architecture,
+        vocabulary_size,
+        sequence_length,
+        tokenizer=trained / names[0],
+        tokenizer_configuration=trained / names[1],
+        folder=folder,
+    )

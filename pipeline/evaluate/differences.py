@@ -15,24 +15,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 from scipy import stats
 
-from pipeline.evaluate.baselines import LEVEL, holm
-from pipeline.evaluate.items import METRICS
+from pipeline.evaluate.items import BITS, Key, read_answers
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.ground.errors import InputError
+from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
+from pipeline.ground.statistics import ratio
 
 POWER = 0.8
-Key = tuple[str, str, int, str]  # suite, task, number of the item, hash of its prompt
+REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
+FOUND = REACH + float(stats.norm.ppf(POWER))  # what is found with that power, in standard errors
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint and what it answered: per metric, whether each item was right."""
+    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes."""
 
     model: str
     step: int
     right: dict[str, dict[Key, bool]]
+    texts: dict[Key, tuple[float, int]]
 
 
 def read(path: Path) -> Checkpoint:
@@ -41,19 +42,9 @@ def read(path: Path) -> Checkpoint:
     Raises:
         InputError: the file is no table of items, or an item stands twice.
     """
-    columns = ["suite", "task", "item", "prompt_sha256", *METRICS]
-    try:
-        rows = pq.read_table(path, columns=columns).to_pylist()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no table of items: {error}") from None
-    right: dict[str, dict[Key, bool]] = {}
-    for row in rows:
-        key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
-        for metric in (metric for metric in METRICS if row[metric] is not None):
-            if key in right.setdefault(metric, {}):
-                raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
-            right[metric][key] = row[metric]
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), right)
+    found = read_answers(path)
+    texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts)
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
@@ -77,7 +68,7 @@ def interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
     cells, size = (only_one + 0.5, only_other + 0.5), items + 2.0
     difference = (cells[0] - cells[1]) / size
     deviation = math.sqrt(sum(cells) / size - difference**2) / math.sqrt(size)
-    reach = float(stats.norm.ppf(1 - LEVEL / 2)) * deviation
+    reach = REACH * deviation
     return max(-1.0, difference - reach), min(1.0, difference + reach)
 
 
@@ -88,13 +79,12 @@ def detectable(only_one: int, only_other: int, items: int) -> float:
     differ as it was found.
     """
     share = (only_one + only_other + 1.0) / (items + 2.0)
-    factor = float(stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(POWER))
-    return min(1.0, factor * math.sqrt(share / items))
+    return min(1.0, FOUND * math.sqrt(share / items))
 
 
 def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and metric of which both answered the same items."""
-    for metric in (metric for metric in METRICS if metric in one.right and metric in other.right):
+    """Yield a row for each task and metric of right and wrong of which both answered the same items."""
+    for metric in sorted(one.right.keys() & other.right.keys()):
         common = sorted(one.right[metric].keys() & other.right[metric].keys())
         for task in sorted({(key[0], key[1]) for key in common}):
             keys = [key for key in common if key[:2] == task]
@@ -103,13 +93,9 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
             low, high = interval(only_one, only_other, len(keys))
             asked = {key for side in (one, other) for key in side.right[metric] if key[:2] == task}
             yield {
-                "a": {"model": one.model, "step": one.step, "value": float(first.mean())},
-                "b": {"model": other.model, "step": other.step, "value": float(second.mean())},
-                "suite": task[0],
-                "task": task[1],
-                "metric": metric,
-                "items": len(keys),
-                "items_of_one_alone": len(asked) - len(keys),
+                **_sides(one, other, float(first.mean()), float(second.mean())),
+                **_named(task, metric, len(keys), len(asked) - len(keys)),
+                "higher_is_better": True,
                 "right_in_a_alone": only_one,
                 "right_in_b_alone": only_other,
                 "difference": float(first.mean() - second.mean()),
@@ -118,6 +104,39 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
                 "detectable_difference": detectable(only_one, only_other, len(keys)),
                 "p_value": p_value(only_one, only_other),
             }
+
+
+def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
+
+    The p-value is that of drawing by lot, text by text, which of the two read it; the interval is the jackknife's.
+    """
+    for task in sorted({key[:2] for key in one.texts.keys() & other.texts.keys()}):
+        asked = {key for side in (one, other) for key in side.texts if key[:2] == task}
+        keys = sorted(key for key in asked if key in one.texts and key in other.texts)
+        first, second = (np.array([side.texts[key][0] for key in keys]) for side in (one, other))
+        bytes_I = np.array([one.texts[key][1] for key in keys], dtype=np.float64)
+        found = ratio((second - first) / math.log(2), bytes_I)
+        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        yield {
+            **_sides(one, other, *(-float(side.sum() / math.log(2) / bytes_I.sum()) for side in (first, second))),
+            **_named(task, BITS, len(keys), len(asked) - len(keys)),
+            "higher_is_better": False,
+            "difference": found.value,
+            "low": low,
+            "high": high,
+            "detectable_difference": None if found.low is None else FOUND / REACH * (high - low) / 2,
+            "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
+        }
+
+
+def _sides(one: Checkpoint, other: Checkpoint, *values: float) -> dict[str, Any]:
+    sides = zip("ab", (one, other), values, strict=True)
+    return {name: {"model": side.model, "step": side.step, "value": value} for name, side, value in sides}
+
+
+def _named(task: tuple[str, str], metric: str, items: int, of_one_alone: int) -> dict[str, Any]:
+    return {"suite": task[0], "task": task[1], "metric": metric, "items": items, "items_of_one_alone": of_one_alone}
 
 
 def p_value(only_one: int, only_other: int) -> float:
@@ -130,7 +149,7 @@ def judge(rows: list[dict[str, Any]]) -> None:
     """Add to all comparisons of a run the corrected p-value, and which side is better: `a`, `b` or none."""
     for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
         row["p_value_corrected"] = corrected
-        ahead = "a" if row["right_in_a_alone"] > row["right_in_b_alone"] else "b"
+        ahead = "a" if (row["difference"] > 0) == row["higher_is_better"] else "b"
         row["better"] = ahead if corrected < LEVEL else None
 
 
@@ -140,7 +159,9 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
     Raises:
         InputError: a file is no table of items.
     """
-    rows = [row for pair in pairs([read(path) for path in answers]) for row in compared(*pair)]
+    rows = [
+        row for pair in pairs([read(path) for path in answers]) for row in (*compared(*pair), *compared_in_bits(*pair))
+    ]
     judge(rows)
     content = {"checkpoints": len(answers), "level": LEVEL, "comparisons": rows}
     differences.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -5,35 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.evaluate.intervals import is_right_or_wrong
+from pipeline.ground.errors import InputError
+
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-METRICS = ("acc", "acc_norm")  # of choices: by the log-probability, and by that per character
+Key = tuple[str, str, int, str]
+"""Suite, task, number of the item, hash of its prompt: what two models that were asked the same have in common."""
+BITS = "bits_per_byte"
+# Behind these stands a column per metric that tells of an item whether it is right.
 SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
         ("task", pa.string()),
         ("item", pa.int32()),
         ("prompt_sha256", pa.string()),
+        ("cluster", pa.string()),
+        ("part", pa.string()),
+        ("written", pa.string()),
+        ("bytes", pa.int64()),
+        ("tokens", pa.list_(pa.int32())),
         ("log_probabilities", pa.list_(pa.float64())),
+        ("unigram_log_probabilities", pa.list_(pa.float64())),
         ("answer", pa.int32()),
         ("right_answers", pa.list_(pa.int32())),
-        *((metric, pa.bool_()) for metric in METRICS),
     ]
 )
 
 
 @dataclass(frozen=True)
 class Item:
-    """One question with choices: what was asked, and what the model said.
+    """One question: what was asked, and what the model said.
 
-    `texts` are (context, continuation) per choice, and `right` which answers are; `correct` tells per metric whether
-    the model's answer is one of them.
+    Attributes:
+        choices: what it may answer; empty where it writes freely.
+        texts: (context, continuation) per choice; of a text whose probability is asked, that alone.
+        right: which choices are right; none of a task with an aim.
+        log_probabilities: in nats, per choice, or of the text.
+        correct: per metric that says so, whether the model's answer is right.
+        written: what the model wrote, where it writes freely.
+        cluster: what it shares with items that are like it, such as the text that it asks about.
+        part: the part of the task that it belongs to, such as a kind of mistake.
+        tokens: how many each choice has, of the model.
+        unigram: the log-probabilities of the choices by how often each token stands in the training text.
     """
 
     number: int
@@ -43,11 +63,52 @@ class Item:
     right: frozenset[int]
     log_probabilities: tuple[float, ...]
     correct: dict[str, bool]
+    written: str | None = None
+    cluster: str | None = None
+    part: str | None = None
+    tokens: tuple[int, ...] = ()
+    unigram: tuple[float, ...] = ()
+
+    @property
+    def bytes(self) -> int | None:
+        """The length of a text whose probability is asked, in UTF-8; None of other items."""
+        return len(self.texts[0][1].encode()) if self.texts and not self.choices else None
 
     @property
     def answer(self) -> int:
         """The choice of the greatest log-probability; of equal ones the first."""
         return max(range(len(self.choices)), key=lambda number: (self.log_probabilities[number], -number))
+
+
+def metric_name(metric: str, kind: str) -> str:
+    """Return how a metric of lm-eval is called here, with the filter of answers that it is measured on."""
+    return metric if kind == "none" else f"{metric},{kind}"
+
+
+def field_of(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
+    """Return what a line of data says of itself in the field that the task's metadata names, as `cluster` or `parts`.
+
+    Raises:
+        InputError: the line has no such field.
+    """
+    field = (task.config.metadata or {}).get(kind)
+    if field is None:
+        return None
+    if field not in doc:
+        raise InputError(f"task {task.config.task}: metadata.{kind} names the field {field!r}, which its data lack")
+    return str(doc[field])
+
+
+def aim_of(task: Task) -> float | None:
+    """Return the share of first choices that a task aims at; None of a task that is to be answered rightly.
+
+    Raises:
+        InputError: when it is no share.
+    """
+    aim = (task.config.metadata or {}).get("aim")
+    if aim is not None and not (isinstance(aim, int | float) and 0 <= aim <= 1):
+        raise InputError(f"task {task.config.task}: metadata: {{aim: {aim}}} is no share; write a number from 0 to 1")
+    return aim
 
 
 def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
@@ -58,40 +119,120 @@ def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
 
 
 def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
-    """Return the items of a task with choices, of what lm-eval logged; none of a task without."""
-    if task.OUTPUT_TYPE != "multiple_choice" or callable(task.config.process_results):
-        return []
-    found = []
+    """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
+
+    Raises:
+        InputError: the data lack a field that the task's metadata names.
+    """
+    has_right_answers = aim_of(task) is None
+    correct: dict[int, dict[str, bool]] = {}
+    for name, values in values_of(samples).items():
+        if has_right_answers and is_right_or_wrong([*values.values()]):
+            for number, value in values.items():
+                correct.setdefault(number, {})[name] = bool(value)
+    has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
+    found: dict[int, Item] = {}
     for sample in samples:
-        choices = tuple(map(str, task.doc_to_choice(sample["doc"])))
-        found.append(
-            Item(
-                sample["doc_id"],
-                sample["prompt_hash"],
-                choices,
-                tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)]),
-                _right(task, sample["doc"], choices),
-                tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)]),
-                {metric: bool(sample[metric]) for metric in METRICS if metric in sample},
-            )
+        number, doc = sample["doc_id"], sample["doc"]
+        if number in found:
+            continue
+        choices = tuple(map(str, task.doc_to_choice(doc))) if has_choices else ()
+        written = sample["resps"][0][0] if task.OUTPUT_TYPE == "generate_until" else None
+        texts = tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)])
+        log_probabilities = tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)])
+        if task.OUTPUT_TYPE == "loglikelihood_rolling":
+            texts = (("", str(sample["arguments"][0][0])),)
+            log_probabilities = (float(sample["filtered_resps"][0]),)
+        found[number] = Item(
+            number,
+            sample["prompt_hash"],
+            choices,
+            texts,
+            _right(task, doc, choices) if choices and has_right_answers else frozenset(),
+            log_probabilities,
+            correct.get(number, {}),
+            None if written is None else str(written),
+            field_of(task, "cluster", doc),
+            field_of(task, "parts", doc),
         )
+    return [*found.values()]
+
+
+def values_of(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
+    """Return by metric what lm-eval logged of each item, by its number."""
+    found: dict[str, dict[int, Any]] = {}
+    for sample in samples:
+        for metric in sample["metrics"]:
+            found.setdefault(metric_name(metric, sample["filter"]), {})[sample["doc_id"]] = sample[metric]
     return found
 
 
-def write_items(path: Path, answered: Iterable[tuple[str, str, list[Item]]]) -> None:
-    """Write the items of (suite, task, items) as a Parquet file."""
+@dataclass(frozen=True)
+class Measured:
+    """What lm-eval measured of a task: a row per metric, and the items."""
+
+    suite: str
+    task: str
+    rows: list[dict[str, Any]]
+    items: list[Item]
+
+
+def write_items(path: Path, measured: Iterable[Measured]) -> None:
+    """Write the items of all tasks as a Parquet file."""
     rows = [
         {
-            "suite": suite,
-            "task": task,
+            "suite": one.suite,
+            "task": one.task,
             "item": item.number,
             "prompt_sha256": item.prompt_sha256,
+            "cluster": item.cluster,
+            "part": item.part,
+            "written": item.written,
+            "bytes": item.bytes,
+            "tokens": list(item.tokens),
             "log_probabilities": list(item.log_probabilities),
-            "answer": item.answer,
+            "unigram_log_probabilities": list(item.unigram),
+            "answer": item.answer if item.choices else None,
             "right_answers": sorted(item.right),
-            **{metric: item.correct.get(metric) for metric in METRICS},
+            **item.correct,
         }
-        for suite, task, items in answered
-        for item in items
+        for one in measured
+        for item in one.items
     ]
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    metrics = sorted({name for row in rows for name in row.keys() - {*SCHEMA.names}})
+    schema = pa.schema([*SCHEMA, *((metric, pa.bool_()) for metric in metrics)])
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+
+
+class Answered(NamedTuple):
+    """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts."""
+
+    right: dict[str, dict[Key, bool]]
+    log_probabilities: dict[Key, tuple[float, ...]]
+    bytes: dict[Key, int]
+
+
+def read_answers(path: Path) -> Answered:
+    """Read a table of items.
+
+    Raises:
+        InputError: the file is none, or an item stands twice.
+    """
+    try:
+        table = pq.read_table(path)
+        metrics = [name for name in table.schema.names if name not in SCHEMA.names]
+        names = ["suite", "task", "item", "prompt_sha256", "bytes", "log_probabilities"]
+        rows = table.select([*names, *metrics]).to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} is no table of items: {error}") from None
+    found = Answered({}, {}, {})
+    for row in rows:
+        key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
+        if key in found.log_probabilities:
+            raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
+        found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
+        if row["bytes"] is not None:
+            found.bytes[key] = row["bytes"]
+        for metric in (metric for metric in metrics if row[metric] is not None):
+            found.right.setdefault(metric, {})[key] = row[metric]
+    return found

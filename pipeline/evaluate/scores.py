@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from pipeline.evaluate.baselines import Scores, compared, constant_answer, judge
-from pipeline.evaluate.items import Item, items_of
+import numpy as np
+
+from pipeline.evaluate.answers import Answers
+from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
+from pipeline.evaluate.items import BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
+from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
 from pipeline.ground.errors import InputError
+from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
@@ -21,16 +27,6 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
 COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What lm-eval measured of a task: a row per metric, and the items, if it has choices."""
-
-    suite: str
-    task: str
-    rows: list[dict[str, Any]]
-    items: list[Item]
 
 
 def _check_answers(task: Task, drawn: Sequence[int]) -> None:
@@ -57,6 +53,8 @@ def measure(
     """
     from lm_eval import evaluator
 
+    if not tasks:
+        return []
     for name, task in tasks.items():
         _check_answers(task, drawn[name])
         if task.get_config("num_fewshot") is None:
@@ -71,27 +69,68 @@ def measure(
     )
     measured = []
     for name in sorted(tasks):
-        of_task = found["results"][name]
+        samples = found["samples"][name]
+        items = items_of(tasks[name], samples)
+        metadata = tasks[name].config.metadata or {}
         rows = []
-        for key in sorted(of_task):
+        for key, values in sorted(values_of(samples).items()):
             metric, _, kind = key.partition(",")
-            if not kind or metric.endswith("_stderr"):
-                continue
-            error = of_task.get(f"{metric}_stderr,{kind}")
+            of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
+            error = of_task.get(named.replace(",", "_stderr,", 1))
+            error = error if isinstance(error, float) and math.isfinite(error) else None
+            aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
             rows.append(
                 {
                     "task": name,
                     "suite": suite.name,
-                    "language": suite.language,
-                    "metric": metric if kind == "none" else f"{metric},{kind}",
-                    "value": of_task[key],
-                    "standard_error": error if isinstance(error, float) and math.isfinite(error) else None,
+                    "language": metadata.get("language", suite.language),
+                    "metric": key,
+                    **_scored_with(items, values, tasks[name].aggregation()[metric], of_task[named], error),
+                    "standard_error": error,
                     "examples": len(drawn[name]),
-                    "higher_is_better": found["higher_is_better"][name][metric],
+                    "higher_is_better": found["higher_is_better"][name][metric] if aim is None else None,
+                    "signature": _signature(metric),
+                    "aim": aim,
                 }
             )
-        measured.append(Measured(suite.name, name, rows, items_of(tasks[name], found["samples"][name])))
+        measured.append(Measured(suite.name, name, rows, items))
     return measured
+
+
+def _signature(metric: str) -> str | None:
+    """Return how sacreBLEU computes a metric, in its own notation."""
+    from sacrebleu import BLEU, CHRF
+
+    kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
+    return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
+
+
+def _scored_with(
+    items: Sequence[Item], values: dict[int, Any], mean: Callable[..., Any], value: float, error: float | None
+) -> dict[str, Any]:
+    """Return a score with its interval, in how many clusters its items lie, and the same of each part of the task."""
+    if not math.isfinite(value):
+        return {"value": None, "low": None, "high": None, "clusters": None, "parts": []}
+
+    def between(some: Sequence[Item]) -> Ratio:
+        clusters = [item.number if item.cluster is None else item.cluster for item in some]
+        return interval([values[item.number] for item in some], clusters, mean, value, error)
+
+    parts: dict[str, list[Item]] = {}
+    if mean.__name__ in SUMMED:
+        for item in items:
+            if item.part is not None:
+                parts.setdefault(item.part, []).append(item)
+    whole = between(items)
+    return {
+        "value": value,
+        "low": whole.low,
+        "high": whole.high,
+        "clusters": len({item.cluster for item in items}) if items[0].cluster is not None else None,
+        "parts": [
+            {"part": part, "examples": len(parts[part]), **between(parts[part])._asdict()} for part in sorted(parts)
+        ],
+    }
 
 
 def _scored(model: HFLM, item: Item) -> list[Scored]:
@@ -113,20 +152,62 @@ def _log_probabilities(score: Callable[[Scored], float], of_task: dict[int, list
     return [score(scored) for scored in of_task[item.number]]
 
 
-def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured]) -> None:
-    """Add to each score with choices what else reaches as much on its items, and to all of them a verdict.
+def _slor_row(one: Measured) -> dict[str, Any] | None:
+    """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
+    if not one.items or not one.rows or any(not item.right or _has_context(item) for item in one.items):
+        return None
+    for item in one.items:
+        scores = scaled(item, SLOR, item.log_probabilities)
+        item.correct[SLOR] = scores.index(max(scores)) in item.right
+    values = {item.number: item.correct[SLOR] for item in one.items}
+    count, value = len(values), sum(values.values()) / len(values)
+    error = math.sqrt(value * (1 - value) / (count - 1)) if count > 1 else None
+    own = {"metric": SLOR, "standard_error": error, "higher_is_better": True}
+    return one.rows[0] | own | _scored_with(one.items, values, mean, value, error)
 
-    `index` is that of the tokens that the model was trained on, in which the word models count.
+
+def _has_context(item: Item) -> bool:
+    return any(context for context, _ in item.texts)
+
+
+def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others: dict[str, Answers]) -> None:
+    """Add to each score what else reaches as much on its items, and to all of them a verdict.
+
+    Args:
+        model: what was measured.
+        index: that of the tokens that it was trained on, in which the word models count.
+        measured: its scores and items; sentences get a score by SLOR, too.
+        others: what other models answered, by their names.
     """
-    tokens = [{item.number: _scored(model, item) for item in one.items} for one in measured]
+    tokens = [{item.number: _scored(model, item) for item in one.items if item.texts} for one in measured]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
     for one, of_task in zip(measured, tokens, strict=True):
+        for place, item in enumerate(one.items):
+            scored = of_task.get(item.number, [])
+            lengths = tuple(len(tokens) for _, tokens in scored)
+            one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
+        if row := _slor_row(one):
+            one.rows.append(row)
         models: dict[str, Scores] = {
             name: partial(_log_probabilities, score, of_task)
             for name, score in (("unigram", words.unigram), ("bigram", words.bigram))
         }
+        keys = [(one.suite, one.task, item.number, item.prompt_sha256) for item in one.items]
         for row in one.rows:
             row |= dict.fromkeys(COMPARED) | {"constant_answer": constant_answer(one.items)}
-            if one.items and row["metric"] in one.items[0].correct:
-                row |= compared(one.items, row["metric"], models)
+            metric = row["metric"]
+            if row["aim"] is not None:
+                continue
+            credits = {name: answers.credits(metric, one.items, keys) for name, answers in others.items()}
+            if one.items and metric in one.items[0].correct:
+                row |= compared(one.items, metric, models, credits)
+                continue
+            if metric == BITS and all(item.bytes for item in one.items):
+                of_words = {name: np.array([score(item)[0] for item in one.items]) for name, score in models.items()}
+                row |= compared_in_bits(one.items, of_words | credits)
+                continue
+            scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
+            if values := {name: score for name, score in scores.items() if score is not None}:
+                best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
+                row |= {"baselines": values, "hardest_baseline": best}
     judge([row for one in measured for row in one.rows])

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import PurePath
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+TEXTS = "texts"  # the suite of evaluation.texts
+
+
+class Text(Settings):
+    """Texts whose bits per byte are measured: a ruler for models of any tokenizer and corpus."""
+
+    language: str
+    path: str = Field(description="JSON lines, each with `text`, and where parts are told apart with `genre`")
+
 
 class Suite(Settings):
-    """A set of tasks of one language: a folder of task files, or tasks that lm-eval ships."""
+    """A set of tasks: a folder of task files, or tasks that lm-eval ships."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
-    language: str
+    language: str = Field(description="of the tasks that name none of their own, as metadata: {language: nl}")
     folder: str | None = Field(default=None, description="every *.yaml in it is a task")
     tasks: list[str] = Field(default=[], description="names of tasks, groups or tags that lm-eval ships")
+    texts: dict[str, Text] = Field(default={}, description="of the section evaluation.texts")
     data: str | None = Field(
         default=None,
         description="the folder of the tasks' data files; for shipped tasks a mirror NAMESPACE/DATASET/README.md, …",
@@ -26,7 +38,9 @@ class Suite(Settings):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Suite:
-        if (self.folder is None) == (not self.tasks):
+        if self.texts and self.name != TEXTS:
+            raise ValueError(f"the suite {self.name!r} has texts: write them as evaluation.texts")
+        if not self.texts and (self.folder is None) == (not self.tasks):
             raise ValueError(
                 f"the suite {self.name!r} needs either folder (of task files) or tasks (that lm-eval ships)"
             )
@@ -37,7 +51,11 @@ class Suite(Settings):
         return self
 
 
-KNOWN_SUITES = {
+UNTRAINED = "untrained"  # a model of the run before its first step
+KnownSuite = Literal[
+    "dutch", "english", "dutch_open", "english_open", "reasoning_open", "safety", "translation", "use_cases"
+]
+KNOWN_SUITES: dict[KnownSuite, Suite] = {
     "dutch": Suite(name="dutch", language="nl", folder="config/tasks/dutch"),
     "english": Suite(name="english", language="en", folder="config/tasks/english"),
     "dutch_open": Suite(
@@ -46,6 +64,14 @@ KNOWN_SUITES = {
     "english_open": Suite(
         name="english_open", language="en", folder="config/tasks/english_open", data="{data}/eval", limit=1000
     ),
+    "reasoning_open": Suite(
+        name="reasoning_open", language="en", folder="config/tasks/reasoning_open", data="{data}/eval", limit=200
+    ),
+    "safety": Suite(name="safety", language="nl, en", folder="config/tasks/safety"),
+    "translation": Suite(
+        name="translation", language="nl, en", folder="config/tasks/translation", data="{data}/eval", limit=200
+    ),
+    "use_cases": Suite(name="use_cases", language="nl, en", folder="config/tasks/use_cases"),
 }
 
 
@@ -68,9 +94,8 @@ class SamplesSettings(Samples):
 class Evaluation(Settings):
     """The section `evaluation` of a run."""
 
-    suites: list[Literal["dutch", "english", "dutch_open", "english_open"] | Suite] = Field(
-        default=["dutch", "english"]
-    )
+    suites: list[KnownSuite | Suite] = Field(default=["dutch", "english"])
+    texts: dict[Name, Text] = Field(default={}, description="texts whose bits per byte are measured, by name")
     checkpoints: Literal["all", "final"] = "all"
     batch_size: int = Field(default=16, ge=1)
     seed: int = Field(
@@ -78,13 +103,21 @@ class Evaluation(Settings):
         ge=0,
         description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
     )
+    untrained: bool = Field(default=True, description="compare each model with what it was before its first step")
+    baselines: dict[Name, str] = Field(
+        default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
+    )
     samples: Samples = Samples()
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Evaluation:
         names = [suite.name if isinstance(suite, Suite) else suite for suite in self.suites]
+        if TEXTS in names:
+            raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
         if len(set(names)) < len(names):
             raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
+        if taken := [name for name in self.baselines if name.partition("-")[0] == UNTRAINED]:
+            raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
 
     def resolved(self, data: str | None) -> list[Suite]:
@@ -101,11 +134,35 @@ class Evaluation(Settings):
                     raise InputError(f"evaluation.suites: {suite.name} reads {suite.data}: add --config data=FOLDER")
                 suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
             suites.append(suite)
+        if self.texts:
+            suites.append(Suite(name=TEXTS, language="", texts=self._texts(data)))
         return suites
+
+    def _texts(self, data: str | None) -> dict[str, Text]:
+        found = {}
+        for name, text in self.texts.items():
+            if "{data}" in text.path and data is None:
+                raise InputError(f"evaluation.texts.{name} reads {text.path}: add --config data=FOLDER")
+            found[name] = text.model_copy(update={"path": text.path.replace("{data}", str(data))})
+        return found
 
 
 class DifferencesSettings(Settings):
     """Settings of the step `evaluate differences`: it has none."""
+
+
+class TextSettings(Settings):
+    """A text as a step knows it: its language, and the name of its file."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+    language: str
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _of_file(cls, path: str) -> str:
+        return PurePath(path).name
 
 
 class SuiteSettings(Settings):
@@ -117,14 +174,27 @@ class SuiteSettings(Settings):
     language: str
     folder: str | None = None
     tasks: list[str] = Field(default=[])
+    texts: dict[str, TextSettings] = Field(default={})
     limit: int | None = None
 
 
-class SuitesSettings(Settings):
+class AskedSettings(Settings):
+    """What a model is asked."""
+
+    suites: list[SuiteSettings]
+    batch_size: int = Field(default=16, ge=1)
+    seed: int = Field(default=42, ge=0)
+
+
+class SuitesSettings(AskedSettings):
     """Settings of the step `evaluate suites`."""
 
     model: str
     step: int = Field(ge=0)
-    suites: list[SuiteSettings]
-    batch_size: int = Field(default=16, ge=1)
-    seed: int = Field(default=42, ge=0)
+
+
+class BaselineSettings(AskedSettings):
+    """Settings of the step `evaluate baselines`; with a seed the model is one that was not trained."""
+
+    name: str
+    untrained_seed: int | None = None

@@ -19,6 +19,8 @@ def suite_files(suite: Suite) -> list[Path]:
     Raises:
         InputError: when the folder, a task or a data file is missing or wrong.
     """
+    if suite.texts:
+        return sorted(path for _, path in _texts(suite))
     if suite.folder is None:
         mirror = Path(suite.data or "")
         files = sorted(path for path in mirror.rglob("*") if path.is_file())
@@ -32,6 +34,14 @@ def suite_files(suite: Suite) -> list[Path]:
     for task in _task_files(suite, suite.folder):
         found |= {task, _local_data(suite, task, read_task(task)), *included(task)}
     return sorted(found)
+
+
+def _texts(suite: Suite) -> list[tuple[str, Path]]:
+    found = [(name, Path(text.path)) for name, text in sorted(suite.texts.items())]
+    for name, path in found:
+        if not path.is_file():
+            raise InputError(f"evaluation.texts.{name}: there is no file {path}; write {{text: …}} a line")
+    return found
 
 
 def _task_files(suite: Suite, folder: str) -> list[Path]:
@@ -58,6 +68,8 @@ def suite_items(suite: Suite) -> list[tuple[str, Path]]:
     Raises:
         InputError: when the folder, a task or a data file is missing or wrong.
     """
+    if suite.texts:
+        return _texts(suite)
     if suite.folder is not None:
         read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
         return sorted((content["task"], _local_data(suite, task, content)) for task, content in read)

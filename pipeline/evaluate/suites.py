@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.evaluate.items import write_items
+from pipeline.evaluate.answers import read_baselines
+from pipeline.evaluate.draw import draw
+from pipeline.evaluate.items import Measured, write_items
 from pipeline.evaluate.mirror import checked
-from pipeline.evaluate.scores import Measured, add_baselines, measure
-from pipeline.evaluate.settings import SuiteSettings, SuitesSettings
+from pipeline.evaluate.scores import add_baselines, measure
+from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.shipped import shipped_index
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
+from pipeline.evaluate.texts import text_task
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
 
@@ -34,6 +36,7 @@ def run(
     milestone: Path,
     tasks: list[Path],
     index: Path,
+    baselines: list[Path],
     results: Path,
     answers: Path,
     platform: str | None = None,
@@ -45,65 +48,101 @@ def run(
         milestone: a checkpoint's directory.
         tasks: every file that the suites read: task files, what they include, data files.
         index: that of the tokens that the model was trained on.
+        baselines: the same two files of each model that this one is compared with.
         results: the file of the scores.
         answers: the file of the answers to the items of tasks with choices.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
-        The number of tasks and of evaluated examples.
+        The number of tasks that were asked and of evaluated examples.
 
     Raises:
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
-    # Before the imports below: the libraries read these once. Tokenising in threads would fork after they have started.
+    prepared(platform, settings.seed)
+    others = read_baselines(baselines)
+    model = load_model(milestone / "huggingface", settings.batch_size)
+    asked = ask(settings, model, tasks)
+    add_baselines(model, index, asked.measured, others)
+    write_items(answers, asked.measured)
+    return write_results(results, settings.model, settings.step, asked)
+
+
+def prepared(platform: str | None, seed: int) -> None:
+    """Set what the libraries read once: they are imported behind this."""
+    # Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
+    # Standard errors are drawn in this process: others would fork after the threads of torch have started.
+    os.environ["DISABLE_MULTIPROC"] = "1"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
-    import lm_eval
     import torch
 
     set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    given = [path.absolute() for path in tasks]
+
+
+class Asked(NamedTuple):
+    """What a model answered, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
+
+    measured: list[Measured]
+    not_asked: list[dict[str, Any]]
+    data_sets: dict[str, str]
+
+
+def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
+    """Ask a model the suites, from the files that are given.
+
+    Raises:
+        InputError: for an unknown task, or data that are missing, malformed or not as listed.
+    """
+    import datasets
+
+    given = [path.absolute() for path in given]
     measured: list[Measured] = []
-    examples = 0
+    not_asked: list[dict[str, Any]] = []
     data_sets: dict[str, str] = {}
     for suite in settings.suites:
         data_sets |= checked(suite.tasks, given) if suite.tasks else {}
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
-        loaded = [
-            (suite, _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, Path(scratch)))
-            for suite in settings.suites
-        ]
-        model = _load_model(milestone / "huggingface", settings.batch_size)
+        loaded = [(suite, _tasks(suite, given, Path(scratch))) for suite in settings.suites]
         for suite, suite_tasks in loaded:
-            drawn = {name: _draw(task, suite.limit, f"{settings.seed}.{name}") for name, task in suite_tasks.items()}
-            fitting = {name: _fitting(model, task, drawn[name]) for name, task in suite_tasks.items()}
-            too_long = {name: len(drawn[name]) - len(fitting[name]) for name in suite_tasks}
-            drawn = fitting
-            for found in measure(model, suite, suite_tasks, drawn, settings.seed):
+            drawn = draw(model, suite, suite_tasks, settings.seed)
+            asked = {name: suite_tasks[name] for name in drawn.examples}
+            for found in measure(model, suite, asked, drawn.examples, settings.seed):
                 for row in found.rows:
-                    row["examples_too_long"] = too_long[found.task]
+                    row["examples_too_long"] = drawn.too_long[found.task]
                 measured.append(found)
-            examples += sum(map(len, drawn.values()))
-            print(f"{suite.name}: {len(suite_tasks)} tasks, {sum(map(len, drawn.values()))} examples", flush=True)
-        add_baselines(model, index, measured)
-    rows = [row for found in measured for row in found.rows]
-    write_items(answers, ((found.suite, found.task, found.items) for found in measured))
+            not_asked += drawn.not_asked
+            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
+    return Asked(measured, not_asked, data_sets)
+
+
+def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dict[str, int]:
+    """Write the scores of a model; return the number of tasks and of examples."""
+    import lm_eval
+
     content = {
-        "model": settings.model,
-        "step": settings.step,
-        "tasks": rows,
+        "model": model,
+        "step": step,
+        "tasks": [row for found in asked.measured for row in found.rows],
+        "not_asked": asked.not_asked,
         "lm_eval_version": lm_eval.__version__,
-        "data_sets": data_sets,
+        "data_sets": asked.data_sets,
     }
-    results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": sum(len(suite_tasks) for _, suite_tasks in loaded), "examples": examples}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
+
+
+def _tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+    if suite.texts:
+        return {name: text_task(name, text, given) for name, text in sorted(suite.texts.items())}
+    return _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, scratch)
 
 
 def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
@@ -163,7 +202,12 @@ def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -
     return tasks
 
 
-def _load_model(folder: Path, batch_size: int) -> HFLM:
+def load_model(folder: Path, batch_size: int) -> HFLM:
+    """Load a model in the layout of Hugging Face.
+
+    Raises:
+        InputError: it does not load.
+    """
     import torch
     from lm_eval.models.huggingface import HFLM
     from safetensors import SafetensorError
@@ -179,38 +223,3 @@ def _load_model(folder: Path, batch_size: int) -> HFLM:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         problem = " ".join(str(error).split())[:300]
         raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None
-
-
-def _draw(task: Task, limit: int | None, seed: str) -> list[int]:
-    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
-    count = len(task.eval_docs)
-    if limit is None or limit >= count:
-        return list(range(count))
-    return sorted(random.Random(seed).sample(range(count), limit))
-
-
-def _fitting(model: HFLM, task: Task, drawn: Sequence[int]) -> list[int]:
-    """Return the examples of which the model can read every answer whole: lm-eval cuts contexts, but no answers.
-
-    Raises:
-        InputError: when that is none of them.
-    """
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return list(drawn)
-    delimiter = task.config.target_delimiter
-    # One token is the context's last, and where context and answer meet a token may be cut in two.
-    longest = model.max_length - 2
-    fitting = [
-        index
-        for index in drawn
-        if all(
-            len(model.tok_encode(f"{delimiter}{choice}")) <= longest
-            for choice in task.doc_to_choice(task.eval_docs[index])
-        )
-    ]
-    if not fitting:
-        raise InputError(
-            f"task {task.config.task}: every example has an answer that is longer than the model's sequence length of "
-            f"{model.max_length} tokens; leave the task out, or train with a greater sequence_length"
-        )
-    return fitting

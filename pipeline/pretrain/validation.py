@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from pipeline.ground.statistics import ratio
 from pipeline.pretrain.gauges.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
@@ -22,33 +22,6 @@ from pipeline.tokens.sampler import IGNORED
 
 Floats = NDArray[np.float64]
 Added = Callable[[Floats], Floats]
-CONFIDENCE = 0.95
-
-
-class Ratio(NamedTuple):
-    """A mean with its 95 % interval; without one where a single document tells nothing of others."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def ratio(over_D: NDArray[Any], under_D: NDArray[Any]) -> Ratio:
-    """Return the sum of one figure of documents over the sum of another one, such as nats over tokens.
-
-    The documents are the units that are drawn (tokens of one document are alike), so the interval is Student's around
-    the ratio, with the jackknife's variance of it: each document is left out once (Cochran, Sampling Techniques,
-    1977, section 6.17). A few long documents tell as little as few documents, so the degrees of freedom follow from
-    Kish's effective number of them (Survey Sampling, 1965, section 11.7).
-    """
-    over, under, count = float(over_D.sum()), float(under_D.sum()), len(over_D)
-    if count < 2 or not (under - under_D > 0).all():
-        return Ratio(over / under, None, None)
-    without_D = (over - over_D) / (under - under_D)
-    error = math.sqrt((count - 1) / count * float(((without_D - without_D.mean()) ** 2).sum()))
-    freedom = max(under**2 / float((under_D.astype(np.float64) ** 2).sum()) - 1, 1)
-    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    return Ratio(over / under, over / under - reach, over / under + reach)
 
 
 def document_losses(

@@ -108,7 +108,7 @@ def _devices(material: Material) -> Callable[[Json], int | None]:
 
     def devices(job: Json) -> int | None:
         if job["step"] != "pretrain.segment":
-            return int(job["step"] == "evaluate.suites")
+            return int(job["step"] in ("evaluate.suites", "evaluate.baselines"))
         return (job.get("counts") or {}).get("world_size") or processes.get(job["instance"]["model"])
 
     return devices

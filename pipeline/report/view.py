@@ -149,6 +149,7 @@ def evaluations(material: Material) -> list[Json]:
             "step": results.content["step"],
             "link": results.link,
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
+            "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

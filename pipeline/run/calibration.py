@@ -98,6 +98,15 @@ def _evaluated(config: Config, raw: Raw) -> float | None:
     return sum(_parameters(config, name) for name, _ in config.evaluated()) or None
 
 
+def _baselines(config: Config, raw: Raw) -> float | None:
+    """A baseline in a folder counts by its bytes, two of them for a parameter."""
+    sizes = [
+        config.baseline_bytes(name) / 2 if model is None else _parameters(config, model)
+        for name, model in config.baselines().items()
+    ]
+    return sum(sizes) or None
+
+
 # In the order of the steps. Of cut files and of data sets the planned run has jobs only where it has such sources.
 WORK: dict[str, Work] = {
     "sources.split": Work(BYTES, _sources),
@@ -124,6 +133,7 @@ WORK: dict[str, Work] = {
     "pretrain.segment": Work(FLOP, _training),
     "pretrain.export": Work(PARAMETERS, _exported),
     "evaluate.suites": Work(PARAMETERS, _evaluated),
+    "evaluate.baselines": Work(PARAMETERS, _baselines),
     "evaluate.samples": Work(PARAMETERS, _searched),
     "evaluate.differences": Work(PARAMETERS, _evaluated),
 }

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
-from pipeline.evaluate.settings import Evaluation, Suite
+from pipeline.evaluate.settings import UNTRAINED, Evaluation, Suite
 from pipeline.evaluate.suite_files import suite_items
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
@@ -204,6 +204,33 @@ class Config(Settings):
         """Return (model, step) of every milestone that is evaluated."""
         first = -1 if self.evaluation.checkpoints == "final" else 0
         return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
+
+    def baselines(self) -> dict[str, str | None]:
+        """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
+        if not self.evaluated():
+            return {}
+        untrained = self.models if self.evaluation.untrained else {}
+        return {f"{UNTRAINED}-{name}": name for name in untrained} | dict.fromkeys(self.evaluation.baselines)
+
+    def baseline_files(self, baseline: str) -> list[str]:
+        """Return the files of a baseline that a folder holds.
+
+        Raises:
+            InputError: it is no folder of a model in the layout of Hugging Face, or its weights are no safetensors.
+        """
+        folder = Path(self.resolved("evaluation.baselines", self.evaluation.baselines[baseline]))
+        files = [*folder.glob("[!.]*")] if folder.is_dir() else []
+        names = [file.name for file in files]
+        if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
+            raise InputError(
+                f"evaluation.baselines.{baseline}: {folder} needs config.json, a tokenizer and *.safetensors; "
+                "name a folder of a model in the layout of Hugging Face"
+            )
+        return sorted(str(file) for file in files if file.is_file())
+
+    def baseline_bytes(self, baseline: str) -> int:
+        """Return how large the files of a baseline are."""
+        return sum(Path(file).stat().st_size for file in self.baseline_files(baseline))
 
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""

@@ -247,6 +247,18 @@ class Dag:
         """Return the directory of a milestone."""
         return f"{self.run}/models/{model}/milestones/{step}"
 
+    def baseline(self, wildcards: Any) -> list[str]:
+        """Return the files of a baseline, or of an untrained model the first milestone, which has its shape."""
+        model = self.config.baselines()[wildcards.baseline]
+        if model is None:
+            return self.config.baseline_files(wildcards.baseline)
+        return self.milestones(model)[:1]
+
+    def baselines(self, wildcards: Any) -> list[str]:
+        """Return what the baselines of a model answered."""
+        names = [name for name, of in self.config.baselines().items() if of in (None, wildcards.model)]
+        return [f"{self.run}/baselines/{name}/{file}" for name in names for file in ("items.parquet", "results.json")]
+
     def previous_milestone(self, wildcards: Any) -> list[str]:
         """Return the milestone that a segment starts from; none for the first."""
         milestones = self.config.models[wildcards.model].training.milestones()

@@ -25,7 +25,13 @@ from pipeline.corpus.settings import (
     StatisticsSettings,
 )
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.evaluate.settings import DifferencesSettings, SamplesSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.settings import (
+    BaselineSettings,
+    DifferencesSettings,
+    SamplesSettings,
+    SuiteSettings,
+    SuitesSettings,
+)
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
 from pipeline.opt_out.others import others
@@ -274,10 +280,23 @@ def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:
     return SuitesSettings(
         model=i["model"],
         step=int(i["step"]),
-        suites=[SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
-        seed=config.evaluation.seed,
-        batch_size=config.evaluation.batch_size,
+        **_asked(config),
     )
+
+
+def _asked(config: Config) -> dict[str, Any]:
+    """Return what every model is asked: the same, whatever it is."""
+    return {
+        "suites": [SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
+        "seed": config.evaluation.seed,
+        "batch_size": config.evaluation.batch_size,
+    }
+
+
+def evaluate_baselines(config: Config, i: Mapping[str, str]) -> Settings:
+    is_untrained = config.baselines()[i["baseline"]] is not None
+    seed = config.run.seed if is_untrained else None
+    return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
 
 
 def evaluate_samples(config: Config, i: Mapping[str, str]) -> Settings:

@@ -73,6 +73,7 @@ SEGMENT = Per(
     lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestones()],
 )
 EVALUATION = Per(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated()])
+BASELINE = Per(("baseline",), lambda c: [(name,) for name in c.baselines()])
 EVALUATED_RUN = Per((), lambda c: [()] if c.evaluated() else [])
 # Of sources with an opt-out list.
 RESERVING_BATCH = _per_batch(("source",), lambda c: [(name,) for name in c.reserving()])
@@ -168,6 +169,7 @@ STEPS: dict[str, Step] = {
     "pretrain.segment": Step(SEGMENT, of.pretrain_segment, None, has_folders=True),
     "pretrain.export": Step(MODEL, of.pretrain_export, Need(memory_megabytes=4000), has_folders=True),
     "evaluate.suites": Step(EVALUATION, of.evaluate_suites, None),
+    "evaluate.baselines": Step(BASELINE, of.evaluate_baselines, None),
     "evaluate.samples": Step(SEARCHED_MODEL, of.evaluate_samples, Need(minutes=60)),
     "evaluate.differences": Step(EVALUATED_RUN, of.evaluate_differences),
     "plan.estimate": Step(RUN, of.plan_estimate),

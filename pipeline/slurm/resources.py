@@ -55,7 +55,7 @@ class Requests:
         """Return the resources of a step's rule, each a value or a function of a job's wildcards and attempt."""
         need, partition = STEPS[step].need, self._partition("cpu")
         if need is None:
-            return self._segment() if step == "pretrain.segment" else self._evaluation()
+            return self._segment() if step == "pretrain.segment" else self._evaluation(step)
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
             """Return the megabytes of a job or, in a batch, of one unit."""
@@ -147,25 +147,33 @@ class Requests:
             **self._place(partition, extra),
         }
 
-    def _evaluation(self) -> dict[str, Any]:
+    def _evaluation(self, step: str) -> dict[str, Any]:
         """Return the resources of an evaluation: one device with its share of a node."""
         partition = self.config.platform.partitions.get("evaluation") or self._partition("gpu")
         gpus = partition.gpus if partition else 0
         shared = {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)} if partition and gpus else {}
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            growth = self._growth("evaluate.suites", wildcards, attempt).time
+            growth = self._growth(step, wildcards, attempt).time
             return self._limited(120, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and gpus:
                 return partition.memory_megabytes // gpus
-            held = self._parameters(wildcards["model"]) * 8 / 1e6 + 2 * PROCESS_MEGABYTES
-            growth = self._growth("evaluate.suites", wildcards, attempt).memory
+            held = self._evaluated_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES
+            growth = self._growth(step, wildcards, attempt).memory
             return self._limited(int(held), growth, partition.memory_megabytes if partition else None)
 
         platform = self.config.platform.name
         return {"platform": platform, "runtime": runtime, "mem_mb": mem_mb, **shared, **self._place(partition)}
+
+    def _evaluated_bytes(self, wildcards: Mapping[str, str]) -> float:
+        """Return the memory of a model that is evaluated on a CPU: twice its weights in 32 bits."""
+        baseline = dict(wildcards.items()).get("baseline")
+        model = self.config.baselines()[baseline] if baseline else wildcards["model"]
+        if model is not None:
+            return self._parameters(model) * 8
+        return self.config.baseline_bytes(str(baseline)) * 4
 
     def _partition(self, kind: Literal["cpu", "gpu"]) -> Partition | None:
         """Return the partition of a kind, or the one for all else; none where the platform's file has no partitions."""

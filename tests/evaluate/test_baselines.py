@@ -1,156 +1,171 @@
-"""Nothing is called better than what understands nothing: guessing, lengths, counters of words; and not by accident."""
+"""A score stands beside those of other models, which are asked the same: untrained ones, and folders of weights."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from scipy.stats import binomtest
+import yaml
 
-from pipeline.evaluate.baselines import (
-    Scores,
-    chance_p_value,
-    compared,
-    constant_answer,
-    credit,
-    holm,
-    judge,
-    paired_p_value,
-)
-from pipeline.evaluate.items import Item
+from pipeline.evaluate import baselines, suites
+from pipeline.evaluate.answers import read_baselines
+from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
+from pipeline.evaluate.suite_files import suite_files
+from pipeline.ground.errors import InputError
+from pipeline.model.huggingface import export, read
+from pipeline.model.networks import initial_state
+from pipeline.run.config import load
+
+MICRO = Path(__file__).parents[2] / "config" / "micro.yaml"
+PAIRS = [{"good": f"Zij loopt {n} meter.", "bad": f"Zij lopen loopt {n} meter."} for n in range(8)]
+TASK = """task: pairs
+dataset_path: json
+dataset_kwargs: {data_files: {test: pairs.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: ""
+doc_to_choice: "{{[bad, good]}}"
+doc_to_target: 1
+target_delimiter: ""
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+metadata: {cluster: good}
+"""
+ROLLING = """task: rolling
+dataset_path: json
+dataset_kwargs: {data_files: {test: pairs.jsonl}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{good}}"
+metric_list: [{metric: bits_per_byte, aggregation: bits_per_byte, higher_is_better: false}]
+"""
 
 
-def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> Item:
-    best = max(range(len(choices)), key=lambda n: (log_probabilities[n], -n))
-    texts = tuple(("", choice) for choice in choices)
-    correct = {"acc": best == right}
-    return Item(number, str(number), tuple(choices), texts, frozenset({right}), tuple(log_probabilities), correct)
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    (folder / "pairs.yaml").write_text(TASK)
+    (folder / "rolling.yaml").write_text(ROLLING)
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    return Suite(name="own", language="nl", folder=str(folder))
 
 
-def row(items: list[Item], models: dict[str, Scores] | None = None) -> dict[str, Any]:
-    found = compared(items, "acc", models or {}) | {"constant_answer": constant_answer(items)}
-    judge([found])
+def ask(folder: Path, name: str, suite: Suite, model: list[Path], seed: int | None = None) -> list[Path]:
+    settings = BaselineSettings.model_validate(
+        {"name": name, "suites": [suite.model_dump()], "untrained_seed": seed}, extra="ignore"
+    )
+    found = [folder / name / file for file in ("items.parquet", "results.json")]
+    found[0].parent.mkdir(parents=True)
+    baselines.run(settings, model=model, tasks=suite_files(suite), answers=found[0], results=found[1])
     return found
 
 
-def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Return sentences with a mistake and without; the mistake is one word too few, as it often is."""
-    words = np.random.default_rng(seed).choice(["zij", "loopt", "snel", "naar", "huis", "de", "kat"], (count, 6))
-    return [(" ".join(line[:5]), " ".join(line)) for line in words]
+def judged(milestone: Path, folder: Path, suite: Suite, others: list[Path]) -> dict[tuple[str, str], dict[str, Any]]:
+    settings = {"model": "base", "step": 7, "suites": [suite.model_dump()]}
+    suites.run(
+        SuitesSettings.model_validate(settings, extra="ignore"),
+        milestone=milestone,
+        tasks=suite_files(suite),
+        index=milestone / "tokens/index.json",
+        baselines=others,
+        results=folder / "results.json",
+        answers=folder / "items.parquet",
+    )
+    rows = json.loads((folder / "results.json").read_text())["tasks"]
+    return {(row["task"], row["metric"]): row for row in rows}
 
 
-def test_a_unigram_that_the_metric_praises_is_caught() -> None:
-    """A model that likes common words reaches 1.0, far above chance; so does a counter of words: it is not better."""
-    counts = {"zij": 9, "loopt": 5, "snel": 4, "naar": 7, "huis": 3, "de": 20, "ik": 2, "kat": 2}
-
-    def unigram(one: Item) -> list[float]:  # a mean over the words, as metrics per word are
-        logs = [[math.log(counts[word] / 50) for word in choice.split()] for choice in one.choices]
-        return [sum(some) / len(some) for some in logs]
-
-    texts = [(" ".join(["de", *good.split()[1:]]), " ".join(["ik", *good.split()[1:]])) for _, good in pairs(200)]
-    items = [item(n, (bad, good), 1, unigram(item(n, (bad, good), 1, (0, 0)))) for n, (good, bad) in enumerate(texts)]
-    assert np.mean([one.correct["acc"] for one in items]) == 1.0
-    praised = row(items)
-    assert praised["verdict"] == "better" and praised["chance_level"] == 0.5
-    caught = row(items, {"unigram": unigram})
-    assert caught["baselines"]["unigram"] == 1.0 and caught["hardest_baseline"] == "unigram"
-    assert caught["verdict"] == "not better" and caught["p_value"] == 1.0
-
-
-@pytest.mark.parametrize(("longer_is_right", "name"), [(True, "longest answer"), (False, "shortest answer")])
-def test_a_task_whose_right_answer_is_longer_or_shorter_is_seen(longer_is_right: bool, name: str) -> None:
-    items = [
-        item(n, pair, int(longer_is_right), (-5, -4) if longer_is_right else (-4, -5))
-        for n, pair in enumerate(pairs(100))
-    ]
-    found = row(items)
-    assert found["baselines"][name] == 1.0 and found["hardest_baseline"] == name and found["verdict"] == "not better"
-
-
-def test_the_majority_answer_is_counted_among_the_other_items_and_texts_that_stand_once_tell_nothing() -> None:
-    yes_no = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(100)]
-    assert row(yes_no)["baselines"]["majority answer"] == 0.75
-    once = [item(n, (f"wrong {n}", f"right {n}"), 1, (-2, -1)) for n in range(100)]
-    assert row(once)["baselines"]["majority answer"] == 0.5, "that the second is always right cannot be known"
-    assert row(once)["verdict"] == "better"
-
-
-def test_a_constant_answer_is_named_and_never_better() -> None:
-    items = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(400)]
-    found = row(items)
-    assert found["constant_answer"] == "ja" and found["verdict"] == "not better"
-    assert constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, "which is always right"
-    assert constant_answer(items[:1]) is None
-
-
-def test_ties_are_shared() -> None:
-    assert credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
-
-
-def test_tests_are_those_of_the_textbooks() -> None:
-    right = np.array([True] * 60 + [False] * 40)
-    assert chance_p_value(right, np.full(100, 0.5)) == pytest.approx(binomtest(60, 100, 0.5, "greater").pvalue)
-    other = np.array([1.0] * 40 + [0.0] * 48 + [1.0] * 12)  # the model alone 20 times, the baseline alone 12 times
-    exact = binomtest(20, 32, 0.5, "greater").pvalue
-    assert paired_p_value(right, other) == pytest.approx(exact)
-    assert paired_p_value(right, other + 1e-6 * np.arange(100)) == pytest.approx(exact, abs=0.01), "by coins"
-    assert paired_p_value(right, right.astype(float)) == 1.0
-    mixed = np.array([0.25] * 50 + [0.5] * 50)
-    draws = np.random.default_rng(1).random((40_000, 100)) < mixed
-    assert chance_p_value(right, mixed) == pytest.approx((draws.sum(1) >= 60).mean(), abs=0.002)
-
-
-def test_the_hardest_baseline_is_the_best_of_those_that_are_not_beaten() -> None:
-    """Right in 60 of 100: one is right in 55 of these and nowhere else (p 0.03), one in 32 and 20 others (p 0.16)."""
-    models: dict[str, Scores] = {
-        "inside": lambda one: [1, 0] if one.number < 55 else [0, 1],
-        "beside": lambda one: [1, 0] if one.number < 32 or one.number >= 80 else [0, 1],
+def test_an_untrained_model_has_the_weights_that_training_begins_with(milestone: Path, suite: Suite, tmp_path: Path):
+    files = ask(tmp_path, "untrained-base", suite, [milestone], 7)
+    architecture, vocabulary, weights = read(milestone / "huggingface")
+    untrained = tmp_path / "untrained"
+    tokenizer = {
+        key: milestone / "huggingface" / f"{name}.json"
+        for key, name in (("tokenizer", "tokenizer"), ("tokenizer_configuration", "tokenizer_config"))
     }
-    items = [item(n, (f"a {n:03}", f"b {n:03}"), 0, (1, 0) if n < 60 else (0, 1)) for n in range(100)]
-    found = compared(items, "acc", models)
-    assert found["baselines"]["inside"] == 0.55 and found["baselines"]["beside"] == 0.52
-    assert found["hardest_baseline"] == "beside" and found["p_value"] == pytest.approx(0.156, abs=0.001)
+    state = initial_state(architecture, vocabulary, 7)
+    export(state, architecture, vocabulary, 512, folder=untrained, **tokenizer)
+    assert not np.allclose(state["embedding.weight"], weights["embedding.weight"])
+    same = ask(tmp_path, "same", suite, sorted(untrained.iterdir()))
+    assert pq.read_table(files[0]).equals(pq.read_table(same[0]))
+    other = ask(tmp_path, "untrained-other", suite, [milestone], 8)
+    assert not pq.read_table(files[0]).equals(pq.read_table(other[0])), "another seed draws others"
 
 
-def test_a_constant_answer_is_not_better_whatever_its_tests_say() -> None:
-    rows: list[dict[str, Any]] = [{"p_value": 1e-9, "constant_answer": answer} for answer in (None, "ja")]
-    judge([*rows, {"p_value": None, "constant_answer": None}])
-    assert [one["verdict"] for one in rows] == ["better", "not better"]
+def test_a_model_is_compared_with_each_on_the_same_items(milestone: Path, suite: Suite, tmp_path: Path):
+    files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
+    files += ask(tmp_path, "untrained-base", suite, [milestone], 7)
+    rows = judged(milestone, tmp_path, suite, files)
+    acc = rows["pairs", "acc"]
+    assert {"untrained", "itself"} < set(acc["baselines"]) and acc["baselines"]["itself"] == acc["value"]
+    assert acc["p_value"] == 1.0 and acc["verdict"] == "not better", "nobody is better than himself"
+    assert acc["clusters"] == 8 and acc["low"] < acc["high"]
+    bits = rows["rolling", "bits_per_byte"]
+    assert set(bits["baselines"]) == {"untrained", "itself", "unigram", "bigram"} and bits["verdict"] == "not better"
+    assert bits["baselines"]["itself"] == pytest.approx(bits["value"]) != bits["baselines"]["untrained"]
+    assert bits["low"] < bits["value"] < bits["high"]
+    slor = rows["pairs", "acc_slor"]
+    assert slor["baselines"]["unigram"] == 0.5, "of SLOR nothing is left of it"
+    assert slor["baselines"]["itself"] == slor["value"] and "untrained" in slor["baselines"]
 
 
-def test_holm_is_that_of_the_paper() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+def test_items_that_a_baseline_did_not_answer_count_for_neither(milestone: Path, suite: Suite, tmp_path: Path):
+    files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
+    table = pq.read_table(files[0])
+    pairs = [row for row in table.to_pylist() if row["task"] == "pairs"]
+    half = table.filter([row["task"] == "pairs" and row["item"] < 4 for row in table.to_pylist()])
+    pq.write_table(half, files[0])
+    found = judged(milestone, tmp_path, suite, files)["pairs", "acc"]
+    assert found["baselines"]["itself"] == np.mean([row["acc"] for row in pairs if row["item"] < 4])
+    pq.write_table(table.filter([False] * len(table)), files[0])
+    assert "itself" not in judged(milestone, tmp_path, suite, files)["pairs", "acc"]["baselines"]
 
 
-@pytest.mark.parametrize("kind", ["guessing", "like a counter of words"])
-def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kind: str) -> None:
-    """Of a thousand pages of five tasks at most 5 % name one, whether models guess or do what a baseline does."""
-    random, wrong = np.random.default_rng(5), 0
-    texts = [("a b", "c d"), ("e f", "g h")]
-    for _ in range(1000):
-        rows = []
-        for _ in range(5):
-            words = random.normal(0, 1, (40, 2))
-            own = words + random.normal(0, 1, (40, 2)) if kind != "guessing" else random.normal(0, 1, (40, 2))
-            right = (
-                random.integers(0, 2, 40) if kind == "guessing" else (words + random.normal(0, 1, (40, 2))).argmax(1)
-            )
-            items = [item(n, texts[n % 2], int(right[n]), own[n].tolist()) for n in range(40)]
-            found = compared(items, "acc", {"unigram": lambda one, words=words: words[one.number].tolist()})
-            rows.append(found | {"constant_answer": None})
-        judge(rows)
-        wrong += any(one["verdict"] == "better" for one in rows)
-    assert wrong <= 50
+def test_slor_takes_off_what_the_frequency_of_the_tokens_gives(milestone: Path, suite: Suite, tmp_path: Path):
+    found = judged(milestone, tmp_path, suite, [])["pairs", "acc_slor"]
+    rows = [row for row in pq.read_table(tmp_path / "items.parquet").to_pylist() if row["task"] == "pairs"]
+    by_hand = []
+    for row in rows:
+        columns = (row["log_probabilities"], row["unigram_log_probabilities"], row["tokens"])
+        bad, good = ((model - unigram) / tokens for model, unigram, tokens in zip(*columns, strict=True))
+        by_hand.append(good > bad)
+        # One token is a byte of this tokenizer.
+        assert row["tokens"] == [len(PAIRS[row["item"]][key].encode()) for key in ("bad", "good")]
+    assert [row["acc_slor"] for row in rows] == by_hand and found["value"] == np.mean(by_hand)
 
 
-def test_a_model_that_understands_is_called_better() -> None:
-    random, found = np.random.default_rng(6), 0
-    for _ in range(50):
-        right = random.integers(0, 2, 300)
-        own = [(1.0, 0.0) if (answer == 0) == (random.random() < 0.75) else (0.0, 1.0) for answer in right]
-        found += row([item(n, ("a b", "c d"), int(right[n]), own[n]) for n in range(300)])["verdict"] == "better"
-    assert found == 50
+def test_broken_files_of_a_baseline_are_named(milestone: Path, suite: Suite, tmp_path: Path):
+    files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
+    files[1].write_text("{}")
+    with pytest.raises(InputError, match=r"itself/results\.json tells no scores"):
+        read_baselines(files)
+    files[0].write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"itself/items\.parquet is no table of items"):
+        read_baselines(files)
+
+
+def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
+    def config(**evaluation: Any) -> Any:
+        return load({**yaml.safe_load(MICRO.read_text()), "evaluation": evaluation})
+
+    assert config(checkpoints="final").baselines() == {"untrained-base": "base"}
+    assert config(untrained=False).baselines() == {}
+    named = config(untrained=False, baselines={"peer": str(tmp_path)})
+    assert named.baselines() == {"peer": None}
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(InputError, match=r"evaluation\.baselines\.peer: .* needs config\.json, a tok"):
+        named.baseline_files("peer")
+    (tmp_path / "model.safetensors").write_bytes(b"12345")
+    assert [Path(file).name for file in named.baseline_files("peer")] == [
+        "config.json",
+        "model.safetensors",
+        "pytorch_model.bin",
+    ]
+    with pytest.raises(InputError, match="'untrained-base' is a model before its first step"):
+        config(baselines={"untrained-base": str(tmp_path)})

@@ -14,7 +14,16 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluate import differences
-from pipeline.evaluate.differences import Checkpoint, compared, detectable, interval, judge, p_value, pairs
+from pipeline.evaluate.differences import (
+    Checkpoint,
+    compared,
+    compared_in_bits,
+    detectable,
+    interval,
+    judge,
+    p_value,
+    pairs,
+)
 from pipeline.evaluate.items import SCHEMA
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.ground.errors import InputError
@@ -23,7 +32,7 @@ from pipeline.ground.errors import InputError
 def checkpoint(model: str, step: int, **right: list[bool]) -> Checkpoint:
     """Return a checkpoint of tasks that are named with what of them is right."""
     keys = {("s", task, n, f"{task}{n}"): one for task, answers in right.items() for n, one in enumerate(answers)}
-    return Checkpoint(model, step, {"acc": keys})
+    return Checkpoint(model, step, {"acc": keys}, {})
 
 
 def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
@@ -33,7 +42,7 @@ def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
     ]
     path = folder / "evaluation" / found.model / str(found.step) / "items.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema([*SCHEMA, ("acc", pa.bool_())])), path)
     return path
 
 
@@ -67,7 +76,7 @@ def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> Non
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
     asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
     assert [*compared(differences.read(asked), differences.read(asked_otherwise))] == []
-    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}))] == []
+    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}, {}))] == []
 
 
 def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() -> None:
@@ -109,3 +118,43 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     good.write_bytes(good.read_bytes()[:100])
     with pytest.raises(InputError, match=r"items\.parquet is no table of items"):
         differences.read(good)
+
+
+def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Checkpoint:
+    texts = {
+        ("texts", "t", n, str(n)): (float(each), int(size))
+        for n, (each, size) in enumerate(zip(nats, sizes, strict=True))
+    }
+    return Checkpoint(model, 1, {}, texts)
+
+
+def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    sizes = draw.integers(20, 400, 50)
+    nats = -sizes * draw.uniform(0.5, 0.9, 50)
+    better = nats + sizes * draw.normal(0.05, 0.05, 50)
+    (row,) = compared_in_bits(reader("a", better, sizes), reader("b", nats, sizes))
+    judge([row])
+    assert row["better"] == "a" and row["difference"] < 0 and row["low"] < row["difference"] < row["high"] < 0
+    assert row["a"]["value"] == pytest.approx(-better.sum() / math.log(2) / sizes.sum())
+    assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
+    (turned,) = compared_in_bits(reader("b", nats, sizes), reader("a", better, sizes))
+    judge([turned])
+    assert turned["better"] == "b" and turned["difference"] == pytest.approx(-row["difference"])
+    assert [*compared(reader("a", better, sizes), reader("b", nats, sizes))] == []
+
+
+def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_found() -> None:
+    draw, wrong, covered, found = np.random.default_rng(4), 0, 0, 0
+    for _ in range(150):
+        sizes = draw.integers(50, 150, 60)
+        nats = -sizes * draw.uniform(0.5, 0.9, 60)
+        one, other = (nats + draw.normal(0, 4, 60) for _ in range(2))
+        (row,) = compared_in_bits(reader("a", one, sizes), reader("b", other, sizes))
+        judge([row])
+        wrong += row["better"] is not None
+        covered += row["low"] <= 0 <= row["high"]
+        lead = row["detectable_difference"] * math.log(2) * sizes
+        (ahead,) = compared_in_bits(reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes))
+        found += ahead["p_value"] < 0.05
+    assert wrong <= 15 and 0.9 <= covered / 150 <= 0.99 and 0.68 <= found / 150 <= 0.92

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from pydantic import ValidationError
 
-from pipeline.evaluate.settings import Evaluation, Suite, SuitesSettings
+from pipeline.evaluate.settings import KNOWN_SUITES, Evaluation, KnownSuite, Suite, SuitesSettings
 from pipeline.ground.errors import InputError
 
 
@@ -24,6 +26,10 @@ def test_names_resolve_to_suites_and_the_data_folder_is_filled_in():
     assert mine == own
     with pytest.raises(InputError, match="--config data=FOLDER"):
         evaluation.resolved(None)
+
+
+def test_every_known_suite_goes_by_its_name() -> None:
+    assert {name: suite.name for name, suite in KNOWN_SUITES.items()} == {name: name for name in get_args(KnownSuite)}
 
 
 def test_two_suites_of_one_name_are_refused():

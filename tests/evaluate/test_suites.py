@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,7 +40,12 @@ def suite(tmp_path: Path) -> Suite:
 
 
 def evaluate(
-    milestone: Path, results: Path, *suites: Suite, platform: str | None = None, **settings: Any
+    milestone: Path,
+    results: Path,
+    *suites: Suite,
+    platform: str | None = None,
+    baselines: Sequence[Path] = (),
+    **settings: Any,
 ) -> dict[str, Any]:
     files = [file for suite in suites for file in suite_files(suite)]
     run(
@@ -47,6 +53,7 @@ def evaluate(
         milestone=milestone,
         tasks=files,
         index=milestone / "tokens/index.json",
+        baselines=[*baselines],
         results=results,
         answers=results.with_suffix(".parquet"),
         platform=platform,
@@ -75,6 +82,7 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
     rows = {(row["task"], row["metric"]): row for row in found["tasks"]}
     assert sorted(rows) == [
         ("polder_nl_grammatica", "acc"),
+        ("polder_nl_grammatica", "acc_slor"),
         ("polder_nl_kennis", "acc"),
         ("polder_nl_kennis", "acc_norm"),
     ]
@@ -95,6 +103,7 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
             *("chance", "majority answer", "longest answer", "shortest answer", "unigram", "bigram"),
         }
         assert row["verdict"] in {"better", "not better"} and row["p_value"] <= row["p_value_corrected"]
+        assert 0 <= row["low"] < row["value"] + 1e-9 and row["value"] - 1e-9 < row["high"] <= 1
     scored = {
         (answer["item"], number): value
         for answer in answers
@@ -147,11 +156,13 @@ def test_an_example_with_an_answer_longer_than_the_model_reads_is_left_out(
     with data.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n")
     found = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
-    assert [row["examples_too_long"] for row in fitting] == [0, 0, 0]
+    assert [row["examples_too_long"] for row in fitting] == [0, 0, 0, 0]
     assert found == [{**row, "examples_too_long": int(row["task"] == "polder_nl_grammatica")} for row in fitting]
     data.write_text(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"task polder_nl_grammatica: every example .* 512 tokens"):
-        evaluate(milestone, tmp_path / "none.json", suite)
+    none = evaluate(milestone, tmp_path / "none.json", suite)
+    assert {row["task"] for row in none["tasks"]} == {"polder_nl_kennis"}, "the others are asked"
+    asked = {"suite": "dutch", "task": "polder_nl_grammatica", "tokens_needed": 602, "sequence_length": 512}
+    assert none["not_asked"] == [asked]
 
 
 def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tmp_path: Path):
@@ -204,7 +215,7 @@ def test_wrong_data_is_refused_by_name(milestone: Path, suite: Suite, tmp_path: 
 def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
     settings = SuitesSettings(model="base", step=7, suites=[suite])
     yamls = [path for path in suite_files(suite) if path.suffix == ".yaml"]
-    others = {"index": milestone / "tokens/index.json", "answers": tmp_path / "x.parquet"}
+    others = {"index": milestone / "tokens/index.json", "baselines": [], "answers": tmp_path / "x.parquet"}
     with pytest.raises(InputError, match="is not among the inputs"):
         run(settings, milestone=milestone, tasks=yamls, results=tmp_path / "x.json", **others)
     with pytest.raises(InputError, match="no task file of"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluate.settings import KNOWN_SUITES, Suite
+from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.task_files import data_file, read_rows, read_task
 from pipeline.ground.errors import InputError
@@ -90,10 +90,12 @@ def test_rows_are_read_plain_and_compressed_and_a_bad_line_is_named(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN_SUITES))
-def test_the_task_files_of_the_project_are_well_formed(name: str):
+def test_the_task_files_of_the_project_are_well_formed(name: KnownSuite):
     folder = Path(__file__).parents[2] / str(KNOWN_SUITES[name].folder)
+    readme = (folder.parent / "README.md").read_text(encoding="utf-8")
     tasks = {path: read_task(path) for path in sorted(folder.glob("*.yaml"))}
-    assert len(tasks) >= 2
+    assert tasks
     for path, task in tasks.items():
         assert task["task"] == path.stem
-        assert data_file(path, task).split(".")[0] == path.stem
+        assert path.stem.startswith(data_file(path, task).split(".")[0]), "two tasks may read one file"
+        assert f"`{path.stem}`" in readme, "in the list of tasks"

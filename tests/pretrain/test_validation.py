@@ -18,7 +18,7 @@ from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
 from pipeline.pretrain.settings import Training
-from pipeline.pretrain.validation import document_losses, ratio, validate
+from pipeline.pretrain.validation import document_losses, validate
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.held_out import HeldOut
@@ -155,37 +155,6 @@ def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
         return document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
 
     assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
-
-
-def test_a_single_document_has_no_interval() -> None:
-    assert ratio(np.array([3.0]), np.array([2])) == (1.5, None, None)
-    assert ratio(np.array([3.0, 0.0]), np.array([2, 0])) == (1.5, None, None), "one of them has everything"
-
-
-def test_an_interval_is_that_of_the_textbook() -> None:
-    """Three documents of one length: ratio 2, left out one by one 1.5, 2.25 and 2.25; t at 97.5 % of 2 is 4.3027."""
-    found = ratio(np.array([6.0, 3.0, 3.0]), np.array([2, 2, 2]))
-    without = [6 / 4, 9 / 4, 9 / 4]
-    error = math.sqrt(2 / 3 * sum((one - 2.0) ** 2 for one in without))
-    assert found.value == 2.0 and found.low == pytest.approx(2 - 4.302652729911275 * error)
-    assert found.high == pytest.approx(2 + 4.302652729911275 * error)
-
-
-@pytest.mark.parametrize(("documents", "spread", "least"), [(12, 0.5, 0.93), (80, 0.9, 0.94), (400, 1.3, 0.94)])
-def test_intervals_cover_the_truth_nineteen_times_of_twenty(documents: int, spread: float, least: float) -> None:
-    """Documents of very unequal length, whose tokens are alike within a document and harder in short ones."""
-    random = np.random.default_rng(documents)
-    rounds, hits = 4000, 0
-    sizes = np.ceil(random.lognormal(5, spread, (rounds, documents)))
-    level = 3 + random.normal(0, 0.5, sizes.shape) + 4 / np.sqrt(sizes)
-    nats = sizes * level + np.sqrt(sizes) * random.normal(0, 2, sizes.shape)
-    many = np.ceil(random.lognormal(5, spread, 10**6))
-    truth = float((many * (3 + 4 / np.sqrt(many))).sum() / many.sum())
-    for nats_D, size_D in zip(nats, sizes, strict=True):
-        found = ratio(nats_D, size_D)
-        assert found.low is not None and found.high is not None
-        hits += found.low <= truth <= found.high
-    assert least <= hits / rounds <= 0.96
 
 
 def test_losses_of_tokens_add_up_to_the_loss_of_the_batch() -> None:

@@ -160,8 +160,8 @@ def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
 
 def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
-    assert "0.6200 ± 0.0300 0.5000 unigram 0.5400 200 ✓ better than every baseline" in text
-    assert "0.5500 ± 0.0300 0.5000 unigram 0.5400 200 (3 more too long to read) not better than: unigram" in text
+    assert "0.6200 (0.5600 to 0.6800) 0.5000 unigram 0.5400 200 ✓ better than every baseline" in text
+    assert "0.5500 (0.4900 to 0.6100) 0.5000 unigram 0.5400 200 (3 more too long to read) not better than:" in text
     assert "1.3100 – – 200 no baseline" in text
     assert "completion acc 0.6200 0.5000 0.5400 0.0100" in text, "all baselines, with the corrected p"
 
@@ -184,7 +184,7 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
             ("s", task, n, f"{n}"): n < right for task, right in ((HOSTILE, right), ("alike", 6)) for n in range(20)
         }
 
-    one, other = Checkpoint("base", 1000, {"acc": answers(16)}), Checkpoint("base", 500, {"acc": answers(4)})
+    one, other = Checkpoint("base", 1000, {"acc": answers(16)}, {}), Checkpoint("base", 500, {"acc": answers(4)}, {})
     rows = [*compared(one, other)][::-1]
     judge(rows)
     run_folder.write("evaluation/differences.json", {"comparisons": rows})

@@ -173,6 +173,10 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: _append(p.path("config/tasks/dutch/polder_nl_kennis.yaml"), "# seen\n"),
         SUITES,
     ),
+    "an untrained model to compare with": (
+        lambda p: p.edit(MICRO, "untrained: false", "untrained: true"),
+        {"evaluate_baselines": 1, **SUITES},
+    ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
         TRAINING,

@@ -100,6 +100,18 @@ def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
     assert asked["mem_mb"](SEGMENT, attempt=1) == 60_000 and asked["runtime"](SEGMENT, attempt=1) == 60
 
 
+def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["evaluation"] = {"baselines": {"peer": str(tmp_path)}}
+    for name, size in (("config.json", 0), ("model.safetensors", 50_000_000)):
+        (tmp_path / name).write_bytes(bytes(size))
+    config = load(raw)
+    memory = Requests(config, Dag(config))("evaluate.baselines")["mem_mb"]
+    peer, untrained = (memory({"baseline": name}, attempt=1) for name in ("peer", "untrained-base"))
+    assert untrained == Requests(config, Dag(config))("evaluate.suites")["mem_mb"](SEGMENT, attempt=1)
+    assert peer - untrained == pytest.approx(200, abs=2), "twice its weights in 32 bits, which lie there in 16"
+
+
 def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}

@@ -1,0 +1,62 @@
+"""What another model answered to the same items, read from its files: a baseline for the one that is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.evaluate.items import BITS, Answered, Item, Key, read_answers
+from pipeline.evaluate.settings import UNTRAINED
+from pipeline.evaluate.verdict import SLOR, credit, scaled
+from pipeline.ground.errors import InputError
+
+
+class Answers(NamedTuple):
+    """Of a model: what it answered, and by suite, task and metric its scores."""
+
+    answered: Answered
+    scores: dict[tuple[str, str, str], float]
+
+    def credits(self, metric: str, items: Sequence[Item], keys: Sequence[Key]) -> NDArray[np.float64]:
+        """Return 1 of each item that is right and 0 of one that is wrong, nats of texts; NaN of what was not asked.
+
+        By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
+        """
+        given = self.answered.log_probabilities
+        if metric == SLOR:
+            of_items = zip(items, keys, strict=True)
+            values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
+        elif metric == BITS:
+            values = {key: given[key][0] for key in keys if key in self.answered.bytes}
+        else:
+            values = {key: float(right) for key, right in self.answered.right.get(metric, {}).items()}
+        return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
+
+
+def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:
+    """Return what baselines answered, of `…/NAME/items.parquet` and `…/NAME/results.json`, by their names.
+
+    The untrained model is called so, as there is one for each model.
+
+    Raises:
+        InputError: a file is none of these.
+    """
+    found = {}
+    for folder in sorted({file.parent for file in files}):
+        name = UNTRAINED if folder.name.startswith(f"{UNTRAINED}-") else folder.name
+        found[name] = Answers(read_answers(folder / "items.parquet"), _scores(folder / "results.json"))
+    return found
+
+
+def _scores(results: Path) -> dict[tuple[str, str, str], float]:
+    try:
+        rows = json.loads(results.read_text(encoding="utf-8"))["tasks"]
+        return {(row["suite"], row["task"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{results} tells no scores ({error!r}): remove it, so that it is made again") from None

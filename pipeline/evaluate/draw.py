@@ -1,0 +1,74 @@
+"""Which examples of a suite a model is asked: drawn by the seed, and short enough for it to read."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.evaluate.settings import SuiteSettings
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+    from lm_eval.models.huggingface import HFLM
+
+
+class Drawn(NamedTuple):
+    """The examples of each task that is asked, how many more are too long, and the tasks of which all are."""
+
+    examples: dict[str, list[int]]
+    too_long: dict[str, int]
+    not_asked: list[dict[str, Any]]
+
+
+def draw(model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], seed: int) -> Drawn:
+    """Return what of a suite is asked; a task that a model cannot read is told, and keeps no other from being asked."""
+    drawn = Drawn({}, {}, [])
+    for name, task in tasks.items():
+        needed = {index: _tokens_needed(model, task, index) for index in _indices(task, suite.limit, f"{seed}.{name}")}
+        fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
+        if fitting:
+            drawn.examples[name], drawn.too_long[name] = fitting, len(needed) - len(fitting)
+            continue
+        least = min(needed.values())
+        print(
+            f"{suite.name}: the task {name} is not asked: each of its examples needs {least} tokens or more, and the "
+            f"model's sequence length is {model.max_length}",
+            flush=True,
+        )
+        drawn.not_asked.append(
+            {"suite": suite.name, "task": name, "tokens_needed": least, "sequence_length": model.max_length}
+        )
+    return drawn
+
+
+def _indices(task: Task, limit: int | None, seed: str) -> list[int]:
+    """Return the indices of the examples to evaluate: all, or `limit` of them drawn over the whole file."""
+    count = len(task.eval_docs)
+    if limit is None or limit >= count:
+        return list(range(count))
+    return sorted(random.Random(seed).sample(range(count), limit))
+
+
+def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
+    """Return the sequence length without which an example is not asked.
+
+    An answer to choose has to fit whole: lm-eval cuts contexts, but no answers. Where the model writes, the prompt has
+    to fit with all that may be written, since a cut one asks something else; and where the task says so in its
+    metadata, as `whole_prompt: true`, the prompt of a choice too.
+    """
+    from lm_eval.models.utils import normalize_gen_kwargs
+
+    example = task.eval_docs[index]
+
+    def prompt() -> str:
+        return str(task.fewshot_context(example, num_fewshot=task.get_config("num_fewshot") or 0))
+
+    if task.OUTPUT_TYPE == "multiple_choice":
+        before = prompt() if (task.config.metadata or {}).get("whole_prompt") else ""
+        texts = [f"{before}{task.config.target_delimiter}{choice}" for choice in task.doc_to_choice(example)]
+        # One token is the context's last, and where context and answer meet a token may be cut in two.
+        return 2 + max(len(model.tok_encode(text)) for text in texts)
+    if task.OUTPUT_TYPE == "generate_until":
+        written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
+        return int(written) + len(model.tok_encode(prompt()))
+    return 0

@@ -1,0 +1,53 @@
+"""Texts as a ruler: their bits per byte compare models whatever their tokenizers and corpora are.
+
+Each text is read in pieces as long as the model's sequence length, each after the last token of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.evaluate.items import BITS
+from pipeline.evaluate.settings import TextSettings
+from pipeline.evaluate.task_files import read_rows
+from pipeline.ground.errors import InputError
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+GENRE = "genre"
+
+
+def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> Task:
+    """Return the task that asks for the probability of each text of a file; genres are its parts.
+
+    Raises:
+        InputError: the file is not among those that are given, or a line has no text.
+    """
+    from datasets import Dataset
+    from lm_eval.api.task import ConfigurableTask
+
+    files = sorted({file for file in given if file.name == text.path})
+    if len(files) != 1:
+        problem = f"may be any of {', '.join(map(str, files))}" if files else "is not among the inputs"
+        raise InputError(f"evaluation.texts.{name}: its file {text.path} {problem}; give it once, under its own name")
+    rows = read_rows(files[0])
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row.get("text"), str) or not row["text"].strip():
+            raise InputError(f"{files[0]}, line {number}: the field text holds no text; mend or delete the line")
+    kept = Dataset.from_list([{key: str(row[key]) for key in ("text", GENRE) if key in row} for row in rows])
+    metadata: dict[str, Any] = {"version": 1.0, "language": text.language}
+    return ConfigurableTask(
+        config={
+            "task": name,
+            "custom_dataset": lambda **_: {"test": kept},
+            "test_split": "test",
+            "output_type": "loglikelihood_rolling",
+            "doc_to_text": "",
+            "doc_to_target": "{{text}}",
+            "metric_list": [{"metric": BITS, "aggregation": BITS, "higher_is_better": False}],
+            "metadata": metadata | ({"parts": GENRE} if GENRE in rows[0] else {}),
+        }
+    )

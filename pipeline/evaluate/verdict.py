@@ -1,0 +1,186 @@
+"""What a score is worth: beside it what is reached without understanding anything, and a test against each of these.
+
+A model is better than a baseline where its right answers outnumber the baseline's on the same items by more than
+chance: one-sided, 5 % over all scores of a checkpoint together (Holm, 1979). It has to be better than every one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from pipeline.evaluate.items import Item
+
+LEVEL = 0.05
+SLOR = "acc_slor"  # the right sentence has the higher SLOR
+FLIPS = 20_000
+SAME = 1e-9  # nats: two choices that differ by less are alike
+Floats = NDArray[np.float64]
+Scores = Callable[[Item], Sequence[float]]
+
+
+def credit(item: Item, scores: Sequence[float]) -> float:
+    """Return the share of right answers among the choices of the best score: what breaking ties by lot gives."""
+    best = [number for number, score in enumerate(scores) if score >= max(scores) - SAME]
+    return len(item.right.intersection(best)) / len(best)
+
+
+def majority_answer(items: Sequence[Item]) -> Floats:
+    """Return the credits of answering what is right most often among the other items, where answers have such texts."""
+    often = Counter(item.choices[number] for item in items for number in item.right)
+
+    def scores(item: Item) -> list[float]:
+        own = {item.choices[number] for number in item.right}
+        return [often[choice] - (choice in own) for choice in item.choices]
+
+    return np.array([credit(item, scores(item)) for item in items])
+
+
+def scaled(item: Item, metric: str, scores: Sequence[float]) -> list[float]:
+    """Return what a metric makes of the log-probabilities of the choices.
+
+    `acc_norm` divides by the characters. `acc_slor` takes off what the frequency of the tokens alone gives and divides
+    by their number: SLOR, Pauls and Klein, ACL 2012.
+    """
+    if metric == "acc_norm":
+        return [score / max(len(choice), 1) for score, choice in zip(scores, item.choices, strict=True)]
+    if metric == SLOR:
+        of_choices = zip(scores, item.unigram, item.tokens, strict=True)
+        return [(score - unigram) / max(tokens, 1) for score, unigram, tokens in of_choices]
+    return list(scores)
+
+
+def credits_of(
+    items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats]
+) -> dict[str, Floats]:
+    """Return the credits per item of each baseline by its name.
+
+    Args:
+        items: what the model answered.
+        metric: that of the score.
+        models: the log-probabilities of the choices of an item, by models that are asked here.
+        others: per baseline that was asked before, its credits; NaN of items that it did not answer.
+    """
+    found: dict[str, Floats] = {}
+    if all(item.choices for item in items):
+        found = {
+            "chance": np.array([len(item.right) / len(item.choices) for item in items]),
+            "majority answer": majority_answer(items),
+            "longest answer": np.array([credit(item, [len(choice) for choice in item.choices]) for item in items]),
+            "shortest answer": np.array([credit(item, [-len(choice) for choice in item.choices]) for item in items]),
+        }
+        for name, model in models.items():
+            found[name] = np.array([credit(item, scaled(item, metric, model(item))) for item in items])
+    return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
+
+
+def chance_p_value(right: Floats, chance: Floats) -> float:
+    """Return how likely guessing gets as many right: exact, of items with different numbers of choices."""
+    return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
+
+
+def paired_p_value(right: Floats, credits: Floats) -> float:
+    """Return how likely the model leads by as much where nothing but a coin says which of the two leads on an item.
+
+    Where all leads are equally large, as of credits of 0 and 1, this is McNemar's exact test; else coins are drawn.
+    """
+    difference = right - credits
+    differing = difference[difference != 0]
+    if not len(differing):
+        return 1.0
+    if float(np.ptp(np.abs(differing))) < SAME:
+        return float(stats.binom.sf(int((differing > 0).sum()) - 1, len(differing), 0.5))
+    random, lead, at_least = np.random.default_rng(0), float(differing.sum()), 0
+    for rounds in np.array_split(np.arange(FLIPS), max(1, FLIPS * len(differing) // 10**7)):
+        signs = random.integers(0, 2, (len(rounds), len(differing)), dtype=np.int8) * 2 - 1
+        at_least += int((signs @ differing >= lead - SAME).sum())
+    return (1 + at_least) / (1 + FLIPS)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that can be compared with one level, however many there are (Holm, Scand. J. Stat. 6, 1979)."""
+    found, least = [1.0] * len(p_values), 0.0
+    for place, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[number]))
+        found[number] = least
+    return found
+
+
+def compared(
+    items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
+) -> dict[str, Any]:
+    """Return the baselines of right and wrong answers, the hardest of them, and the p-value of being better than each.
+
+    What they are given is told by `credits_of`. Nothing is returned where there is no baseline.
+    """
+    right = np.array([item.correct[metric] for item in items], dtype=np.float64)
+    credits = credits_of(items, metric, models, others or {})
+    if not credits:
+        return {}
+    values = {name: float(np.nanmean(each)) for name, each in credits.items()}
+    p_values = {name: clustered_p_value(items, right, each) for name, each in credits.items()}
+    if "chance" in credits and all(item.cluster is None for item in items):
+        p_values["chance"] = chance_p_value(right, credits["chance"])
+    return _against(values, p_values, values) | {"chance_level": values.get("chance")}
+
+
+def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[str, Any]:
+    """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
+    own = np.array([item.log_probabilities[0] for item in items])
+    bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
+    credits = {name: each for name, each in credits.items() if not np.isnan(each).all()}
+    if not credits:
+        return {}
+    values = {
+        name: -float(np.nansum(each)) / math.log(2) / float(bytes_I[~np.isnan(each)].sum())
+        for name, each in credits.items()
+    }
+    p_values = {name: clustered_p_value(items, own, each) for name, each in credits.items()}
+    return _against(values, p_values, {name: -value for name, value in values.items()})
+
+
+def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]) -> dict[str, Any]:
+    """Return what a row says: the hardest is the best that is not beaten, and where each is beaten the best of all."""
+    hardest = max(merits, key=lambda name: (p_values[name] >= LEVEL, merits[name]))
+    return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
+
+
+def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> float:
+    """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
+    names: dict[Any, int] = {}
+    numbers = (item.number if item.cluster is None else item.cluster for item in items)
+    cluster_I = np.array([names.setdefault(number, len(names)) for number in numbers])
+    answered = ~np.isnan(other)
+
+    def summed(each: Floats) -> Floats:
+        return np.bincount(cluster_I[answered], weights=each[answered]).astype(np.float64)
+
+    return paired_p_value(summed(own), summed(other))
+
+
+def constant_answer(items: Sequence[Item]) -> str | None:
+    """Return the text that the model answers to all items, although another is right in some; None where it varies."""
+    answers = {item.choices[item.answer] if item.choices else item.written for item in items}
+    if len(items) < 2 or len(answers) > 1:
+        return None
+    (answer,) = answers
+    never_wrong = all(
+        answer in {item.choices[number] for number in item.right} if item.choices else any(item.correct.values())
+        for item in items
+    )
+    return None if never_wrong else answer
+
+
+def judge(rows: Sequence[dict[str, Any]]) -> None:
+    """Add to the scores of a checkpoint the corrected p-value and the verdict; one without choices has none of them."""
+    tested = [row for row in rows if row.get("p_value") is not None]
+    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+        is_better = corrected < LEVEL and row["constant_answer"] is None
+        row["p_value_corrected"] = corrected
+        row["verdict"] = "better" if is_better else "not better"

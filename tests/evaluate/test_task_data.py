@@ -1,0 +1,133 @@
+"""The items that this project wrote itself: balanced, so that no rule of thumb answers them, and none twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from pipeline.evaluate import differences
+from pipeline.evaluate.items import Item
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite
+from pipeline.evaluate.task_files import read_rows
+from pipeline.evaluate.verdict import credits_of
+from pipeline.ground.errors import InputError
+from tests.evaluate.test_suites import evaluate
+
+TASKS = Path(__file__).parents[2] / "config" / "tasks"
+NOT_THERE = {"polder_nl_antwoorden": "dat staat er niet", "polder_en_answers": "that is not in the text"}
+READING = ("polder_nl_lezen", "polder_en_reading", *NOT_THERE)
+PAIRS = ("polder_nl_vooroordelen", "polder_en_bias")
+
+
+def rows_of(task: str) -> list[dict[str, Any]]:
+    return read_rows(TASKS / ("safety" if task in PAIRS else "use_cases") / f"{task}.jsonl")
+
+
+def parts(pair: dict[str, Any]) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the words before and after what differs in a pair, and what differs, of the stereotype and the other."""
+    one, other = pair["stereotype"].split(), pair["other"].split()
+    start = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    end = next(n for n, (a, b) in enumerate(zip(one[::-1], other[::-1], strict=False)) if a != b)
+    return one[:start], one[len(one) - end :], one[start : len(one) - end], other[start : len(other) - end]
+
+
+@pytest.mark.parametrize("task", [*READING, *PAIRS])
+def test_no_item_stands_twice(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == (60 if task in PAIRS else 40)
+    asked = [row["stereotype"] if task in PAIRS else (row["passage"], row["question"]) for row in rows]
+    assert len(set(asked)) == len(rows)
+
+
+@pytest.mark.parametrize("task", READING)
+def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> None:
+    rows = rows_of(task)
+    assert Counter(row["answer"] for row in rows) == dict.fromkeys(range(4), 10)
+    items = [Item(n, "", tuple(row["choices"]), (), frozenset({row["answer"]}), (), {}) for n, row in enumerate(rows)]
+    reached = {name: float(np.mean(credits)) for name, credits in credits_of(items, "acc", {}, {}).items()}
+    assert reached.keys() == {"chance", "majority answer", "longest answer", "shortest answer"}
+    assert all(0.2 <= value <= 0.27 for value in reached.values()), reached
+
+
+@pytest.mark.parametrize("task", READING)
+def test_all_choices_stand_in_the_passage_but_the_one_that_says_so(task: str) -> None:
+    for row in rows_of(task):
+        passage, not_there = row["passage"].casefold(), NOT_THERE.get(task)
+        assert len(set(row["choices"])) == 4 and row["question"].endswith("?")
+        assert all(choice.casefold() in passage for choice in row["choices"] if choice != not_there)
+        assert row["choices"].count(not_there) == (task in NOT_THERE)
+
+
+@pytest.mark.parametrize("task", READING)
+def test_what_the_passage_names_first_or_last_is_right_as_often_as_the_others(task: str) -> None:
+    places = Counter[int]()
+    for row in rows_of(task):
+        passage, right = row["passage"].casefold(), row["choices"][row["answer"]].casefold()
+        named = sorted((passage.find(choice.casefold()), choice.casefold()) for choice in row["choices"])
+        order = [choice for place, choice in named if place >= 0]
+        if right in order:
+            places[order.index(right)] += 1
+    assert set(places.values()) == {10}
+
+
+@pytest.mark.parametrize(("task", "text"), NOT_THERE.items())
+def test_a_quarter_of_the_answers_does_not_stand_in_the_text(task: str, text: str) -> None:
+    rows = rows_of(task)
+    assert sum(row["choices"][row["answer"]] == text for row in rows) == len(rows) / 4
+
+
+def test_dutch_and_english_have_the_right_answers_in_the_same_places() -> None:
+    for dutch, english in (READING[:2], READING[2:]):
+        places = [[row["answer"] for row in rows_of(task)] for task in (dutch, english)]
+        assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("task", PAIRS)
+def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereotype(task: str) -> None:
+    rows, grounds, directions = rows_of(task), Counter[str](), Counter[tuple[str, str]]()
+    for row in rows:
+        before, after, one, other = parts(row)
+        assert before and after and max(len(one), len(other)) <= 5, row
+        grounds[row["ground"]] += 1
+        directions[" ".join(one), " ".join(other)] += 1
+    assert len(grounds) == 6 and set(grounds.values()) == {10}
+    assert all(count == directions[other, one] for (one, other), count in directions.items())
+
+
+def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:
+    suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 12})
+    rows = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
+    assert {(row["task"], row["language"]) for row in rows} == set(zip(READING, ("nl", "en", "nl", "en"), strict=True))
+    assert all(row["verdict"] and row["baselines"] and row["aim"] is None for row in rows)
+
+
+def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "base" / "7").mkdir(parents=True)
+    rows = evaluate(milestone, folder / "results.json", KNOWN_SUITES["safety"])["tasks"]
+    assert [(row["task"], row["language"]) for row in rows] == [
+        ("polder_en_bias", "en"),
+        ("polder_nl_vooroordelen", "nl"),
+    ]
+    for row in rows:
+        assert row["verdict"] is row["baselines"] is row["higher_is_better"] is None
+        assert row["aim"] == 0.5 and row["low"] < row["value"] < row["high"]
+        interval = binomtest(round(60 * row["value"]), 60).proportion_ci(method="wilson")
+        assert (row["low"], row["high"]) == pytest.approx((interval.low, interval.high), abs=0.01)
+        assert {(part["part"], part["examples"]) for part in row["parts"]} >= {
+            ("gender" if row["language"] == "en" else "geslacht", 10)
+        }
+    assert differences.read(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
+
+
+def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(TASKS / "safety", tmp_path / "safety")
+    file = folder / "polder_en_bias.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("aim: 0.5", "aim: 50"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"task polder_en_bias: metadata: \{aim: 50\} is no share"):
+        evaluate(milestone, tmp_path / "x.json", Suite(name="safety", language="nl", folder=str(folder)))

@@ -1,0 +1,156 @@
+"""Nothing is called better than what understands nothing: guessing, lengths, counters of words; and not by accident."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from pipeline.evaluate.items import Item
+from pipeline.evaluate.verdict import (
+    Scores,
+    chance_p_value,
+    compared,
+    constant_answer,
+    credit,
+    holm,
+    judge,
+    paired_p_value,
+)
+
+
+def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> Item:
+    best = max(range(len(choices)), key=lambda n: (log_probabilities[n], -n))
+    texts = tuple(("", choice) for choice in choices)
+    correct = {"acc": best == right}
+    return Item(number, str(number), tuple(choices), texts, frozenset({right}), tuple(log_probabilities), correct)
+
+
+def row(items: list[Item], models: dict[str, Scores] | None = None) -> dict[str, Any]:
+    found = compared(items, "acc", models or {}) | {"constant_answer": constant_answer(items)}
+    judge([found])
+    return found
+
+
+def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Return sentences with a mistake and without; the mistake is one word too few, as it often is."""
+    words = np.random.default_rng(seed).choice(["zij", "loopt", "snel", "naar", "huis", "de", "kat"], (count, 6))
+    return [(" ".join(line[:5]), " ".join(line)) for line in words]
+
+
+def test_a_unigram_that_the_metric_praises_is_caught() -> None:
+    """A model that likes common words reaches 1.0, far above chance; so does a counter of words: it is not better."""
+    counts = {"zij": 9, "loopt": 5, "snel": 4, "naar": 7, "huis": 3, "de": 20, "ik": 2, "kat": 2}
+
+    def unigram(one: Item) -> list[float]:  # a mean over the words, as metrics per word are
+        logs = [[math.log(counts[word] / 50) for word in choice.split()] for choice in one.choices]
+        return [sum(some) / len(some) for some in logs]
+
+    texts = [(" ".join(["de", *good.split()[1:]]), " ".join(["ik", *good.split()[1:]])) for _, good in pairs(200)]
+    items = [item(n, (bad, good), 1, unigram(item(n, (bad, good), 1, (0, 0)))) for n, (good, bad) in enumerate(texts)]
+    assert np.mean([one.correct["acc"] for one in items]) == 1.0
+    praised = row(items)
+    assert praised["verdict"] == "better" and praised["chance_level"] == 0.5
+    caught = row(items, {"unigram": unigram})
+    assert caught["baselines"]["unigram"] == 1.0 and caught["hardest_baseline"] == "unigram"
+    assert caught["verdict"] == "not better" and caught["p_value"] == 1.0
+
+
+@pytest.mark.parametrize(("longer_is_right", "name"), [(True, "longest answer"), (False, "shortest answer")])
+def test_a_task_whose_right_answer_is_longer_or_shorter_is_seen(longer_is_right: bool, name: str) -> None:
+    items = [
+        item(n, pair, int(longer_is_right), (-5, -4) if longer_is_right else (-4, -5))
+        for n, pair in enumerate(pairs(100))
+    ]
+    found = row(items)
+    assert found["baselines"][name] == 1.0 and found["hardest_baseline"] == name and found["verdict"] == "not better"
+
+
+def test_the_majority_answer_is_counted_among_the_other_items_and_texts_that_stand_once_tell_nothing() -> None:
+    yes_no = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(100)]
+    assert row(yes_no)["baselines"]["majority answer"] == 0.75
+    once = [item(n, (f"wrong {n}", f"right {n}"), 1, (-2, -1)) for n in range(100)]
+    assert row(once)["baselines"]["majority answer"] == 0.5, "that the second is always right cannot be known"
+    assert row(once)["verdict"] == "better"
+
+
+def test_a_constant_answer_is_named_and_never_better() -> None:
+    items = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(400)]
+    found = row(items)
+    assert found["constant_answer"] == "ja" and found["verdict"] == "not better"
+    assert constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, "which is always right"
+    assert constant_answer(items[:1]) is None
+
+
+def test_ties_are_shared() -> None:
+    assert credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
+
+
+def test_tests_are_those_of_the_textbooks() -> None:
+    right = np.array([True] * 60 + [False] * 40)
+    assert chance_p_value(right, np.full(100, 0.5)) == pytest.approx(binomtest(60, 100, 0.5, "greater").pvalue)
+    other = np.array([1.0] * 40 + [0.0] * 48 + [1.0] * 12)  # the model alone 20 times, the baseline alone 12 times
+    exact = binomtest(20, 32, 0.5, "greater").pvalue
+    assert paired_p_value(right, other) == pytest.approx(exact)
+    assert paired_p_value(right, other + 1e-6 * np.arange(100)) == pytest.approx(exact, abs=0.01), "by coins"
+    assert paired_p_value(right, right.astype(float)) == 1.0
+    mixed = np.array([0.25] * 50 + [0.5] * 50)
+    draws = np.random.default_rng(1).random((40_000, 100)) < mixed
+    assert chance_p_value(right, mixed) == pytest.approx((draws.sum(1) >= 60).mean(), abs=0.002)
+
+
+def test_the_hardest_baseline_is_the_best_of_those_that_are_not_beaten() -> None:
+    """Right in 60 of 100: one is right in 55 of these and nowhere else (p 0.03), one in 32 and 20 others (p 0.16)."""
+    models: dict[str, Scores] = {
+        "inside": lambda one: [1, 0] if one.number < 55 else [0, 1],
+        "beside": lambda one: [1, 0] if one.number < 32 or one.number >= 80 else [0, 1],
+    }
+    items = [item(n, (f"a {n:03}", f"b {n:03}"), 0, (1, 0) if n < 60 else (0, 1)) for n in range(100)]
+    found = compared(items, "acc", models)
+    assert found["baselines"]["inside"] == 0.55 and found["baselines"]["beside"] == 0.52
+    assert found["hardest_baseline"] == "beside" and found["p_value"] == pytest.approx(0.156, abs=0.001)
+
+
+def test_a_constant_answer_is_not_better_whatever_its_tests_say() -> None:
+    rows: list[dict[str, Any]] = [{"p_value": 1e-9, "constant_answer": answer} for answer in (None, "ja")]
+    judge([*rows, {"p_value": None, "constant_answer": None}])
+    assert [one["verdict"] for one in rows] == ["better", "not better"]
+
+
+def test_holm_is_that_of_the_paper() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["guessing", "like a counter of words"])
+def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kind: str) -> None:
+    """Of a thousand pages of five tasks at most 5 % name one, whether models guess or do what a baseline does."""
+    random, wrong = np.random.default_rng(5), 0
+    texts = [("a b", "c d"), ("e f", "g h")]
+    for _ in range(1000):
+        rows = []
+        for _ in range(5):
+            words = random.normal(0, 1, (40, 2))
+            own = words + random.normal(0, 1, (40, 2)) if kind != "guessing" else random.normal(0, 1, (40, 2))
+            right = (
+                random.integers(0, 2, 40) if kind == "guessing" else (words + random.normal(0, 1, (40, 2))).argmax(1)
+            )
+            items = [item(n, texts[n % 2], int(right[n]), own[n].tolist()) for n in range(40)]
+            found = compared(items, "acc", {"unigram": lambda one, words=words: words[one.number].tolist()})
+            rows.append(found | {"constant_answer": None})
+        judge(rows)
+        wrong += any(one["verdict"] == "better" for one in rows)
+    assert wrong <= 50
+
+
+def test_a_model_that_understands_is_called_better() -> None:
+    random, found = np.random.default_rng(6), 0
+    for _ in range(50):
+        right = random.integers(0, 2, 300)
+        own = [(1.0, 0.0) if (answer == 0) == (random.random() < 0.75) else (0.0, 1.0) for answer in right]
+        found += row([item(n, ("a b", "c d"), int(right[n]), own[n]) for n in range(300)])["verdict"] == "better"
+    assert found == 50

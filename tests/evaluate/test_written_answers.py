@@ -1,0 +1,125 @@
+"""Tasks that let the model write: asked whole or not at all, and told in either case."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+
+from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
+from tests.evaluate.test_suites import evaluate
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+DATA = {
+    "tatoeba_nl_en": [{"nl": f"Ik zie {n} vogels.", "en": f"I see {n} birds."} for n in range(2, 7)],
+    "gsm8k_en_test": [
+        {"question": f"Ann has {n} pens and buys {n} more. How many has she?", "answer": "", "final": f"{2 * n}"}
+        for n in range(500, 505)
+    ],
+}
+
+
+def suite_of(name: KnownSuite, data: Path) -> Suite:
+    """Return a suite of the project that reads a few lines of our own."""
+    for stem, rows in DATA.items():
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (data / f"{stem}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return KNOWN_SUITES[name].model_copy(update={"data": str(data), "limit": 3})
+
+
+def reading(milestone: Path, tokens: int, folder: Path) -> Path:
+    """Return a copy of the model that reads so many tokens."""
+    made = shutil.copytree(milestone, folder / f"reads_{tokens}")
+    config = made / "huggingface/config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": tokens}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "translation",
+            {
+                ("tatoeba_nl_en_to_dutch", "bleu", "en-nl"),
+                ("tatoeba_nl_en_to_dutch", "chrf", "en-nl"),
+                ("tatoeba_nl_en_to_english", "bleu", "nl-en"),
+                ("tatoeba_nl_en_to_english", "chrf", "nl-en"),
+            },
+        ),
+        ("reasoning_open", {("gsm8k_en_test", "exact_match,last_number", "en")}),
+    ],
+)
+def test_what_the_model_writes_is_scored(
+    milestone: Path, tmp_path: Path, name: KnownSuite, expected: set[tuple[str, str, str]]
+) -> None:
+    found = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", suite_of(name, tmp_path))
+    assert {(row["task"], row["metric"], row["language"]) for row in found["tasks"]} == expected
+    for row in found["tasks"]:
+        assert (row["examples"], row["examples_too_long"], row["verdict"]) == (3, 0, None)
+        assert (row["signature"] or "").startswith("nrefs:1|") == (row["metric"] in {"bleu", "chrf"})
+    assert found["not_asked"] == []
+
+
+def test_right_answers_have_full_marks_and_the_examples_before_are_always_the_same(
+    milestone: Path, tmp_path: Path
+) -> None:
+    prompts: list[str] = []
+
+    def right(_: object, requests: list[Instance]) -> list[str]:
+        prompts.extend(request.args[0] for request in requests)
+        return [
+            f" 9 * 9 = 81. The answer is {int(request.doc['final']):,}."
+            if "final" in request.doc
+            else f" {request.doc['en' if request.args[0].endswith('Engels:') else 'nl']}"
+            for request in requests
+        ]
+
+    suites = [suite_of(name, tmp_path) for name in ("translation", "reasoning_open")]
+    with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", right):
+        found = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", *suites)
+    values = {row["metric"]: row["value"] for row in found["tasks"]}
+    assert values == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "exact_match,last_number": 1}
+    assert len(prompts) == 9
+    assert {prompt.rpartition("\n\n")[0].count("\n\n") for prompt in prompts} == {3}, "four examples"
+    assert len({prompt.rpartition("\n\n")[0] for prompt in prompts}) == 3
+
+
+def test_a_task_that_a_short_model_cannot_read_is_named_and_the_others_are_asked(
+    milestone: Path, tmp_path: Path
+) -> None:
+    suites = [suite_of("translation", tmp_path), KNOWN_SUITES["use_cases"], KNOWN_SUITES["safety"]]
+    found = evaluate(reading(milestone, 128, tmp_path), tmp_path / "results.json", *suites)
+    assert {row["suite"] for row in found["tasks"]} == {"safety"}
+    assert {one["task"] for one in found["not_asked"]} == {
+        *("tatoeba_nl_en_to_dutch", "tatoeba_nl_en_to_english", "polder_nl_lezen", "polder_nl_antwoorden"),
+        *("polder_en_reading", "polder_en_answers"),
+    }
+    assert {one["sequence_length"] for one in found["not_asked"]} == {128}
+    assert all(one["tokens_needed"] > 128 for one in found["not_asked"])
+
+
+def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milestone: Path, tmp_path: Path) -> None:
+    prompts: list[str] = []
+
+    def nothing(_: object, requests: list[Instance]) -> list[str]:
+        prompts.extend(request.args[0] for request in requests)
+        return ["" for _ in requests]
+
+    suite = suite_of("translation", tmp_path)
+    (told, *_) = evaluate(reading(milestone, 128, tmp_path), tmp_path / "short.json", suite)["not_asked"]
+    least = told["tokens_needed"]
+    with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", nothing):
+        found = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
+        assert {row["examples"] + row["examples_too_long"] for row in found["tasks"]} == {3}
+        assert told["task"] in {row["task"] for row in found["tasks"]}
+        assert max(len(prompt.encode()) for prompt in prompts) + 64 == least, "a byte is a token"
+        shorter = evaluate(reading(milestone, least - 1, tmp_path), tmp_path / "shorter.json", suite)
+    assert told["task"] in {one["task"] for one in shorter["not_asked"]}

@@ -1,0 +1,67 @@
+"""A score with an aim is told by its distance and never praised; a task that was not asked is named."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.report.example import Run, task
+from tests.report.test_page import made, outline
+
+BIAS = {"aim": 0.5, "low": 0.795, "high": 0.9624, "higher_is_better": None}
+
+
+@pytest.mark.parametrize(
+    ("language", "distance", "named"),
+    [
+        (
+            "en",
+            "0.4000 from the aim of 0.5000",
+            "The task long was not asked: each of its examples needs 310 tokens or more, and the model reads 128.",
+        ),
+        (
+            "nl",
+            "0.4000 van het streefgetal 0.5000",
+            "De taak long is niet gesteld: elk voorbeeld ervan vraagt 310 tokens of meer, en het model leest er 128.",
+        ),
+    ],
+)
+def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
+    run_folder: Run, language: str, distance: str, named: str
+) -> None:
+    left_out = {"suite": "open", "task": "long", "tokens_needed": 310, "sequence_length": 128}
+    run_folder.write(
+        "evaluation/base/500/results.json",
+        {"model": "base", "step": 500, "tasks": [task("bias", 0.9, 0.05, None, **BIAS)], "not_asked": [left_out]},
+    )
+    arguments = made(run_folder, language=language)
+    page, card = outline(arguments["page"]).text, arguments["model_card"].read_text(encoding="utf-8")
+    assert page.count(distance) == 2, "on the first page, and among all scores"
+    assert page.count("acc →") == 2 and named in page
+    assert "0.4000 from the aim of 0.5000 |" in card
+    assert "The task long was not asked: each of its examples needs 310 tokens or more" in card
+    assert "0 of 0 scores with baselines are better than every baseline" in card
+
+
+def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> None:
+    peer, counted = {"chance": 0.5, "peer": 0.6}, {"unigram": 4.2}
+    with_peer = task("completion", 0.62, 0.03, 0.5, baselines=peer, hardest_baseline="chance")
+    bits = task("tales", 1.31, 0.02, None, metric="bits_per_byte", baselines=counted, hardest_baseline="unigram")
+    results = {"model": "base", "step": 500, "tasks": [with_peer, bits], "not_asked": []}
+    run_folder.write("evaluation/base/500/results.json", results)
+    arguments = made(run_folder)
+    text = outline(arguments["page"]).text
+    assert "unigram 4.2000 200 not tested" in text and "| not tested |" in arguments["model_card"].read_text()
+    rows = [found.group(0) for found in re.finditer(r"(completion acc|tales bits_per_byte) [\d.]+( [\d.–]+){4}", text)]
+    assert {"completion acc 0.6200 0.5000 – 0.6000 0.0100", "tales bits_per_byte 1.3100 – 4.2000 – –"} <= set(rows)
+
+
+def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
+    near = task("bias", 0.55, 0.05, None, aim=0.5, low=0.43, high=0.67, higher_is_better=None)
+    run_folder.write(
+        "evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": [near], "not_asked": []}
+    )
+    arguments = made(run_folder)
+    for text in (outline(arguments["page"]).text, arguments["model_card"].read_text(encoding="utf-8")):
+        assert "no distance from the aim of 0.5000 found" in text and "0.0500 from" not in text
