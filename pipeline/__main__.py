@@ -1,8 +1,8 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `compare`, `plan`, `energy`, `environment`, `platform check`, `provenance keygen`, `provenance pack`,
-`provenance quote` and `schema` are for people.
+`model export`, `compare`, `plan`, `mirror`, `energy`, `environment`, `platform check`, `provenance keygen`,
+`provenance pack`, `provenance quote` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ COMMANDS = {
     "reproduce": ("pipeline.run.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),
     "plan": ("pipeline.commands", "plan"),
+    "mirror": ("pipeline.commands", "mirror"),
     "energy": ("pipeline.run.progress", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),

@@ -1,4 +1,4 @@
-"""What people ask of a configuration (`plan`, `schema`), of runs what no room answers alone (`compare`, `trace`)."""
+"""What people ask of a configuration (`plan`, `schema`, `mirror`), of runs what no room answers alone (`trace`, …)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from pipeline.evaluate.mirroring import mirror_data_sets
+from pipeline.evaluate.settings import Suite
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
 from pipeline.plan.estimate import estimate
@@ -54,6 +56,31 @@ def plan(arguments: list[str]) -> int:
     changes = {"data": options.data} if options.data else {}
     settings = step_settings(read(options.configuration, **changes), "plan.estimate", {})
     print(table(estimate(EstimateSettings.model_validate(settings.model_dump()))))
+    return 0
+
+
+def mirror(arguments: list[str]) -> int:
+    """Copy the data sets of tasks that lm-eval ships from their hub into FOLDER, with their revisions and hashes."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline mirror", description=mirror.__doc__)
+    parser.add_argument("folder", type=Path, help="what a suite names as data")
+    parser.add_argument("tasks", nargs="*", help="tasks, groups or tags that lm-eval ships")
+    parser.add_argument("--configuration", type=Path, help="also the tasks of its suites")
+    parser.add_argument(
+        "--revision",
+        action="append",
+        default=[],
+        metavar="NAMESPACE/DATASET=REVISION",
+        help="a commit, tag or branch; without it the one listed in mirror.json, or the newest",
+    )
+    options = parser.parse_args(arguments)
+    suites = read(options.configuration).evaluation.suites if options.configuration else []
+    tasks = [*options.tasks, *(task for suite in suites if isinstance(suite, Suite) for task in suite.tasks)]
+    if not tasks:
+        raise InputError("there is no task to mirror data for: name some, or a --configuration whose suites do")
+    for given in options.revision:
+        if not all(given.partition("=")):
+            raise InputError(f"--revision {given}: write NAMESPACE/DATASET=REVISION")
+    mirror_data_sets(options.folder, tasks, dict(given.split("=", 1) for given in options.revision))
     return 0
 
 

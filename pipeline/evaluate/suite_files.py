@@ -10,6 +10,7 @@ from pipeline.evaluate.task_files import data_file, included, read_task
 from pipeline.ground.errors import InputError
 
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+NO_ITEMS = "dataset_infos.json"  # what a data set's library knows of it
 
 
 def suite_files(suite: Suite) -> list[Path]:
@@ -26,7 +27,7 @@ def suite_files(suite: Suite) -> list[Path]:
         if not any(path.name == "README.md" for path in files):
             raise InputError(
                 f"suite {suite.name}: there is no NAMESPACE/DATASET/README.md in {mirror}; copy the data sets "
-                "of its tasks there, in the layout of their hub"
+                "of its tasks there with `python -m pipeline mirror`"
             )
         return files
     found: set[Path] = set()
@@ -77,5 +78,5 @@ def suite_items(suite: Suite) -> list[tuple[str, Path]]:
         (f"{readme.parent.parent.name}/{readme.parent.name}", path)
         for readme in readmes
         for path in readme.parent.rglob("*")
-        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS)
+        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != NO_ITEMS
     )

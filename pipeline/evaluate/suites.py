@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.draw import draw
 from pipeline.evaluate.items import Measured, write_items
+from pipeline.evaluate.mirror import checked
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.shipped import shipped_index
 from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
 from pipeline.evaluate.texts import text_task
 from pipeline.ground.errors import InputError
@@ -26,7 +26,6 @@ from pipeline.pretrain.processes.launch import set_variables
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
     from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 
@@ -58,7 +57,8 @@ def run(
         The number of tasks that were asked and of evaluated examples.
 
     Raises:
-        InputError: for an unknown task, missing or malformed data, or a model that does not load.
+        InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
+            load.
     """
     prepared(platform, settings.seed)
     others = read_baselines(baselines)
@@ -87,23 +87,27 @@ def prepared(platform: str | None, seed: int) -> None:
 
 
 class Asked(NamedTuple):
-    """What a model answered, by task, and the tasks that it could not be asked."""
+    """What a model answered, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
 
     measured: list[Measured]
     not_asked: list[dict[str, Any]]
+    data_sets: dict[str, str]
 
 
 def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
     """Ask a model the suites, from the files that are given.
 
     Raises:
-        InputError: for an unknown task, missing or malformed data.
+        InputError: for an unknown task, or data that are missing, malformed or not as listed.
     """
     import datasets
 
     given = [path.absolute() for path in given]
     measured: list[Measured] = []
     not_asked: list[dict[str, Any]] = []
+    data_sets: dict[str, str] = {}
+    for suite in settings.suites:
+        data_sets |= checked(suite.tasks, given) if suite.tasks else {}
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         loaded = [(suite, _tasks(suite, given, Path(scratch))) for suite in settings.suites]
@@ -116,7 +120,7 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
                 measured.append(found)
             not_asked += drawn.not_asked
             print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
-    return Asked(measured, not_asked)
+    return Asked(measured, not_asked, data_sets)
 
 
 def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dict[str, int]:
@@ -129,6 +133,7 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
         "tasks": [row for found in asked.measured for row in found.rows],
         "not_asked": asked.not_asked,
         "lm_eval_version": lm_eval.__version__,
+        "data_sets": asked.data_sets,
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
@@ -170,14 +175,6 @@ def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task
     return tasks
 
 
-@cache
-def _shipped_index() -> TaskManager:
-    """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
-    from lm_eval.tasks import TaskManager
-
-    return TaskManager()
-
-
 def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
     """Return tasks that lm-eval ships, by name, reading their data from the given mirror of data sets.
 
@@ -193,15 +190,9 @@ def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -
         elif link.resolve() != readme.parent.resolve():
             raise InputError(f"the data set {link.relative_to(hub)} is given twice, as {readme.parent} too; give one")
     hub.mkdir(exist_ok=True)
-    manager = _shipped_index()
-    for name in suite.tasks:
-        if name not in manager.task_index:
-            near = difflib.get_close_matches(name, manager.all_tasks, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
-            raise InputError(f"suite {suite.name}: lm-eval ships no task {name!r}: {advice}")
     with chdir(hub):
         try:
-            tasks: dict[str, Task] = manager.load(list(suite.tasks))["tasks"]
+            tasks: dict[str, Task] = shipped_index().load(list(suite.tasks))["tasks"]
         except (OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split()).replace(str(scratch), "")
             raise InputError(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -187,6 +188,13 @@ def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tm
         ("belebele_nld_Latn", "acc_norm"),
     ]
     assert {(row["examples"], row["chance_level"]) for row in found["tasks"]} == {(6, 0.25)}
+    assert found["data_sets"] == {}
+    files = {path.relative_to(data_set).as_posix(): path.read_bytes() for path in data_set.rglob("*.*")}
+    listed = {name: {"bytes": len(it), "sha256": hashlib.sha256(it).hexdigest()} for name, it in files.items()}
+    data_sets = {"facebook/belebele": {"revision": "5a24", "license": "cc-by-sa-4.0", "files": listed}}
+    (tmp_path / "mirror" / "mirror.json").write_text(json.dumps({"data_sets": data_sets}))
+    again = evaluate(milestone, tmp_path / "again.json", suite)
+    assert again == {**found, "data_sets": {"facebook/belebele": "5a24"}}
     with pytest.raises(InputError, match="did you mean 'belebele_nld_Latn'"):
         evaluate(milestone, tmp_path / "x.json", suite.model_copy(update={"tasks": ["belebele_nld_Latin"]}))
     with pytest.raises(InputError, match="the data of blimp_nl do not load"):

@@ -1,0 +1,66 @@
+"""The tasks that lm-eval ships: their index, and which data sets they read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ground.errors import InputError
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
+
+@cache
+def shipped_index() -> TaskManager:
+    """Return the index of what lm-eval ships: 14,683 tasks, several seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
+
+
+def data_sets_of(names: Iterable[str]) -> set[tuple[str, str]]:
+    """Return (task, NAMESPACE/DATASET) of each task that these tasks, groups and tags stand for.
+
+    Only configurations are read. The data set is "" of a task that reads a file alone, or whose data are told by code.
+
+    Raises:
+        InputError: when lm-eval ships no task of a name.
+    """
+    found = set()
+    for name in names:
+        if name not in shipped_index().task_index:
+            near = difflib.get_close_matches(name, shipped_index().all_tasks, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
+            raise InputError(f"lm-eval ships no task {name!r}: {advice}")
+        for task in _configurations(name):
+            path = str(task.get("dataset_path", ""))
+            found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
+    return found
+
+
+def _configurations(name: str) -> Iterator[dict[str, Any]]:
+    index = shipped_index().task_index
+    entry = index[name]
+    if entry.kind.name == "TAG":
+        for task in sorted(entry.tags):
+            yield from _configurations(task)
+    elif entry.kind.name == "GROUP":
+        yield from _members(entry.cfg or {})
+    else:
+        yield entry.cfg or {}
+
+
+def _members(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the configurations of a group's tasks: each names one, or a group, or is itself a group or a task."""
+    for member in group["task"]:
+        keys: dict[str, Any] = {"task": member} if isinstance(member, str) else member
+        name = str(keys.get("group", keys.get("task")))
+        if name in shipped_index().task_index:
+            yield from _configurations(name)
+        elif "group" in keys:
+            yield from _members(keys)
+        else:
+            yield keys
