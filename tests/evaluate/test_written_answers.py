@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
@@ -87,6 +88,10 @@ def test_right_answers_have_full_marks_and_the_examples_before_are_always_the_sa
         found = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", *suites)
     values = {row["metric"]: row["value"] for row in found["tasks"]}
     assert values == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "exact_match,last_number": 1}
+    answers = pq.read_table(tmp_path / "results.parquet").to_pylist()
+    written = {row["written"] for row in answers if row["suite"] == "reasoning_open"}
+    assert len(written) == 3 and written <= {f" 9 * 9 = 81. The answer is {2 * n:,}." for n in range(500, 505)}
+    assert sum(row["exact_match,last_number"] or 0 for row in answers) == 3
     assert len(prompts) == 9
     assert {prompt.rpartition("\n\n")[0].count("\n\n") for prompt in prompts} == {3}, "four examples"
     assert len({prompt.rpartition("\n\n")[0] for prompt in prompts}) == 3
@@ -123,3 +128,12 @@ def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milest
         assert max(len(prompt.encode()) for prompt in prompts) + 64 == least, "a byte is a token"
         shorter = evaluate(reading(milestone, least - 1, tmp_path), tmp_path / "shorter.json", suite)
     assert told["task"] in {one["task"] for one in shorter["not_asked"]}
+
+
+def test_a_model_that_always_writes_the_same_is_named(milestone: Path, tmp_path: Path) -> None:
+    with mock.patch(
+        "lm_eval.models.huggingface.HFLM.generate_until", lambda _, requests: ["The answer is 7." for _ in requests]
+    ):
+        suite = suite_of("reasoning_open", tmp_path)
+        (row,) = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", suite)["tasks"]
+    assert row["constant_answer"] == "The answer is 7." and row["value"] == 0 and row["high"] > 0.5
