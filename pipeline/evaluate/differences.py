@@ -2,19 +2,21 @@
 
 Compared are the last checkpoints of each two models, and of each model the last with the one before. A difference is
 real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run together (Holm). Its interval is
-that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in each of the four cells.
+that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in each of the four cells. Of
+texts, and of items in groups that are answered alike, lots are drawn by text or group instead.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.items import BITS, Key, read_answers
@@ -28,12 +30,16 @@ FOUND = REACH + float(stats.norm.ppf(POWER))  # what is found with that power, i
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes."""
+    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes.
+
+    `clusters` tells of items that are like others what they have in common.
+    """
 
     model: str
     step: int
     right: dict[str, dict[Key, bool]]
     texts: dict[Key, tuple[float, int]]
+    clusters: dict[Key, str]
 
 
 def read(path: Path) -> Checkpoint:
@@ -44,7 +50,7 @@ def read(path: Path) -> Checkpoint:
     """
     found = read_answers(path)
     texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts)
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters)
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
@@ -90,7 +96,16 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
             keys = [key for key in common if key[:2] == task]
             first, second = (np.array([side.right[metric][key] for key in keys]) for side in (one, other))
             only_one, only_other = int((first & ~second).sum()), int((second & ~first).sum())
-            low, high = interval(only_one, only_other, len(keys))
+            if any(key in one.clusters for key in keys):
+                tested = _tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys])
+            else:
+                low, high = interval(only_one, only_other, len(keys))
+                tested = {
+                    "low": low,
+                    "high": high,
+                    "detectable_difference": detectable(only_one, only_other, len(keys)),
+                    "p_value": p_value(only_one, only_other),
+                }
             asked = {key for side in (one, other) for key in side.right[metric] if key[:2] == task}
             yield {
                 **_sides(one, other, float(first.mean()), float(second.mean())),
@@ -99,35 +114,49 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
                 "right_in_a_alone": only_one,
                 "right_in_b_alone": only_other,
                 "difference": float(first.mean() - second.mean()),
-                "low": low,
-                "high": high,
-                "detectable_difference": detectable(only_one, only_other, len(keys)),
-                "p_value": p_value(only_one, only_other),
+                **tested,
             }
 
 
 def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
-
-    The p-value is that of drawing by lot, text by text, which of the two read it; the interval is the jackknife's.
-    """
+    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better."""
     for task in sorted({key[:2] for key in one.texts.keys() & other.texts.keys()}):
         asked = {key for side in (one, other) for key in side.texts if key[:2] == task}
         keys = sorted(key for key in asked if key in one.texts and key in other.texts)
         first, second = (np.array([side.texts[key][0] for key in keys]) for side in (one, other))
         bytes_I = np.array([one.texts[key][1] for key in keys], dtype=np.float64)
-        found = ratio((second - first) / math.log(2), bytes_I)
-        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        first_bits, second_bits = -first / math.log(2), -second / math.log(2)
         yield {
-            **_sides(one, other, *(-float(side.sum() / math.log(2) / bytes_I.sum()) for side in (first, second))),
+            **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
             **_named(task, BITS, len(keys), len(asked) - len(keys)),
             "higher_is_better": False,
-            "difference": found.value,
-            "low": low,
-            "high": high,
-            "detectable_difference": None if found.low is None else FOUND / REACH * (high - low) / 2,
-            "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
+            "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
+            **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
         }
+
+
+def _tested(
+    first_I: NDArray[Any], second_I: NDArray[Any], units_I: NDArray[Any], groups: Sequence[Key | str]
+) -> dict[str, Any]:
+    """Return the rest of a row of which groups of items are the units, or single items.
+
+    The p-value is that of drawing by lot, group by group, which of the two answered; the interval is the jackknife's.
+    """
+    names: dict[Key | str, int] = {}
+    group_I = np.array([names.setdefault(group, len(names)) for group in groups])
+
+    def summed(each_I: NDArray[Any]) -> NDArray[np.float64]:
+        return np.bincount(group_I, weights=each_I.astype(np.float64)).astype(np.float64)
+
+    first, second, units = summed(first_I), summed(second_I), summed(units_I)
+    found = ratio(first - second, units)
+    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    return {
+        "low": low,
+        "high": high,
+        "detectable_difference": None if found.low is None else FOUND / REACH * (high - low) / 2,
+        "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
+    }
 
 
 def _sides(one: Checkpoint, other: Checkpoint, *values: float) -> dict[str, Any]:

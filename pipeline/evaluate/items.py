@@ -205,11 +205,15 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
 
 
 class Answered(NamedTuple):
-    """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts."""
+    """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts.
+
+    `clusters` tells of items that are like others what they have in common.
+    """
 
     right: dict[str, dict[Key, bool]]
     log_probabilities: dict[Key, tuple[float, ...]]
     bytes: dict[Key, int]
+    clusters: dict[Key, str]
 
 
 def read_answers(path: Path) -> Answered:
@@ -221,16 +225,18 @@ def read_answers(path: Path) -> Answered:
     try:
         table = pq.read_table(path)
         metrics = [name for name in table.schema.names if name not in SCHEMA.names]
-        names = ["suite", "task", "item", "prompt_sha256", "bytes", "log_probabilities"]
+        names = ["suite", "task", "item", "prompt_sha256", "bytes", "cluster", "log_probabilities"]
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    found = Answered({}, {}, {})
+    found = Answered({}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
             raise InputError(f"{path}: item {key[2]} of the task {key[1]} stands twice")
         found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
+        if row["cluster"] is not None:
+            found.clusters[key] = row["cluster"]
         if row["bytes"] is not None:
             found.bytes[key] = row["bytes"]
         for metric in (metric for metric in metrics if row[metric] is not None):

@@ -13,6 +13,7 @@ import yaml
 
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.answers import read_baselines
+from pipeline.evaluate.scores import _scored_with
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.ground.errors import InputError
@@ -124,6 +125,20 @@ def test_items_that_a_baseline_did_not_answer_count_for_neither(milestone: Path,
     assert found["baselines"]["itself"] == np.mean([row["acc"] for row in pairs if row["item"] < 4])
     pq.write_table(table.filter([False] * len(table)), files[0])
     assert "itself" not in judged(milestone, tmp_path, suite, files)["pairs", "acc"]["baselines"]
+
+
+def test_a_score_with_an_aim_is_compared_with_nobody(milestone: Path, suite: Suite, tmp_path: Path):
+    (Path(str(suite.folder)) / "pairs.yaml").write_text(TASK.replace("cluster: good", "aim: 0.5"))
+    files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
+    rows = judged(milestone, tmp_path, suite, files)
+    row = rows["pairs", "acc"]
+    assert row["aim"] == 0.5 and row["baselines"] is row["verdict"] is row["p_value"] is None
+    assert ("pairs", "acc_slor") not in rows
+
+
+def test_a_score_that_is_no_number_is_none() -> None:
+    found = _scored_with([], {}, np.nanmean, float("nan"), None)
+    assert found["value"] is found["low"] is found["high"] is None
 
 
 def test_slor_takes_off_what_the_frequency_of_the_tokens_gives(milestone: Path, suite: Suite, tmp_path: Path):

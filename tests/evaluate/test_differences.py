@@ -32,7 +32,7 @@ from pipeline.ground.errors import InputError
 def checkpoint(model: str, step: int, **right: list[bool]) -> Checkpoint:
     """Return a checkpoint of tasks that are named with what of them is right."""
     keys = {("s", task, n, f"{task}{n}"): one for task, answers in right.items() for n, one in enumerate(answers)}
-    return Checkpoint(model, step, {"acc": keys}, {})
+    return Checkpoint(model, step, {"acc": keys}, {}, {})
 
 
 def write(folder: Path, found: Checkpoint, **changes: Any) -> Path:
@@ -76,7 +76,7 @@ def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> Non
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
     asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
     assert [*compared(differences.read(asked), differences.read(asked_otherwise))] == []
-    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}, {}))] == []
+    assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
 
 
 def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() -> None:
@@ -125,7 +125,7 @@ def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) 
         ("texts", "t", n, str(n)): (float(each), int(size))
         for n, (each, size) in enumerate(zip(nats, sizes, strict=True))
     }
-    return Checkpoint(model, 1, {}, texts)
+    return Checkpoint(model, 1, {}, texts, {})
 
 
 def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path) -> None:
@@ -158,3 +158,17 @@ def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_fou
         (ahead,) = compared_in_bits(reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes))
         found += ahead["p_value"] < 0.05
     assert wrong <= 15 and 0.9 <= covered / 150 <= 0.99 and 0.68 <= found / 150 <= 0.92
+
+
+def test_items_of_one_group_count_together(tmp_path: Path) -> None:
+    """Ten groups of twenty items, eight of which one model alone answers, and two the other: 8 of 10 coins, not 160."""
+    one = checkpoint("a", 1, t=[n < 160 for n in range(200)])
+    other = checkpoint("b", 1, t=[n >= 160 for n in range(200)])
+    groups = {key: str(key[2] // 20) for key in one.right["acc"]}
+    (apart,) = compared(one, other)
+    (row,) = compared(one._replace(clusters=groups), other._replace(clusters=groups))
+    assert apart["p_value"] < 1e-9 and row["p_value"] == pytest.approx(2 * stats.binom.sf(7, 10, 0.5))
+    assert row["difference"] == apart["difference"] == pytest.approx(0.6)
+    assert row["high"] - row["low"] > 3 * (apart["high"] - apart["low"])
+    path = write(tmp_path, one, cluster="one")
+    assert set(differences.read(path).clusters.values()) == {"one"}

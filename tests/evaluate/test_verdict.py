@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,17 @@ def test_a_constant_answer_is_not_better_whatever_its_tests_say() -> None:
     rows: list[dict[str, Any]] = [{"p_value": 1e-9, "constant_answer": answer} for answer in (None, "ja")]
     judge([*rows, {"p_value": None, "constant_answer": None}])
     assert [one["verdict"] for one in rows] == ["better", "not better"]
+
+
+def test_items_of_one_group_win_or_lose_together() -> None:
+    """Ten groups of twenty items that are answered alike, eight of them rightly: no more than eight of ten coins."""
+    items = [item(n, (f"a {n:03}", f"b {n:03}"), 0, (1, 0) if n < 160 else (0, 1)) for n in range(200)]
+    apart = compared(items, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
+    assert apart["p_value"] < 1e-9
+    groups = [replace(one, cluster=str(one.number // 20)) for one in items]
+    together = compared(groups, "acc", {"reversed": lambda one: [0, 1] if one.number < 160 else [1, 0]})
+    assert together["p_value"] == pytest.approx(binomtest(8, 10, 0.5, "greater").pvalue)
+    assert compared(groups, "acc", {})["p_value"] == together["p_value"], "guessing, too"
 
 
 def test_holm_is_that_of_the_paper() -> None:

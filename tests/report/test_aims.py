@@ -57,6 +57,14 @@ def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> 
     assert {"completion acc 0.6200 0.5000 – 0.6000 0.0100", "tales bits_per_byte 1.3100 – 4.2000 – –"} <= set(rows)
 
 
+def test_a_score_that_is_no_number_is_a_dash(run_folder: Run) -> None:
+    nothing = task("empty", 0.5, None, 0.5, verdict=None, baselines=None) | {"value": None}
+    run_folder.write("evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": [nothing]})
+    arguments = made(run_folder)
+    assert "empty acc ↑ not known – no baseline" in outline(arguments["page"]).text
+    assert "| empty | nl | acc | – |" in arguments["model_card"].read_text(encoding="utf-8")
+
+
 def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
     near = task("bias", 0.55, 0.05, None, aim=0.5, low=0.43, high=0.67, higher_is_better=None)
     run_folder.write(

@@ -184,7 +184,10 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
             ("s", task, n, f"{n}"): n < right for task, right in ((HOSTILE, right), ("alike", 6)) for n in range(20)
         }
 
-    one, other = Checkpoint("base", 1000, {"acc": answers(16)}, {}), Checkpoint("base", 500, {"acc": answers(4)}, {})
+    one, other = (
+        Checkpoint("base", 1000, {"acc": answers(16)}, {}, {}),
+        Checkpoint("base", 500, {"acc": answers(4)}, {}, {}),
+    )
     rows = [*compared(one, other)][::-1]
     judge(rows)
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
