@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pipeline.ground.errors import InputError
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state
 from pipeline.run.config import load
+from pipeline.run.dag import Dag
 
 MICRO = Path(__file__).parents[2] / "config" / "micro.yaml"
 PAIRS = [{"good": f"Zij loopt {n} meter.", "bad": f"Zij lopen loopt {n} meter."} for n in range(8)]
@@ -184,3 +186,20 @@ def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
     ]
     with pytest.raises(InputError, match="'untrained-base' is a model before its first step"):
         config(baselines={"untrained-base": str(tmp_path)})
+
+
+def test_a_model_is_compared_with_its_own_untrained_one_and_with_each_folder(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"{}")
+    raw = yaml.safe_load(MICRO.read_text())
+    raw["models"]["other"] = raw["models"]["base"]
+    dag = Dag(load({**raw, "evaluation": {"baselines": {"peer": str(tmp_path)}}}))
+    assert [Path(file).parent.name for file in dag.baselines(SimpleNamespace(model="other"))] == [
+        *["untrained-other"] * 2,
+        *["peer"] * 2,
+    ]
+    first = SimpleNamespace(baseline="untrained-other")
+    assert dag.baseline(first) == ["results/micro/models/other/milestones/4"]
+    assert dag.baseline(SimpleNamespace(baseline="peer")) == [
+        str(tmp_path / name) for name in ("config.json", "model.safetensors")
+    ]
