@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
+from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Drawn(NamedTuple):
-    """The examples of each task that is asked, how many more are too long, and the tasks of which all are."""
+    """The examples of each task that is asked, how many more are too long, and why the other tasks are not asked."""
 
     examples: dict[str, list[int]]
     too_long: dict[str, int]
@@ -21,10 +25,16 @@ class Drawn(NamedTuple):
 
 
 def draw(model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], seed: int) -> Drawn:
-    """Return what of a suite is asked; a task that a model cannot read is told, and keeps no other from being asked."""
+    """Return what of a suite is asked; a task that cannot be asked is told, and keeps no other from being asked."""
     drawn = Drawn({}, {}, [])
     for name, task in tasks.items():
-        needed = {index: _tokens_needed(model, task, index) for index in _indices(task, suite.limit, f"{seed}.{name}")}
+        indices = _indices(task, suite.limit, f"{seed}.{name}")
+        try:
+            check(task, indices)
+        except InputError as error:
+            drawn.not_asked.append(not_asked(suite, name, error))
+            continue
+        needed = {index: _tokens_needed(model, task, index) for index in indices}
         fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
         if fitting:
             drawn.examples[name], drawn.too_long[name] = fitting, len(needed) - len(fitting)
@@ -39,6 +49,33 @@ def draw(model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], seed: int) -
             {"suite": suite.name, "task": name, "tokens_needed": least, "sequence_length": model.max_length}
         )
     return drawn
+
+
+def not_asked(suite: SuiteSettings, task: str, error: InputError) -> dict[str, Any]:
+    """Say, and return, why a task is not asked."""
+    print(f"{suite.name}: the task {task} is not asked: {error}", file=sys.stderr, flush=True)
+    return {"suite": suite.name, "task": task, "reason": str(error)}
+
+
+def check(task: Task, drawn: Sequence[int]) -> None:
+    """Check the examples of a task.
+
+    Raises:
+        InputError: the answer of one is none of its choices, or what the task's metadata say is not so.
+    """
+    aim_of(task)
+    for index in drawn:
+        example = task.eval_docs[index]
+        for kind in ("cluster", "parts"):
+            field_of(task, kind, example)
+        if task.OUTPUT_TYPE != "multiple_choice":
+            continue
+        target, choices = task.doc_to_target(example), task.doc_to_choice(example)
+        if isinstance(target, int) and not 0 <= target < len(choices):
+            raise InputError(
+                f"task {task.config.task}, line {index + 1} of its data: the answer {target} is not the index "
+                f"of one of its {len(choices)} choices, which count from 0; mend the line"
+            )
 
 
 def _indices(task: Task, limit: int | None, seed: str) -> list[int]:

@@ -13,6 +13,8 @@ from pipeline.ground.statistics import Ratio, ratio, share
 # Aggregations of lm-eval that are made of what each item gives by itself.
 SUMMED = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
 
+NEVER_NEGATIVE = ("bleu", "chrf", "chrfpp", "ter", "f1_score")
+
 
 def is_right_or_wrong(values: Sequence[Any]) -> bool:
     """Return whether the values of a metric say of each item whether it is right."""
@@ -51,4 +53,5 @@ def interval(
         return nats.of(math.exp if kind == "weighted_perplexity" else lambda each: each / math.log(2))
     if error is None or len(names) < 2:
         return Ratio(value, None, None)
-    return Ratio(value, value - 1.96 * error, value + 1.96 * error)
+    low = value - 1.96 * error
+    return Ratio(value, max(low, 0.0) if kind in NEVER_NEGATIVE else low, value + 1.96 * error)

@@ -17,7 +17,6 @@ from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
 from pipeline.evaluate.items import BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
-from pipeline.ground.errors import InputError
 from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
@@ -29,34 +28,15 @@ BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed fo
 COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
 
 
-def _check_answers(task: Task, drawn: Sequence[int]) -> None:
-    """Raise InputError when the answer of an example is none of its choices."""
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return
-    for index in drawn:
-        example = task.eval_docs[index]
-        target, choices = task.doc_to_target(example), task.doc_to_choice(example)
-        if isinstance(target, int) and not 0 <= target < len(choices):
-            raise InputError(
-                f"task {task.config.task}, line {index + 1} of its data: the answer {target} is not the index "
-                f"of one of its {len(choices)} choices, which count from 0; mend the line"
-            )
-
-
 def measure(
     model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[Measured]:
-    """Return what lm-eval measures of the drawn examples of one suite, by task and metric.
-
-    Raises:
-        InputError: when the answer of an example is none of its choices.
-    """
+    """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
     from lm_eval import evaluator
 
     if not tasks:
         return []
-    for name, task in tasks.items():
-        _check_answers(task, drawn[name])
+    for task in tasks.values():
         if task.get_config("num_fewshot") is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=seed)

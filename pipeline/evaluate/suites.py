@@ -6,13 +6,15 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.draw import draw
+from pipeline.evaluate.draw import not_asked as why_not
 from pipeline.evaluate.items import Measured, write_items
 from pipeline.evaluate.mirror import checked
 from pipeline.evaluate.scores import add_baselines, measure
@@ -97,8 +99,10 @@ class Asked(NamedTuple):
 def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
     """Ask a model the suites, from the files that are given.
 
+    A task that is not known, or whose data are missing, malformed or not as listed, keeps no other from being asked.
+
     Raises:
-        InputError: for an unknown task, or data that are missing, malformed or not as listed.
+        InputError: there is such a task, and no other.
     """
     import datasets
 
@@ -106,12 +110,15 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
     measured: list[Measured] = []
     not_asked: list[dict[str, Any]] = []
     data_sets: dict[str, str] = {}
-    for suite in settings.suites:
-        data_sets |= checked(suite.tasks, given) if suite.tasks else {}
     with tempfile.TemporaryDirectory() as scratch:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
-        loaded = [(suite, _tasks(suite, given, Path(scratch))) for suite in settings.suites]
-        for suite, suite_tasks in loaded:
+        for suite in settings.suites:
+            suite_tasks: dict[str, Task] = {}
+            for name, load in _loaders(suite, given, Path(scratch), data_sets):
+                try:
+                    suite_tasks |= load()
+                except InputError as error:
+                    not_asked.append(why_not(suite, name, error))
             drawn = draw(model, suite, suite_tasks, settings.seed)
             asked = {name: suite_tasks[name] for name in drawn.examples}
             for found in measure(model, suite, asked, drawn.examples, settings.seed):
@@ -120,6 +127,8 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
                 measured.append(found)
             not_asked += drawn.not_asked
             print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
+    if not measured and (reasons := [one["reason"] for one in not_asked if "reason" in one]):
+        raise InputError(reasons[0])
     return Asked(measured, not_asked, data_sets)
 
 
@@ -139,48 +148,64 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
 
 
-def _tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+def _loaders(
+    suite: SuiteSettings, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]
+) -> Iterator[tuple[str, Callable[[], dict[str, Task]]]]:
+    """Yield what loads the tasks of a suite, one by one as far as it can be, with their names.
+
+    `data_sets` gets the revisions of the mirrored data sets that are read.
+
+    Raises:
+        InputError: two tasks have one name, or a folder holds none.
+    """
     if suite.texts:
-        return {name: text_task(name, text, given) for name, text in sorted(suite.texts.items())}
-    return _folder_tasks(suite, given) if suite.folder else _shipped_tasks(suite, given, scratch)
+        for name, text in sorted(suite.texts.items()):
+            yield name, partial(text_task, name, text, given)
+    elif suite.folder is None:
+        for name in suite.tasks:
+            yield name, partial(_shipped_tasks, name, given, scratch, data_sets)
+    else:
+        folder = Path(suite.folder).absolute()
+        files = sorted(file for file in given if file.parent == folder and file.suffix == ".yaml")
+        if not files:
+            raise InputError(f"suite {suite.name}: no task file of {folder} is given; give them with --input tasks")
+        named: set[str] = set()
+        for path in files:
+            configuration = read_task(path)
+            name = configuration["task"]
+            if name in named:
+                raise InputError(
+                    f"task file {path}: another file of the suite {suite.name} is named {name}; rename one"
+                )
+            named.add(name)
+            yield name, partial(_task_of_file, path, configuration, given)
 
 
-def _folder_tasks(suite: SuiteSettings, given: Sequence[Path]) -> dict[str, Task]:
-    """Return the tasks of the given files that lie in the suite's folder, by name, in the order of their files."""
+def _task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
     from datasets import Dataset
     from jinja2 import TemplateError
     from lm_eval.api.task import ConfigurableTask
 
-    folder = Path(suite.folder or "").absolute()
-    tasks: dict[str, Task] = {}
-    for path in sorted(file for file in given if file.parent == folder and file.suffix == ".yaml"):
-        configuration = read_task(path)
-        name = configuration["task"]
-        if name in tasks:
-            raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
-        data = given_data_file(path, data_file(path, configuration), given)
-        # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
-        try:
-            test = Dataset.from_list(read_rows(data))
-            local = {"dataset_kwargs": None, "custom_dataset": lambda test=test, **_: {"test": test}}
-            task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
-            raise InputError(
-                f"task file {path} does not fit its data file {data.name} ({type(error).__name__}: {error}); "
-                "compare the fields that its templates name with those of the data"
-            ) from None
-        tasks[name] = task
-    if not tasks:
-        raise InputError(f"suite {suite.name}: no task file of {suite.folder} is given; give them with --input tasks")
-    return tasks
+    data = given_data_file(path, data_file(path, configuration), given)
+    # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
+    try:
+        test = Dataset.from_list(read_rows(data))
+        local = {"dataset_kwargs": None, "custom_dataset": lambda **_: {"test": test}}
+        return {configuration["task"]: ConfigurableTask(config={"test_split": "test", **configuration, **local})}
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
+        raise InputError(
+            f"task file {path} does not fit its data file {data.name} ({type(error).__name__}: {error}); "
+            "compare the fields that its templates name with those of the data"
+        ) from None
 
 
-def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
-    """Return tasks that lm-eval ships, by name, reading their data from the given mirror of data sets.
+def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]) -> dict[str, Task]:
+    """Return a task that lm-eval ships, or those of a group, by name, reading their data from the given mirrors.
 
     A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
     which that path leads to the mirror.
     """
+    data_sets |= checked([name], given)
     hub = scratch / "hub"
     for readme in (path for path in given if path.name == "README.md"):
         link = hub / readme.parent.parent.name / readme.parent.name
@@ -192,12 +217,12 @@ def _shipped_tasks(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -
     hub.mkdir(exist_ok=True)
     with chdir(hub):
         try:
-            tasks: dict[str, Task] = shipped_index().load(list(suite.tasks))["tasks"]
+            tasks: dict[str, Task] = shipped_index().load([name])["tasks"]
         except (OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split()).replace(str(scratch), "")
             raise InputError(
-                f"suite {suite.name}: the data of {', '.join(suite.tasks)} do not load ({type(error).__name__}: "
-                f"{problem}); put their data sets below the suite's data folder as NAMESPACE/DATASET"
+                f"the data of {name} do not load ({type(error).__name__}: {problem}); put its data set below the "
+                "suite's data folder as NAMESPACE/DATASET"
             ) from None
     return tasks
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 GENRE = "genre"
 
 
-def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> Task:
-    """Return the task that asks for the probability of each text of a file; genres are its parts.
+def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
+    """Return, by its name, the task that asks for the probability of each text of a file; genres are its parts.
 
     Raises:
         InputError: the file is not among those that are given, or a line has no text.
@@ -39,7 +39,7 @@ def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> Task:
             raise InputError(f"{files[0]}, line {number}: the field text holds no text; mend or delete the line")
     kept = Dataset.from_list([{key: str(row[key]) for key in ("text", GENRE) if key in row} for row in rows])
     metadata: dict[str, Any] = {"version": 1.0, "language": text.language}
-    return ConfigurableTask(
+    task = ConfigurableTask(
         config={
             "task": name,
             "custom_dataset": lambda **_: {"test": kept},
@@ -51,3 +51,4 @@ def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> Task:
             "metadata": metadata | ({"parts": GENRE} if GENRE in rows[0] else {}),
         }
     )
+    return {name: task}

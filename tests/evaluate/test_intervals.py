@@ -43,6 +43,8 @@ def test_a_figure_of_all_items_has_the_error_of_drawing_them_again() -> None:
     pairs = [("a cat sat", "a cat sat"), ("the dog", "a dog")] * 5
     found = interval(pairs, range(10), metrics.chrf, 61.0, 2.5)
     assert found == (61.0, 61 - 1.96 * 2.5, 61 + 1.96 * 2.5)
+    assert interval(pairs, range(10), metrics.chrf, 1.0, 2.5).low == 0
+    assert interval(pairs, range(10), metrics.matthews_corrcoef, 0.1, 0.2).low == pytest.approx(-0.292)
     assert interval(pairs, range(10), metrics.chrf, 61.0, None) == (61.0, None, None)
     assert interval(pairs, ["one text"] * 10, metrics.chrf, 61.0, 2.5) == (61.0, None, None)
     assert math.isfinite(found.value)

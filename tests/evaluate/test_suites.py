@@ -200,16 +200,28 @@ def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tm
     with pytest.raises(InputError, match="the data of blimp_nl do not load"):
         evaluate(milestone, tmp_path / "x.json", suite.model_copy(update={"tasks": ["blimp_nl"]}))
     assert not (tmp_path / "x.json").exists()
+    both = suite.model_copy(update={"tasks": ["blimp_nl", "belebele_nld_Latn"]})
+    partly = evaluate(milestone, tmp_path / "partly.json", both)
+    (left_out,) = partly["not_asked"]
+    assert left_out["task"] == "blimp_nl" and partly["tasks"] == again["tasks"]
 
 
-def test_wrong_data_is_refused_by_name(milestone: Path, suite: Suite, tmp_path: Path):
+def test_wrong_data_are_named_and_the_other_tasks_are_asked(milestone: Path, suite: Suite, tmp_path: Path):
     data = Path(str(suite.folder)) / "polder_nl_kennis.jsonl"
     data.write_text(json.dumps(QUESTIONS[0]) + "\n" + json.dumps(QUESTIONS[1] | {"answer": 4}) + "\n")
-    with pytest.raises(InputError, match="task polder_nl_kennis, line 2 of its data: the answer 4 is not the index"):
-        evaluate(milestone, tmp_path / "x.json", suite)
+    found = evaluate(milestone, tmp_path / "x.json", suite)
+    (left_out,) = found["not_asked"]
+    assert (left_out["suite"], left_out["task"]) == ("dutch", "polder_nl_kennis")
+    assert "line 2 of its data: the answer 4 is not the index of one of its 4 choices" in left_out["reason"]
+    assert {row["task"] for row in found["tasks"]} == {"polder_nl_grammatica"}
     data.write_text(json.dumps({"vraag": "Wat?", "choices": ["a", "b"], "answer": 0}) + "\n")
-    with pytest.raises(InputError, match=r"polder_nl_kennis\.yaml does not fit its data file"):
+    (left_out,) = evaluate(milestone, tmp_path / "x.json", suite)["not_asked"]
+    assert "polder_nl_kennis.yaml does not fit its data file" in left_out["reason"]
+    data.with_name("polder_nl_grammatica.jsonl").write_text("{}")
+    (tmp_path / "x.json").unlink()
+    with pytest.raises(InputError, match=r"polder_nl_grammatica\.yaml does not fit its data file"):
         evaluate(milestone, tmp_path / "x.json", suite)
+    assert not (tmp_path / "x.json").exists(), "nothing is left to ask"
 
 
 def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):

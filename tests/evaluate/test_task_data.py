@@ -16,7 +16,6 @@ from pipeline.evaluate.items import Item
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_files import read_rows
 from pipeline.evaluate.verdict import credits_of
-from pipeline.ground.errors import InputError
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -129,5 +128,9 @@ def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(TASKS / "safety", tmp_path / "safety")
     file = folder / "polder_en_bias.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("aim: 0.5", "aim: 50"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"task polder_en_bias: metadata: \{aim: 50\} is no share"):
-        evaluate(milestone, tmp_path / "x.json", Suite(name="safety", language="nl", folder=str(folder)))
+    suite = Suite(name="safety", language="nl", folder=str(folder))
+    (left_out,) = evaluate(milestone, tmp_path / "x.json", suite)["not_asked"]
+    assert "task polder_en_bias: metadata: {aim: 50} is no share" in left_out["reason"]
+    file.write_text(file.read_text(encoding="utf-8").replace("aim: 50", "cluster: nobody"), encoding="utf-8")
+    (left_out,) = evaluate(milestone, tmp_path / "x.json", suite)["not_asked"]
+    assert "metadata.cluster names the field 'nobody', which its data lack" in left_out["reason"]

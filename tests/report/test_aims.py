@@ -31,15 +31,18 @@ def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
     run_folder: Run, language: str, distance: str, named: str
 ) -> None:
     left_out = {"suite": "open", "task": "long", "tokens_needed": 310, "sequence_length": 128}
+    bad = {"suite": "open", "task": "mirrored", "reason": "<b>a.parquet</b> is not as listed"}
     run_folder.write(
         "evaluation/base/500/results.json",
-        {"model": "base", "step": 500, "tasks": [task("bias", 0.9, 0.05, None, **BIAS)], "not_asked": [left_out]},
+        {"model": "base", "step": 500, "tasks": [task("bias", 0.9, 0.05, None, **BIAS)], "not_asked": [left_out, bad]},
     )
     arguments = made(run_folder, language=language)
     page, card = outline(arguments["page"]).text, arguments["model_card"].read_text(encoding="utf-8")
     assert page.count(distance) == 2, "on the first page, and among all scores"
     assert page.count("acc →") == 2 and named in page
     assert "0.4000 from the aim of 0.5000 |" in card
+    assert ": <b>a.parquet</b> is not as listed." in page, "text is text"
+    assert {"en": "Not asked: long, mirrored.", "nl": "Niet gesteld: long, mirrored."}[language] in page
     assert "The task long was not asked: each of its examples needs 310 tokens or more" in card
     assert "0 of 0 scores with baselines are better than every baseline" in card
 

@@ -127,7 +127,8 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
         told = {book.node: book.readings[0] for book in books if book.job == job}
         assert {node: reading.label for node, reading in told.items()} == nodes
         seconds = sum(reading.joules or 0 for reading in told.values()) / sum(WATTS[node] for node in nodes)
-        assert SECONDS * 0.99 <= seconds <= SECONDS + 2.5, f"job {job}: the counters went up for so long"
+        # A counter may be read a tenth of a second after it was written, by a daemon that was busy itself.
+        assert SECONDS * 0.95 <= seconds <= SECONDS + 2.5, f"job {job}: the counters went up for so long"
 
     ((attempt, intervals),) = read_job_uses((tmp_path / READINGS).glob("*.jsonl"), []).items()
     readings = [reading for line in intervals for reading in line.readings]
