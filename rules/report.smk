@@ -15,6 +15,10 @@ rule report_page:
             f"{RUN}/evaluation/{model}/{step}/results.json"
             for model, step in run.evaluated()
         ],
+        answers=[
+            f"{RUN}/evaluation/{model}/{step}/items.parquet"
+            for model, step in run.evaluated()
+        ],
         samples=[
             f"{RUN}/evaluation/{model}/samples.json" for model in run.searched_models()
         ],
@@ -65,7 +69,7 @@ rule report_page:
         "python -m pipeline report page {params.contract:q} --input records {params.records:q}"
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation}"
-        " --input samples {input.samples} --input differences {input.differences:q} --input plan {input.plan}"
+        " --input answers {input.answers} --input samples {input.samples} --input differences {input.differences:q} --input plan {input.plan}"
         " --input manifests {input.manifests} --input data_sets {input.data_sets} --input forgotten {input.forgotten:q}"
         " --input remains {input.remains:q} --input carbon_intensity {input.carbon_intensity:q}"
         " --output page {output.page} --output model_card {output.model_card}"

@@ -78,13 +78,16 @@ def _nothing() -> dict[str, Any]:
 
 
 def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return for each evaluation task: its items, those searched for, those found, and the documents they stand in."""
+    """Return for each evaluation task: its items, those searched for, those found, and the documents they stand in.
+
+    `found_items` are the names of those found, in the order of their numbers.
+    """
     tasks: dict[str, dict[str, Any]] = {}
     items: dict[str, set[str]] = {}
     for path in sorted(hits):
         described = read_metadata(path)
         for task, counts in described["tasks"].items():
-            tasks.setdefault(task, {**counts, "found": 0, "documents": 0, "sources": {}})
+            tasks.setdefault(task, {**counts, "found": 0, "found_items": [], "documents": 0, "sources": {}})
         listed = pq.read_table(path, columns=["id", "task", "item"])
         pairs = set(zip(listed["task"].to_pylist(), listed["id"].to_pylist(), strict=True))
         for task, number in sorted(Counter(task for task, _ in pairs).items()):
@@ -94,7 +97,7 @@ def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
         for task, item in zip(listed["task"].to_pylist(), listed["item"].to_pylist(), strict=True):
             items.setdefault(task, set()).add(item)
     for task, found in items.items():
-        tasks[task]["found"] = len(found)
+        tasks[task] |= {"found": len(found), "found_items": sorted(found, key=lambda name: (len(name), name))}
     return dict(sorted(tasks.items()))
 
 

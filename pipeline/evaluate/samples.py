@@ -25,10 +25,12 @@ PROMPTS = (
     ("nl", "De burgemeester vertelde gisteren dat"),
     ("nl", "Wie een fiets koopt, moet eerst"),
     ("nl", "Lang geleden woonde er in een klein dorp"),
+    ("nl", "Uit het onderzoek bleek onlangs dat"),
     ("en", "In the morning the baker opens"),
     ("en", "The history of the city begins with"),
     ("en", "To repair a leaking tap, you first"),
     ("en", "She looked out of the window and saw"),
+    ("en", "The researchers found last year that"),
 )
 SHOWN_DOCUMENTS = 3
 

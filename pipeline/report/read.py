@@ -52,6 +52,7 @@ class Material:
     fertility: list[Artefact]
     metrics: list[Artefact]
     evaluation: list[Artefact]
+    answers: list[Path]
     samples: list[Artefact]
     differences: list[Artefact]
     manifests: list[Artefact]
@@ -66,7 +67,7 @@ class Material:
     signer: Json | None = None
     unreadable: list[Unreadable] = field(default_factory=list)
 
-    def records_of(self, step: str, **instance: str) -> list[Artefact]:
+    def records_of(self, step: str, /, **instance: str) -> list[Artefact]:
         """Return the records of one step whose instance has the given values."""
         return [
             record
@@ -129,6 +130,7 @@ def read_material(
     fertility: list[Path],
     metrics: list[Path],
     evaluation: list[Path],
+    answers: list[Path],
     samples: list[Path],
     differences: list[Path],
     plan: Path,
@@ -180,6 +182,7 @@ def read_material(
         metrics=[Artefact(path.parent.name, link(path), {}, read_lines(path)) for path in sorted(metrics)],
         differences=objects(differences, "comparisons"),
         evaluation=sorted(results, key=lambda artefact: (artefact.content["model"], int(artefact.content["step"]))),
+        answers=sorted(answers),
         samples=objects(samples, "model", "samples", "written", "held_out"),
         data_sets=objects(data_sets, "corpus", "domains"),
         manifests=objects(manifests, "source", "files", "bytes"),

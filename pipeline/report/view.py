@@ -12,6 +12,7 @@ from pipeline.energy.figures import Account, together
 from pipeline.ground.settings import joined
 from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
+from pipeline.report.comparison import contaminated, side_by_side
 from pipeline.report.consumption import computed_by
 from pipeline.report.efficiency import efficiency
 from pipeline.report.footprint import footprint
@@ -141,16 +142,21 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     }
 
 
-def evaluations(material: Material) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with its tasks."""
+def evaluations(material: Material, account: Account) -> list[Json]:
+    """Return per model its checkpoints, the last one first, each with its tasks and the electricity of its job."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
+        instance = {key: str(results.content[key]) for key in ("model", "step")}
+        records = material.records_of("evaluate.suites", **instance)
+        asked = {(task["suite"], task["task"]): task["examples"] for task in results.content["tasks"]}
         entry = {
             "step": results.content["step"],
             "link": results.link,
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
+            "energy": together(account.of_attempt(computed_by(record)) for record in records),
+            "examples": sum(asked.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
     return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
@@ -194,6 +200,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
     """Return everything that the templates show; `told` says a sentence in the language of the page."""
     checks = conservation_checks(material, account)
     models = [model(material, metrics, account, told) for metrics in material.metrics]
+    evaluated, compared = evaluations(material, account), checkpoint_differences(material)
     steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         steps.setdefault(record.content["step"], []).append(record)
@@ -221,8 +228,10 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "sources": sources(material),
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": models,
-        "evaluations": evaluations(material),
-        "checkpoint_differences": checkpoint_differences(material),
+        "evaluations": evaluated,
+        "side_by_side": side_by_side(evaluated, compared["rows"]),
+        "contaminated": contaminated(material),
+        "checkpoint_differences": compared,
         "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,

@@ -75,6 +75,7 @@ def _material(run_directory: Path) -> Material:
         fertility=[],
         metrics=[],
         evaluation=[],
+        answers=[],
         samples=[],
         differences=[],
         manifests=[],

@@ -173,12 +173,21 @@ def test_documents_go_with_their_hits_and_the_counts_add_up(
             "removed": {"contaminated": 2},
         }
         assert statistics["contamination"] == {
-            "birds": {"items": 1, "searched": 1, "not_searched": 0, "found": 1, "documents": 1, "sources": {"s": 1}},
+            "birds": {
+                "items": 1,
+                "searched": 1,
+                "not_searched": 0,
+                "found": 1,
+                "found_items": ["1"],
+                "documents": 1,
+                "sources": {"s": 1},
+            },
             "bread": {
                 "items": 2,
                 "searched": 2,
                 "not_searched": 0,
                 "found": 2,
+                "found_items": ["1", "2"],
                 "documents": 2,
                 "sources": {"s": 1, "t": 1},
             },

@@ -116,6 +116,7 @@ class Run:
             "metrics": found("models/*/metrics.jsonl"),
             "evaluation": found("evaluation/*/*/results.json"),
             "differences": found("evaluation/differences.json"),
+            "answers": found("evaluation/*/*/items.parquet"),
             "samples": found("evaluation/*/samples.json"),
             "plan": self.root / "plan/plan.json",
             "data_sets": found("corpus/*/dataset.json"),

@@ -1,0 +1,54 @@
+"""The scores of models side by side, and of items that stood in the corpus beside the others."""
+
+from __future__ import annotations
+
+from pipeline.evaluate.contaminated import beside_clean
+from pipeline.evaluate.items import read_answers
+from pipeline.report.read import Json, Material
+
+
+def side_by_side(evaluations: list[Json], comparisons: list[Json]) -> list[Json]:
+    """Return a row for each score that the last checkpoints of two models or more have, by language and suite.
+
+    Args:
+        evaluations: per model its checkpoints, the last one first.
+        comparisons: between checkpoints, of which `better` says where the difference is real.
+    """
+    last = {entry["model"]: entry["checkpoints"][0] for entry in evaluations}
+    found: dict[tuple[str, ...], Json] = {}
+    for model, checkpoint in last.items():
+        for task in checkpoint["tasks"]:
+            score = (task["language"], task["suite"], task["task"], task["metric"])
+            found.setdefault(score, {"scores": {}, "better_than": {}})["scores"][model] = task
+    for comparison in comparisons:
+        if comparison["better"] is None:
+            continue
+        better, worse = comparison["a"], comparison["b"]
+        if comparison["better"] == "b":
+            better, worse = worse, better
+        are_last = all(last.get(side["model"], {}).get("step") == side["step"] for side in (better, worse))
+        if not are_last or better["model"] == worse["model"]:
+            continue
+        for key, entry in found.items():
+            if key[1:] == (comparison["suite"], comparison["task"], comparison["metric"]):
+                entry["better_than"].setdefault(better["model"], []).append(worse["model"])
+    names = ("language", "suite", "task", "metric")
+    return [
+        dict(zip(names, key, strict=True)) | entry for key, entry in sorted(found.items()) if len(entry["scores"]) > 1
+    ]
+
+
+def contaminated(material: Material) -> list[Json]:
+    """Return, of the last checkpoint of each model, the scores on items that stood in a corpus and on the others."""
+    found: dict[str, set[int]] = {}
+    for statistics in material.statistics:
+        for task, counts in (statistics.content.get("contamination") or {}).items():
+            # Those of a data set of several files are named after their file, and no task goes by its name.
+            numbers = {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
+            found.setdefault(task, set()).update(numbers)
+    last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
+    scored = [
+        {"model": model, "step": int(path.parent.name), "rows": beside_clean(read_answers(path), found)}
+        for model, path in sorted(last.items())
+    ]
+    return [entry for entry in scored if entry["rows"]]
