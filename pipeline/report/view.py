@@ -19,6 +19,7 @@ from pipeline.report.forecast import comparison
 from pipeline.report.machines import differences, libraries, machines
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
+from pipeline.report.scores import growth
 from pipeline.report.settings import PageSettings
 
 
@@ -223,6 +224,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "models": models,
         "evaluations": evaluations(material),
         "checkpoint_differences": checkpoint_differences(material),
+        "growth": growth(material),
         "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,
