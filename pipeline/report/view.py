@@ -19,7 +19,7 @@ from pipeline.report.forecast import comparison
 from pipeline.report.machines import differences, libraries, machines
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
-from pipeline.report.scores import growth
+from pipeline.report.scores import curves, growth
 from pipeline.report.settings import PageSettings
 
 
@@ -142,8 +142,8 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     }
 
 
-def evaluations(material: Material) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with its tasks."""
+def evaluations(material: Material, account: Account, told: Callable[[str], str]) -> list[Json]:
+    """Return per model its checkpoints, the last one first, each with its tasks, and the curves of its scores."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
         entry = {
@@ -154,7 +154,10 @@ def evaluations(material: Material) -> list[Json]:
             "lm_eval_version": results.content.get("lm_eval_version"),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
-    return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
+    return [
+        {"model": name, "checkpoints": checkpoints, "curves": curves(material, name, account, told)}
+        for name, checkpoints in models.items()
+    ]
 
 
 def checkpoint_differences(material: Material) -> Json:
@@ -222,7 +225,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "sources": sources(material),
         "corpora": [corpus(statistics) for statistics in material.statistics],
         "models": models,
-        "evaluations": evaluations(material),
+        "evaluations": evaluations(material, account, told),
         "checkpoint_differences": checkpoint_differences(material),
         "growth": growth(material),
         "baselines": baselines(material),
