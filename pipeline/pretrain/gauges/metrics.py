@@ -78,6 +78,10 @@ class TensorBoardWriter:
             self._records.write(event.SerializeToString())
         self._records.flush()
 
+    def describe(self, summary: Summary) -> None:
+        """Append what is said of the whole training, such as its hyperparameters."""
+        self._records.write(Event(wall_time=self._seconds, summary=summary).SerializeToString())
+
     def close(self) -> None:
         """Close the file."""
         self._records.close()
