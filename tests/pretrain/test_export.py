@@ -50,8 +50,8 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
 
 def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "5", 1, 5)]
-    for name in ("a", "b"):
-        run(tmp_path / name, milestones, **{f"layer{number}": number for number in range(50)})
+    for name, order in (("a", range(50)), ("b", reversed(range(50)))):
+        run(tmp_path / name, milestones, **{f"layer{number}": number for number in order})
     (first,), (second,) = (list((tmp_path / name / "tensorboard").iterdir()) for name in ("a", "b"))
     assert (first.name, first.read_bytes()) == (second.name, second.read_bytes())
 
