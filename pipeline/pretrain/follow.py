@@ -112,6 +112,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--once", action="store_true", help="look once")
     options = parser.parse_args(arguments)
     boards: dict[str, Board] = {}
+    said: dict[str, str] = {}
     with suppress(KeyboardInterrupt):
         while True:
             for model in models(options.run_directory):
@@ -124,8 +125,9 @@ def main(arguments: list[str]) -> int:
                     print(f"tensorboard --logdir {folder}", flush=True)
                 with suppress(FileNotFoundError):  # a rule that runs again removes what is read
                     found = lines(options.run_directory, model)
-                    if boards[model].show(found):
-                        print(told(model, found), flush=True)
+                    if boards[model].show(found) and told(model, found) != said.get(model):
+                        said[model] = told(model, found)
+                        print(said[model], flush=True)
             if options.once:
                 break
             time.sleep(SECONDS)
