@@ -1,8 +1,8 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `compare`, `plan`, `mirror`, `energy`, `environment`, `platform check`, `provenance keygen`,
-`provenance pack`, `provenance quote` and `schema` are for people.
+`model export`, `compare`, `plan`, `mirror`, `energy`, `follow`, `environment`, `platform check`,
+`provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COMMANDS = {
     "plan": ("pipeline.commands", "plan"),
     "mirror": ("pipeline.commands", "mirror"),
     "energy": ("pipeline.run.progress", "main"),
+    "follow": ("pipeline.pretrain.follow", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),
     "environment": ("pipeline.job.environment", "main"),

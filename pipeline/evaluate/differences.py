@@ -1,9 +1,10 @@
-"""The step `evaluate differences`: which checkpoint is better than which, on the items that both answered.
+"""The step `evaluate differences`: which checkpoint is better than which, and which scores grow while models train.
 
-Compared are the last checkpoints of each two models, and of each model the last with the one before. A difference is
-real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run together (Holm). Its interval is
-that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in each of the four cells. Of
-texts, and of items in groups that are answered alike, lots are drawn by text or group instead.
+On the items that both answered, compared are the last checkpoints of each two models, and of each model the last with
+the one before. A difference is real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run
+together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
+more in each of the four cells. Of texts, and of items in groups that are answered alike, lots are drawn by text or
+group instead. Which scores grow is told by `pipeline.evaluate.trends`.
 """
 
 from __future__ import annotations
@@ -13,44 +14,22 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.evaluate.items import BITS, Key, read_answers
+from pipeline.evaluate.checkpoint import Checkpoint, read
+from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings
+from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
 from pipeline.ground.statistics import ratio
 
 POWER = 0.8
 REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
 FOUND = REACH + float(stats.norm.ppf(POWER))  # what is found with that power, in standard errors
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes.
-
-    `clusters` tells of items that are like others what they have in common.
-    """
-
-    model: str
-    step: int
-    right: dict[str, dict[Key, bool]]
-    texts: dict[Key, tuple[float, int]]
-    clusters: dict[Key, str]
-
-
-def read(path: Path) -> Checkpoint:
-    """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
-
-    Raises:
-        InputError: the file is no table of items, or an item stands twice.
-    """
-    found = read_answers(path)
-    texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters)
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
@@ -183,15 +162,19 @@ def judge(rows: list[dict[str, Any]]) -> None:
 
 
 def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path) -> dict[str, Any]:
-    """Write the comparisons of the checkpoints of a run; return how many there are, and how many are real.
+    """Write the comparisons of the checkpoints of a run, and which scores grow; return how many of each are found.
 
     Raises:
         InputError: a file is no table of items.
     """
-    rows = [
-        row for pair in pairs([read(path) for path in answers]) for row in (*compared(*pair), *compared_in_bits(*pair))
-    ]
+    checkpoints = [read(path) for path in answers]
+    rows = [row for pair in pairs(checkpoints) for row in (*compared(*pair), *compared_in_bits(*pair))]
     judge(rows)
-    content = {"checkpoints": len(answers), "level": LEVEL, "comparisons": rows}
+    grown = trends(checkpoints)
+    content = {"checkpoints": len(answers), "level": LEVEL, "comparisons": rows, "trends": grown}
     differences.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"comparisons": len(rows), "real_differences": sum(row["better"] is not None for row in rows)}
+    return {
+        "comparisons": len(rows),
+        "real_differences": sum(row["better"] is not None for row in rows),
+        "growing_scores": sum(row["grows"] for row in grown),
+    }

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import Any
+
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.plugins.hparams import metadata as hparams
+from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
@@ -16,6 +22,9 @@ def run(
     settings: ExportSettings, *, milestones: list[Path], final: Path, metrics: Path, tensorboard: Path
 ) -> dict[str, Any]:
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
+
+    The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Scores are not in
+    them: no evaluation waits for the last milestone, and this step for none.
 
     Raises:
         InputError: a milestone is not whole, or steps are missing between two of them.
@@ -35,8 +44,29 @@ def run(
         raise InputError(f"{folder} does not hold every step once: remove it, so that they are trained again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
+    writer.describe(_hyperparameters(settings, [line["loss"] for line in steps]))
     writer.add(lines)
+    end = HParamsPluginData(session_end_info=SessionEndInfo(status=STATUS_SUCCESS))
+    writer.describe(_said(hparams.SESSION_END_INFO_TAG, end))
     writer.close()
     shutil.copytree(ordered[-1][1] / "huggingface", final)
     print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
     return {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"]}
+
+
+def _hyperparameters(settings: ExportSettings, losses: list[float]) -> Summary:
+    """Return the hyperparameters as TensorBoard reads them; of models that have the same ones, losses are others."""
+    trial = json.dumps([settings.hyperparameters, losses], sort_keys=True)
+    start = SessionStartInfo(group_name=hashlib.sha256(trial.encode()).hexdigest()[:16])
+    for name, value in settings.hyperparameters.items():
+        kind = "bool" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
+        setattr(start.hparams[name], f"{kind}_value", value)
+    return _said(hparams.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
+
+
+def _said(tag: str, content: HParamsPluginData) -> Summary:
+    content.version = hparams.PLUGIN_DATA_VERSION
+    said = content.SerializeToString(deterministic=True)  # else the order of names is another one each time
+    data = SummaryMetadata.PluginData(plugin_name=hparams.PLUGIN_NAME, content=said)
+    value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=data), tensor=hparams.NULL_TENSOR)
+    return Summary(value=[value])

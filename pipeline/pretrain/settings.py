@@ -176,3 +176,7 @@ class SegmentSettings(Settings):
 
 class ExportSettings(Settings):
     """The end of a model's training."""
+
+    hyperparameters: dict[str, bool | int | float | str] = Field(
+        default={}, description="by which TensorBoard tells models apart; they change no weight"
+    )

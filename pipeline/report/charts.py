@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 
 from markupsafe import Markup, escape
@@ -21,10 +21,11 @@ POINTS = 400  # a line of more points is averaged down to this many: the screen 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart: its name in the legend and its points (x, y)."""
+    """One line of a chart: its name in the legend, its points (x, y), and a band around it as (x, low, high)."""
 
     name: str
     points: list[tuple[float, float]]
+    band: list[tuple[float, float, float]] = field(default_factory=list)
 
 
 def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[tuple[float, float]]:
@@ -65,14 +66,14 @@ def lines(
 ) -> Markup:
     """Return a line chart of the finite points of the series, or a sentence where there are none."""
     drawn = [
-        Series(line.name, thinned([point for point in line.points if all(map(math.isfinite, point))]))
+        Series(line.name, thinned([point for point in line.points if all(map(math.isfinite, point))]), line.band)
         for line in series
     ]
     drawn = [line for line in drawn if line.points]
     if not drawn:
         return Markup('<p class="none">{}: {}.</p>').format(title, told("no values recorded"))
     xs = [x for line in drawn for x, _ in line.points]
-    ys = [y for line in drawn for _, y in line.points]
+    ys = [y for line in drawn for _, y in line.points] + [y for line in drawn for _, *ends in line.band for y in ends]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = (0.0 if from_zero else min(ys)), max(ys)
     margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
@@ -119,6 +120,10 @@ def lines(
         Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>').format(middle, y_label)
     )
     for index, line in zip(cycle(range(1, STYLES + 1)), drawn, strict=False):
+        if len(line.band) > 1:
+            edge = [place(x, low) for x, low, _ in line.band] + [place(x, high) for x, _, high in reversed(line.band)]
+            area = "M" + "L".join(f"{x} {y}" for x, y in edge) + "Z"
+            parts.append(Markup('<path class="band series-{}" d="{}"/>').format(index, area))
         placed = [place(*point) for point in line.points]
         path = "M" + "L".join(f"{x} {y}" for x, y in placed)
         parts.append(Markup('<path class="line series-{}" d="{}"/>').format(index, path))

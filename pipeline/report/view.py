@@ -20,6 +20,7 @@ from pipeline.report.forecast import comparison
 from pipeline.report.machines import differences, libraries, machines
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
+from pipeline.report.scores import curves, growth
 from pipeline.report.settings import PageSettings
 
 
@@ -142,8 +143,8 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     }
 
 
-def evaluations(material: Material, account: Account) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with its tasks and the electricity of its job."""
+def evaluations(material: Material, account: Account, told: Callable[[str], str]) -> list[Json]:
+    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its curves of scores."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
         instance = {key: str(results.content[key]) for key in ("model", "step")}
@@ -159,7 +160,10 @@ def evaluations(material: Material, account: Account) -> list[Json]:
             "examples": sum(asked.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
-    return [{"model": name, "checkpoints": checkpoints} for name, checkpoints in models.items()]
+    return [
+        {"model": name, "checkpoints": checkpoints, "curves": curves(material, name, account, told)}
+        for name, checkpoints in models.items()
+    ]
 
 
 def checkpoint_differences(material: Material) -> Json:
@@ -200,7 +204,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
     """Return everything that the templates show; `told` says a sentence in the language of the page."""
     checks = conservation_checks(material, account)
     models = [model(material, metrics, account, told) for metrics in material.metrics]
-    evaluated, compared = evaluations(material, account), checkpoint_differences(material)
+    evaluated, compared = evaluations(material, account, told), checkpoint_differences(material)
     steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         steps.setdefault(record.content["step"], []).append(record)
@@ -232,6 +236,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "side_by_side": side_by_side(evaluated, compared["rows"]),
         "contaminated": contaminated(material),
         "checkpoint_differences": compared,
+        "growth": growth(material),
         "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,

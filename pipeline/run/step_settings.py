@@ -7,7 +7,7 @@ function is of the step of its name, for a job with these values of its wildcard
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from pipeline.evaluate.settings import (
 )
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
+from pipeline.model.size import parameter_count
 from pipeline.opt_out.others import others
 from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
@@ -273,7 +274,23 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
 
 
 def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
-    return ExportSettings()
+    model = config.models[i["model"]]
+    trained = pretrain_segment(config, {**i, "step": str(model.training.steps)}).of_result()
+    vocabulary_size = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
+    told = {
+        name: value
+        for name, value in _leaves(trained)
+        if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
+    }
+    return ExportSettings(hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)})
+
+
+def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:

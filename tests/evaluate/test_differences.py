@@ -51,7 +51,7 @@ def test_a_table_done_by_hand(tmp_path: Path) -> None:
     large, small = [True] * 14 + [False] * 6, [False] * 9 + [True] * 5 + [False] * 6
     paths = [write(tmp_path, checkpoint("large", 8, t=large)), write(tmp_path, checkpoint("small", 4, t=small))]
     counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
-    assert counts == {"comparisons": 1, "real_differences": 1}
+    assert counts == {"comparisons": 1, "real_differences": 1, "growing_scores": 0}
     (row,) = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert row["a"] == {"model": "large", "step": 8, "value": 0.7} and row["b"]["value"] == 0.25
     assert (row["right_in_a_alone"], row["right_in_b_alone"], row["items"]) == (9, 0, 20)

@@ -4,7 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS, ListSessionGroupsRequest
+from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandler
 
 from pipeline.ground.errors import InputError
 from pipeline.pretrain import export
@@ -22,10 +29,10 @@ def milestone(folder: Path, first: int, last: int) -> Path:
     return folder
 
 
-def run(folder: Path, milestones: list[Path]) -> dict[str, object]:
-    folder.mkdir()
+def run(folder: Path, milestones: list[Path], **hyperparameters: bool | float | str) -> dict[str, object]:
+    folder.mkdir(parents=True)
     outputs = {name: folder / name for name in ("final", "metrics", "tensorboard")}
-    return export.run(ExportSettings(), milestones=milestones, **outputs)
+    return export.run(ExportSettings(hyperparameters=hyperparameters), milestones=milestones, **outputs)
 
 
 def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
@@ -43,8 +50,8 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
 
 def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "5", 1, 5)]
-    for name in ("a", "b"):
-        run(tmp_path / name, milestones)
+    for name, order in (("a", range(50)), ("b", reversed(range(50)))):
+        run(tmp_path / name, milestones, **{f"layer{number}": number for number in order})
     (first,), (second,) = (list((tmp_path / name / "tensorboard").iterdir()) for name in ("a", "b"))
     assert (first.name, first.read_bytes()) == (second.name, second.read_bytes())
 
@@ -63,3 +70,32 @@ def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:
     assert [line["step"] for line in read(path)] == [1, 2, 3, 4]
     truncate(tmp_path / "m/none.jsonl", 0)
     assert read(tmp_path / "m/none.jsonl") == []
+
+
+def test_models_are_compared_by_their_hyperparameters_in_tensorboard(tmp_path: Path) -> None:
+    """As TensorBoard's own tab reads them: a trial each, also of models that differ in their tokens alone."""
+    one, other = (milestone(tmp_path / name, 1, 5) for name in ("m1", "m2"))
+    path = other / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"loss": 4.5', '"loss": 3.5'))
+    shared = {"training.batch_size": 8, "architecture.tie_embeddings": True}
+    run(tmp_path / "models/a", [one], **shared, **{"training.learning_rate": 0.01, "training.schedule": "wsd"})
+    run(tmp_path / "models/b", [one], **shared, **{"training.learning_rate": 0.02, "training.schedule": "wsd"})
+    run(tmp_path / "models/c", [other], **shared, **{"training.learning_rate": 0.02, "training.schedule": "cosine"})
+    run(tmp_path / "models/d", [other], **shared, **{"training.learning_rate": 0.02, "training.schedule": "wsd"})
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "models"))
+    multiplexer.Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(tmp_path / "models"))
+    board = Context(TBContext(data_provider=provider, logdir=str(tmp_path / "models")))
+    read = board.hparams_metadata(RequestContext(), "")
+    experiment = board.experiment_from_metadata(RequestContext(), "", True, read, [])
+    assert {found.name for found in experiment.hparam_infos} >= {"training.learning_rate", "training.schedule"}
+    assert "loss" in {found.name.tag for found in experiment.metric_infos}
+    request = ListSessionGroupsRequest(start_index=0, slice_size=10, allowed_statuses=[STATUS_SUCCESS])
+    groups = ListHandler(RequestContext(), board, "", request).run().session_groups
+    assert len(groups) == 4
+    told = {
+        (group.hparams["training.learning_rate"].number_value, group.hparams["training.schedule"].string_value)
+        for group in groups
+    }
+    assert told == {(0.01, "wsd"), (0.02, "wsd"), (0.02, "cosine")}
+    assert all(group.hparams["architecture.tie_embeddings"].bool_value for group in groups)

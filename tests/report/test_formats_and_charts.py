@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.ground.markup import markdown_text, number, percent, safe_url, size
-from pipeline.report.charts import Series, bar, lines, thinned, tick_texts, ticks
+from pipeline.report.charts import BOTTOM, HEIGHT, TOP, WIDTH, Series, bar, lines, thinned, tick_texts, ticks
 from pipeline.report.formats import duration, kwh, mass, period
 
 
@@ -86,6 +88,17 @@ def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
     assert "nan" not in chart and "<b>" not in chart and chart.count("<circle") == 2
     assert "first 2.000, last 1.000" in chart
     assert "no values" in lines("Loss", "step", "nats", [Series("a", [])])
+
+
+def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
+    points = [(1.0, 2.0), (2.0, 3.0)]
+    chart = str(lines("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
+    (band,) = re.findall(r'<path class="band series-1" d="M([^"]*)Z"', chart)
+    corners = [tuple(map(float, corner.split())) for corner in band.split("L")]
+    assert len(corners) == 4 and all(0 < x < WIDTH and TOP <= y <= HEIGHT - BOTTOM for x, y in corners)
+    (first, low), (last, low_last), (again, high_last), (back, high) = corners
+    assert first == back < last == again and low > high > high_last < low_last < low, "there below, and back above"
+    assert "band" not in lines("Score", "tokens", "acc", [Series("a", points[:1], [(1.0, 0.0, 4.0)])])
 
 
 def test_segments_of_a_bar_add_up_to_its_width() -> None:

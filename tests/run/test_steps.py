@@ -55,6 +55,20 @@ def test_models_of_other_seeds_are_asked_the_same() -> None:
     assert found == [42, 42, 7]
 
 
+def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
+    def told(**training: object) -> dict[str, object]:
+        content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+        content["models"]["base"]["training"] |= training
+        settings = STEPS["pretrain.export"].settings(load(content), {"model": "base"})
+        return dict(settings.model_dump()["hyperparameters"])
+
+    found = told()
+    names = {"seed", "parameters", "training.learning_rate", "training.batch_size", "architecture.layers"}
+    assert names <= found.keys() and found["seed"] == 7 and isinstance(found["parameters"], int)
+    assert told(keep_checkpoints=9, validation_every=1) == found, "what only watches a training is none of them"
+    assert told(learning_rate=0.5) == {**found, "training.learning_rate": 0.5}
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_the_settings_of_a_step_are_those_that_its_function_takes(step: str) -> None:
     run = importlib.import_module(f"pipeline.{step}").run

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -18,7 +18,7 @@ from pipeline.ground.space import is_full
 
 Metrics = Mapping[str, Any]
 """Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
-EVENTS = "events.out.tfevents.0"
+EVENTS = "events.out.tfevents"
 SECONDS_BETWEEN_LINES = 2.0
 NO_CHARTS = ("step", "seconds", "ended_unix_seconds")
 
@@ -57,10 +57,10 @@ def truncate(path: Path, step: int) -> None:
 class TensorBoardWriter:
     """One events file whose content follows from the metrics alone: its clock is the sum of the steps' seconds."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = f"{EVENTS}.0") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / EVENTS).unlink(missing_ok=True)  # not emptied: another process may have it open
-        self._stream = (folder / EVENTS).open("wb")
+        (folder / name).unlink(missing_ok=True)  # not emptied: another process may have it open
+        self._stream = (folder / name).open("wb")
         self._records = RecordWriter(self._stream)
         self._seconds = 0.0
         self._records.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
@@ -77,6 +77,15 @@ class TensorBoardWriter:
             event = Event(wall_time=self._seconds, step=int(line["step"] or 0), summary=Summary(value=values))
             self._records.write(event.SerializeToString())
         self._records.flush()
+
+    def describe(self, summary: Summary) -> None:
+        """Append what is said of the whole training, such as its hyperparameters."""
+        self._records.write(Event(wall_time=self._seconds, summary=summary).SerializeToString())
+
+    def begin_again(self, step: int) -> None:
+        """Have TensorBoard forget what was written of a step and those after it."""
+        start = SessionLog(status=SessionLog.START)
+        self._records.write(Event(wall_time=self._seconds, step=step, session_log=start).SerializeToString())
 
     def close(self) -> None:
         """Close the file."""

@@ -1,0 +1,32 @@
+"""A checkpoint as the items say that it answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.evaluate.items import Key, read_answers
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes.
+
+    `clusters` tells of items that are like others what they have in common.
+    """
+
+    model: str
+    step: int
+    right: dict[str, dict[Key, bool]]
+    texts: dict[Key, tuple[float, int]]
+    clusters: dict[Key, str]
+
+
+def read(path: Path) -> Checkpoint:
+    """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
+
+    Raises:
+        InputError: the file is no table of items, or an item stands twice.
+    """
+    found = read_answers(path)
+    texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters)

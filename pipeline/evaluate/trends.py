@@ -1,0 +1,168 @@
+"""Which tasks say something of a model of this size: their scores grow while it trains, and by more than noise.
+
+What a task should do is that of FineTasks (Hugging Face, 2024) and of Heineman et al., Signal and Noise (2025): scores
+follow the training, and what tells checkpoints apart is large beside what moves a score without any reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.items import BITS, Key
+from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
+
+FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
+ENUMERATED = 8  # checkpoints, of which all orders are tried
+Floats = NDArray[np.float64]
+
+
+class Order(NamedTuple):
+    """How far scores follow the steps: Spearman's rank correlation, and how likely chance orders them as well."""
+
+    correlation: float | None
+    p_value: float
+
+
+def order(merits_C: Floats) -> Order:
+    """Return how well the merits of checkpoints, in the order of their steps, grow; one-sided.
+
+    The p-value counts all orders of the merits, of more than eight checkpoints Student's approximation is taken. Where
+    all are equal there is no correlation.
+    """
+    count = len(merits_C)
+    if float(np.ptp(merits_C)) == 0.0:
+        return Order(None, 1.0)
+    place, ranks = np.arange(count), stats.rankdata(merits_C)
+    found = stats.spearmanr(place, ranks, alternative="greater")
+    if count > ENUMERATED:
+        return Order(float(found.statistic), float(found.pvalue))
+    as_good = np.array([*permutations(ranks)]) @ place >= ranks @ place - 1e-9
+    return Order(float(found.statistic), float(as_good.mean()))
+
+
+def noise_of_items(merits_GC: Floats, units_G: Floats) -> float:
+    """Return the standard deviation of a score, the items being what they are: how unsteadily each is answered.
+
+    Of n items (or groups of them) i and K checkpoints c, with y the merit, u the units, and s_c = Σ y_ic / Σ u_i:
+    r_ic = y_ic - mean_c y_ic - u_i (s_c - mean_c s_c), noise² = n / (n - 1) · Σ r² / (K - 1) / (Σ u)²: the variance
+    of a mean of what neither items nor checkpoints explain (two-way analysis of variance).
+    """
+    count, checkpoints = merits_GC.shape
+    if count < 2:
+        return math.inf
+    scores_C = merits_GC.sum(axis=0) / units_G.sum()
+    rest = merits_GC - merits_GC.mean(axis=1, keepdims=True) - np.outer(units_G, scores_C - scores_C.mean())
+    return math.sqrt(count / (count - 1) * float((rest**2).sum()) / (checkpoints - 1)) / float(units_G.sum())
+
+
+def noise_of_steps(steps_C: Floats, scores_C: Floats) -> float:
+    """Return the standard deviation of a score between steps: how far it lies from the line through its neighbours.
+
+    ε_c = a s_(c-1) + b s_(c+1) - s_c with a, b those of the line at step c; noise² = mean of ε² / (a² + b² + 1):
+    Gasser, Sroka and Jennen-Steinmetz, Biometrika 73 (1986). A curve that bends adds to it. Of three checkpoints there
+    is one ε.
+    """
+    before, here, after = steps_C[:-2], steps_C[1:-1], steps_C[2:]
+    a = (after - here) / (after - before)
+    away = a * scores_C[:-2] + (1 - a) * scores_C[2:] - scores_C[1:-1]
+    return math.sqrt(float((away**2 / (a**2 + (1 - a) ** 2 + 1)).mean()))
+
+
+def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str, Any]:
+    """Return signal, noise and growth of the score of one task over the checkpoints of a model.
+
+    Signal is the spread of the scores, largest less smallest; noise the larger one of `noise_of_items` and
+    `noise_of_steps`. Heineman et al. divide a spread by a deviation likewise, over models and over the last
+    checkpoints, of which there are too few here. Where nothing but noise is, the ratio is about 1 to 2.
+
+    The p-value is one of items: of each, checkpoints weighed by their place give how far it grew; nothing but a coin
+    says which way where the training changes nothing, as it then may run backwards as well. One-sided.
+
+    Args:
+        steps: of the checkpoints, growing.
+        merits_GC: (groups of items, checkpoints); more are better.
+        units_G: what a score is divided by, such as items or bytes.
+    """
+    count = len(steps)
+    scores_C = merits_GC.sum(axis=0) / units_G.sum()
+    of_items = noise_of_items(merits_GC, units_G)
+    of_steps = noise_of_steps(np.array(steps, dtype=np.float64), scores_C)
+    noise, signal = max(of_items, of_steps), float(np.ptp(scores_C))
+    found, grown_G = order(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)
+    return {
+        "signal": signal,
+        "noise": noise if math.isfinite(noise) else None,
+        "noise_of": "items" if of_items >= of_steps else "steps",
+        "signal_to_noise": signal / noise if noise and math.isfinite(noise) else None,
+        "rank_correlation": found.correlation,
+        "order_p_value": found.p_value,
+        "p_value": paired_p_value(grown_G, np.zeros(len(grown_G))),
+    }
+
+
+def trends(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
+    """Return a row for each task and metric that all checkpoints of a model answered, of those with three or more.
+
+    Right and wrong answers and bits per byte have items to tell from; other metrics have no row. A score `grows` where
+    its items say so, 5 % over all rows of the run together (Holm), and the scores are in an order that chance gives in
+    5 of 100, or, of three checkpoints, in the right one. The second is what guards from noise that items share, such as
+    of the last batches; of three checkpoints it lets one of six through.
+    """
+    by_model: dict[str, list[Checkpoint]] = {}
+    for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
+        by_model.setdefault(checkpoint.model, []).append(checkpoint)
+    rows = [row for found in by_model.values() if len(found) >= FEWEST for row in _of_model(found)]
+    for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+        is_ordered = row["order_p_value"] <= max(LEVEL, 1 / math.factorial(len(row["steps"])))
+        row |= {"p_value_corrected": corrected, "grows": corrected < LEVEL and is_ordered}
+    return rows
+
+
+def _of_model(found: Sequence[Checkpoint]) -> Iterator[dict[str, Any]]:
+    steps = [one.step for one in found]
+    for metric in sorted(set.intersection(*(set(one.right) for one in found))):
+        answers = [one.right[metric] for one in found]
+        for task, keys in _tasks(set.intersection(*map(set, answers))):
+            merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
+            yield _row(found[0], steps, task, metric, keys, merits_IC, np.ones(len(keys)))
+    for task, keys in _tasks(set.intersection(*(set(one.texts) for one in found))):
+        bits_IC = np.array([[one.texts[key][0] for one in found] for key in keys]) / math.log(2)
+        sizes = np.array([found[0].texts[key][1] for key in keys], dtype=np.float64)
+        yield _row(found[0], steps, task, BITS, keys, bits_IC, sizes)
+
+
+def _tasks(common: set[Key]) -> Iterator[tuple[tuple[str, str], list[Key]]]:
+    for task in sorted({key[:2] for key in common}):
+        yield task, sorted(key for key in common if key[:2] == task)
+
+
+def _row(
+    one: Checkpoint,
+    steps: list[int],
+    task: tuple[str, str],
+    metric: str,
+    keys: list[Key],
+    merits_IC: Floats,
+    units_I: Floats,
+) -> dict[str, Any]:
+    names: dict[Any, int] = {}
+    group_I = np.array([names.setdefault(one.clusters.get(key, key), len(names)) for key in keys])
+    merits_GC, units_G = np.zeros((len(names), len(steps))), np.zeros(len(names))
+    np.add.at(merits_GC, group_I, merits_IC)
+    np.add.at(units_G, group_I, units_I)
+    sign = -1 if metric == BITS else 1
+    return {
+        **{"model": one.model, "suite": task[0], "task": task[1], "metric": metric, "steps": steps},
+        "values": [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()],
+        "items": len(keys),
+        "higher_is_better": sign > 0,
+        **trend(steps, merits_GC, units_G),
+    }

@@ -1,0 +1,134 @@
+"""Follows the trainings of a run in one place each, across segments and restarts: `python -m pipeline follow`.
+
+Only the run's files are read: milestones, of the segment that trains the metrics in its scratch, and scores. What is
+written is no result and belongs to no job: `scratch/live-MODEL`, for TensorBoard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
+
+SECONDS = 5.0  # between two looks
+Lines = list[dict[str, Any]]
+
+
+def models(run_directory: Path) -> list[str]:
+    """Return the models of a run whose training has begun.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    if not (run_directory / "provenance").is_dir():
+        raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
+    begun = [*run_directory.glob("scratch/*/*/*/starts"), *run_directory.glob("models/*/milestones/*")]
+    return sorted({path.relative_to(run_directory).parts[1] for path in begun})
+
+
+def lines(run_directory: Path, model: str) -> Lines:
+    """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps.
+
+    The segment that trains is the one that was started last; what an older one left behind is not told.
+    """
+    milestones = {int(path.name): path for path in run_directory.glob(f"models/{model}/milestones/[0-9]*")}
+    found = [line for step in sorted(milestones) for line in read(milestones[step] / "metrics.jsonl")]
+    last = max(milestones, default=0)
+    starts = {
+        path.parent: path.stat().st_mtime_ns
+        for path in run_directory.glob(f"scratch/{model}/[0-9]*/*/starts")
+        if int(path.parts[-3]) > last
+    }
+    if starts:
+        newest = max(starts, key=starts.__getitem__)
+        found += [line for line in read(newest / "metrics.jsonl") if int(line["step"]) > last]
+    for path in run_directory.glob(f"evaluation/{model}/[0-9]*/results.json"):
+        found += _scores(path)
+    return sorted(found, key=lambda line: int(line["step"]))
+
+
+def _scores(path: Path) -> Lines:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        scores = {f"{task['suite']}/{task['task']}/{task['metric']}": task["value"] for task in content["tasks"]}
+        return [{"step": int(content["step"]), **scores}]
+    except (OSError, ValueError, KeyError, TypeError):  # just being written, or removed by a rule that runs again
+        return []
+
+
+class Board:
+    """One model's place for TensorBoard. Steps that are done again, and scores that come late, replace what was."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = sorted(folder.glob(f"{EVENTS}*"))
+        number = int(before[-1].suffix[1:]) + 1 if before else 0
+        for path in before:
+            path.unlink()
+        # Another name: a TensorBoard that has read the file before does not take this one for it.
+        self._writer = TensorBoardWriter(folder, f"{EVENTS}.{number:06}")
+        self._writer.begin_again(0)
+        self._written: Lines = []
+
+    def show(self, found: Lines) -> bool:
+        """Write what is new; return whether anything is."""
+        if found == self._written:
+            return False
+        pairs = enumerate(zip(self._written, found, strict=False))
+        same = next((n for n, (one, other) in pairs if one != other), min(len(self._written), len(found)))
+        if same < len(self._written):
+            step = min(int(line["step"]) for line in (self._written[same], *found[same : same + 1]))
+            self._writer.begin_again(step)
+            same = next((n for n, line in enumerate(found) if int(line["step"]) >= step), len(found))
+        self._writer.add(found[same:])
+        self._written = found
+        return True
+
+
+def told(model: str, found: Lines) -> str:
+    """Return in one line how far a training is."""
+    line = next((line for line in reversed(found) if "loss" in line), None)
+    if line is None:
+        return f"{model}: no step is done yet"
+    speed = line.get("tokens_per_second")
+    validation = [one["validation_loss"] for one in found if one.get("validation_loss") is not None]
+    return (
+        f"{model}: step {line['step']}  loss {line['loss']:.4f}"
+        f"{f'  {speed:,.0f} tokens/s' if speed else ''}"
+        f"{f'  validation {validation[-1]:.4f}' if validation else ''}"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline follow results/RUN`: until it is interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline follow", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--once", action="store_true", help="look once")
+    options = parser.parse_args(arguments)
+    boards: dict[str, Board] = {}
+    said: dict[str, str] = {}
+    with suppress(KeyboardInterrupt):
+        while True:
+            for model in models(options.run_directory):
+                folder = options.run_directory / "scratch" / f"live-{model}"
+                if model not in boards:
+                    try:
+                        boards[model] = Board(folder)
+                    except PermissionError:
+                        raise InputError(f"{folder} cannot be written: follow a run as the user who trains") from None
+                    print(f"tensorboard --logdir {folder}", flush=True)
+                with suppress(FileNotFoundError):  # a rule that runs again removes what is read
+                    found = lines(options.run_directory, model)
+                    if boards[model].show(found) and told(model, found) != said.get(model):
+                        said[model] = told(model, found)
+                        print(said[model], flush=True)
+            if options.once:
+                break
+            time.sleep(SECONDS)
+    return 0

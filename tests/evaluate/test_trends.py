@@ -1,0 +1,161 @@
+"""Which tasks say something at this size: clear growth is found, and noise is hardly ever called growth."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.evaluate import differences, verdict
+from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.settings import DifferencesSettings
+from pipeline.evaluate.trends import noise_of_items, noise_of_steps, order, trends
+from tests.evaluate.test_differences import checkpoint, write
+
+Matrix = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of pages each p-value may be coarser than that of one."""
+    monkeypatch.setattr(verdict, "FLIPS", 1000)
+
+
+def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[Checkpoint]:
+    """Return the checkpoints of a model, of steps 100, 200, …, from right answers and nats by (items, checkpoints)."""
+    (count,) = {each.shape[1] for each in of_tasks.values()}
+    found = []
+    for c in range(count):
+        one = checkpoint(model, 100 * (c + 1), **{name: each[:, c].tolist() for name, each in of_tasks.items()})
+        nats = {} if texts is None else {("t", "tales", n, str(n)): (float(x), 100) for n, x in enumerate(texts[:, c])}
+        found.append(one._replace(texts=nats))
+    return found
+
+
+def drawn(draw: np.random.Generator, rates_C: list[float], items: int, spread: float = 0.0) -> Matrix:
+    """Return which of the items, easier and harder ones, are right at each checkpoint."""
+    easy = draw.normal(0, spread, (items, 1))
+    logits = np.log(np.array(rates_C) / (1 - np.array(rates_C)))
+    return draw.random((items, len(rates_C))) < 1 / (1 + np.exp(-logits - easy))
+
+
+@pytest.mark.usefixtures("few_flips")
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_of_pages_of_pure_noise_at_most_5_in_100_call_anything_growing(count: int) -> None:
+    draw, named, ratios = np.random.default_rng(count), 0, []
+    for _ in range(400):
+        tasks = {f"t{n}": drawn(draw, [rate] * count, 100, 1.0) for n, rate in enumerate((0.25, 0.5, 0.5, 0.7))}
+        rows = trends(answered(tasks, draw.normal(-80, 8, (40, 1)) + draw.normal(0, 2, (40, count))))
+        assert len(rows) == 5
+        named += any(row["grows"] for row in rows)
+        ratios += [row["signal_to_noise"] for row in rows]
+    assert named / 400 <= 0.05
+    assert 1.0 < np.mean(ratios) < 2.1, "as the docstring says"
+
+
+@pytest.mark.usefixtures("few_flips")
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_clear_growth_is_mostly_found_and_what_shrinks_is_not(count: int) -> None:
+    draw, found, shrunk = np.random.default_rng(10 + count), {"task": 0, "tales": 0}, 0
+    rates = np.linspace(0.25, 0.6, count).tolist()
+    nats = -200 + 60 * (1 - np.exp(-np.arange(count) * 1.5))  # falls fast, then less
+    for _ in range(100):
+        tasks = {
+            "task": drawn(draw, rates, 200, 1.0),
+            "worse": drawn(draw, rates[::-1], 200, 1.0),
+            "noise": drawn(draw, [0.5] * count, 200),
+        }
+        texts = draw.normal(0, 20, (40, 1)) + nats + draw.normal(0, 3, (40, count))
+        by_task = {row["task"]: row for row in trends(answered(tasks, texts))}
+        for name in found:
+            found[name] += by_task[name]["grows"]
+        shrunk += by_task["worse"]["grows"]
+    assert min(found.values()) >= 85 and shrunk == 0
+
+
+@pytest.mark.usefixtures("few_flips")
+def test_noise_that_all_items_share_is_called_growth_no_more_often_than_told() -> None:
+    """Every checkpoint is luckier or less lucky as a whole; items alone would call one of two of them growing."""
+    draw, named = np.random.default_rng(7), {3: 0, 5: 0}
+    for count in named:
+        for _ in range(300):
+            shared = draw.normal(0, 20, count)
+            texts = draw.normal(-200, 20, (40, 1)) + shared + draw.normal(0, 2, (40, count))
+            (row,) = trends(answered({"t": np.zeros((1, count), dtype=bool)}, texts))[1:]
+            named[count] += row["grows"]
+    assert named[3] / 300 < 1 / 6 + 0.05 and named[5] / 300 < 0.07
+
+
+def test_a_table_done_by_hand() -> None:
+    # Four items over three checkpoints: 1, 2 and 4 of them right.
+    right = np.array([[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 1, 1]], dtype=bool)
+    (row,) = trends(answered({"t": right}))
+    assert row["values"] == [0.25, 0.5, 1.0] and row["steps"] == [100, 200, 300] and row["items"] == 4
+    assert (row["rank_correlation"], row["order_p_value"]) == (1.0, pytest.approx(1 / 6))
+    # The middle lies 0.125 below the line between its neighbours; items are less unsteady than that.
+    assert noise_of_steps(np.array([100.0, 200, 300]), np.array([0.25, 0.5, 1])) == pytest.approx(
+        0.125 / math.sqrt(1.5)
+    )
+    means_I, scores = right.mean(axis=1, keepdims=True), right.mean(axis=0)
+    rest = right - means_I - (scores - scores.mean())
+    assert noise_of_items(right * 1.0, np.ones(4)) == pytest.approx(math.sqrt((rest**2).sum() / 2 / 3 / 4))
+    assert (row["signal"], row["noise_of"]) == (0.75, "items")
+    assert row["signal_to_noise"] == pytest.approx(0.75 / row["noise"])
+    # Three items are right at the last and not at the first, none the other way round: three coins.
+    assert row["p_value"] == pytest.approx(1 / 8) and not row["grows"]
+
+
+def test_the_noise_of_items_is_how_far_scores_move() -> None:
+    draw = np.random.default_rng(3)
+    found, moved = [], []
+    for _ in range(300):
+        right = drawn(draw, [0.4] * 4, 80, 2.0) * 1.0
+        found.append(noise_of_items(right, np.ones(80)) ** 2)
+        moved.append(right.mean(axis=0).var(ddof=1))
+    assert np.mean(found) == pytest.approx(np.mean(moved), rel=0.1)
+    assert np.mean(found) < 0.8 * 0.24 / 80, "less than of items that are drawn anew each time"
+
+
+def test_steps_that_are_not_evenly_spaced_on_a_line_have_no_noise() -> None:
+    assert noise_of_steps(np.array([0.0, 1, 10]), np.array([3.0, 4, 13])) == pytest.approx(0)
+
+
+def test_orders_are_counted_exactly_and_equal_scores_have_none() -> None:
+    assert order(np.array([1.0, 2, 3, 4, 5])).p_value == pytest.approx(1 / 120)
+    assert order(np.array([1.0, 2, 3, 5, 4])).p_value == pytest.approx(5 / 120)
+    assert order(np.array([2.0, 1.0, 1.0])).correlation == pytest.approx(-math.sqrt(3) / 2)
+    assert order(np.ones(4)) == (None, 1.0)
+    many = np.array([1.0, 3, 2, 4, 5, 7, 6, 8, 10, 9])
+    assert order(many).p_value == stats.spearmanr(range(10), many, alternative="greater").pvalue
+
+
+def test_two_checkpoints_say_nothing_and_models_are_told_apart(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    two = answered({"t": drawn(draw, [0.1, 0.9], 50)}, model="two")
+    three = answered({"t": drawn(draw, [0.1, 0.5, 0.9], 50), "empty": np.zeros((50, 3), dtype=bool)}, model="three")
+    paths = [write(tmp_path, one) for one in [*reversed(three), *two]]
+    counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
+    assert counts["growing_scores"] == 1
+    empty, grown = json.loads((tmp_path / "d.json").read_text())["trends"]
+    assert (grown["model"], grown["task"], grown["grows"]) == ("three", "t", True)
+    assert empty["signal_to_noise"] is None and not empty["grows"]
+
+
+def test_items_of_one_group_grow_together() -> None:
+    """Two groups of forty items that become right, half of them early: two coins, not eighty."""
+    found = answered({"t": np.tile([[False, True, True], [False, False, True]], (40, 1))})
+    clusters = {key: str(key[2] // 40) for key in found[0].right["acc"]}
+    (apart,), (together,) = trends(found), trends([one._replace(clusters=clusters) for one in found])
+    assert apart["grows"] and together["p_value"] == 0.25 and not together["grows"]
+
+
+def test_of_items_that_not_all_were_asked_the_common_ones_count() -> None:
+    found = answered({"t": np.array([[True] * 3, [False] * 3, [True] * 3])})
+    del found[1].right["acc"]["s", "t", 2, "t2"]
+    (row,) = trends(found)
+    assert row["items"] == 2 and row["values"] == [0.5] * 3

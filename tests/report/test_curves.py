@@ -1,0 +1,67 @@
+"""Scores over the training: curves with bands, and a table of what each checkpoint had cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.report.example import HOSTILE, Run, task
+from tests.report.test_page import made, outline
+
+
+def results(run_folder: Run, step: int, *tasks: dict[str, Any]) -> None:
+    run_folder.write(f"evaluation/base/{step}/results.json", {"model": "base", "step": step, "tasks": [*tasks]})
+
+
+def scored(run_folder: Run) -> None:
+    for step, value in ((250, 0.4), (500, 0.6)):
+        both = [task(HOSTILE, value, 0.05, 0.5), task(HOSTILE, value, 0.05, 0.5, metric="acc_norm")]
+        text = task("tales", 3 - value, None, None, metric="bits_per_byte", higher_is_better=False)
+        results(run_folder, step, *both, text, *[task("late", 0.5, 0.1, 0.5)] * (step == 500))
+    plan = run_folder.read("plan/plan.json")
+    plan["models"]["base"] |= {"model_flops": 2.048e15, "tokens": 2_048_000}
+    plan["formulas"]["model_flops"] = "tokens x <so many>"
+    run_folder.write("plan/plan.json", plan)
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("en", ("Tokens seen 1,024,000 2,048,000 Training FLOPs 1.02e+15 2.05e+15", "0.3000 to 0.5000")),
+        ("nl", ("Tokens gezien 1,024,000 2,048,000 FLOPs van de training 1.02e+15 2.05e+15", "0.3000 tot 0.5000")),
+    ],
+)
+def test_each_task_has_a_curve_with_a_band_and_each_checkpoint_its_cost(
+    run_folder: Run, language: str, told: tuple[str, ...]
+) -> None:
+    scored(run_folder)
+    page = made(run_folder, language=language)["page"]
+    found = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
+    charts = re.findall(r"<svg.*?</svg>", found)
+    assert len(charts) == 2, "of each task one, and none of what one checkpoint alone was asked"
+    assert charts[0].count('class="band') == 1 and charts[1].count('class="band') == 0
+    assert "<script>" not in charts[0] and found.index("<svg") > found.index('<details class="screen"><summary>Scores')
+    text = outline(page).text
+    assert all(sentence in text for sentence in told)
+    assert "late acc – 0.5000" in text and "tokens x <so many>" in text
+
+
+def test_the_joules_of_a_checkpoint_are_those_of_all_segments_up_to_it(run_folder: Run) -> None:
+    scored(run_folder)
+    text = outline(made(run_folder)["page"]).text
+    assert "Electricity, J 1,000,000 (950,000 to 1,050,000) 2,000,000 (1,900,000 to 2,100,000) How" in text
+    assert "is known" + 2 * " 90 % measured, 10 % estimated" in text
+    record = run_folder.read("provenance/records/pretrain.segment.base.250.json")
+    run_folder.write("provenance/records/pretrain.segment.base.250.json", record | {"attempt": "unknown.json"})
+    assert (
+        "Electricity, J – – How the electricity is known not measured not measured"
+        in outline(made(run_folder)["page"]).text
+    )
+
+
+def test_one_checkpoint_has_no_curve(run_folder: Run) -> None:
+    scored(run_folder)
+    (run_folder.root / "evaluation/base/250/results.json").unlink()
+    assert "over its training" not in made(run_folder)["page"].read_text(encoding="utf-8")
