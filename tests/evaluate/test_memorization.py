@@ -209,6 +209,22 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
         assert not any(address in content for _, address in planted)
 
 
+def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Writer) -> None:
+    def counted(prompt: str, text: str, **changes: Any) -> int:
+        given, written = (learnt.encoder(part, add_special_tokens=False)["input_ids"] for part in (prompt, text))
+        kinds = PersonalData(**changes)
+        counter = Counter(SHORT.model_copy(update={"personal_data": kinds}), words.search, [])
+        found: int = counter([Continued(given, written, "nl")])["personal_data"]
+        return found
+
+    assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "it was given"
+    assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl") == 1
+    assert counted("Zijn BSN is", " 111222333.") == 1 and counted("Zijn boek is", " 111222333.") == 0
+    synthetic, _ = mask("Schrijf naar jan.zaaier@plantenpost.nl", PersonalData(replacement="synthetic"))
+    assert counted("Schrijf naar", synthetic.removeprefix("Schrijf naar"), replacement="synthetic") == 0
+    assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl", replacement="synthetic") == 1
+
+
 def test_what_does_not_fit_is_one_sentence(words: Set, learnt: Writer) -> None:
     long = SHORT.model_copy(update={"prompt_tokens": 3000})
     with pytest.raises(InputError, match=r"no training document of .* has 3013 tokens: make prompt_tokens or"):

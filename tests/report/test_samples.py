@@ -35,10 +35,7 @@ def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_fold
     run_folder.write("evaluation/tiny/samples.json", written([]))
     text = outline(made(run_folder)["page"]).text
     assert "What of 25 tokens behind the first 50 of documents" in text
-    assert (
-        "the model, after training documents 40 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2 in training"
-        in text
-    )
+    assert "the model, after training documents 40 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2" in text
     assert "the model, after held-out documents 0 – – – 0 " in text
     assert "held-out documents themselves 45 – 7.50 %" in text
     assert "The corpus has no list and no classifier of harmful content" in text
