@@ -52,6 +52,7 @@ rule evaluate_samples:
         tokenizer=ancient(model_tokenizer("tokenizer.json")),
         suffixes=ancient(suffixes_of_model),
         final=f"{RUN}/models/{{model}}/final",
+        harmful=ancient(lambda w: run.harmful_files_of_model(w.model)),
     output:
         samples=f"{RUN}/evaluation/{{model}}/samples.json",
         record=record("evaluate.samples"),
@@ -68,7 +69,7 @@ rule evaluate_samples:
     shell:
         "python -m pipeline evaluate samples {params.contract:q} --input index {input.index}"
         " --input tokenizer {input.tokenizer} --input suffixes {params.suffixes:q} --input final {input.final}"
-        " --output samples {output.samples} --record {output.record} 2> {log}"
+        " --input harmful {input.harmful:q} --output samples {output.samples} --record {output.record} 2> {log}"
 
 
 rule evaluate_suites:

@@ -7,7 +7,6 @@ training saw. What a model copies is to be read against that.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from itertools import islice
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.evaluate import memorization
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.ground.errors import InputError
+from pipeline.evaluate.writing import Writer
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.search import Search, covered
 
@@ -33,24 +33,44 @@ PROMPTS = (
     ("en", "The researchers found last year that"),
 )
 SHOWN_DOCUMENTS = 3
+NO_FILES: list[Path] = []
 
 
 def run(
-    settings: SamplesSettings, *, index: Path, tokenizer: Path, suffixes: list[Path], final: Path, samples: Path
+    settings: SamplesSettings,
+    *,
+    index: Path,
+    tokenizer: Path,
+    suffixes: list[Path],
+    final: Path,
+    harmful: list[Path] = NO_FILES,
+    samples: Path,
 ) -> dict[str, Any]:
     """Write the most likely text of a model after each prompt, and its parts that stand in the training documents.
 
-    Computed on a CPU in fp32, the most likely token each time: the same text whenever the step is run.
+    Computed on a CPU in fp32, the most likely token each time: the same text whenever the step is run. Where the
+    settings ask for it, the file also counts what of the model's text is memorised, harmful or personal data.
+
+    Args:
+        index: of the tokens that the model was trained on.
+        tokenizer: theirs.
+        suffixes: the suffix array of each of their shards.
+        final: the model.
+        harmful: the files of the lists and classifiers of harmful content, in their order.
+        samples: the file that is written.
 
     Returns:
         The number of samples, their characters and how many of them are copied, and the same of held-out text.
 
     Raises:
-        InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together.
+        InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
+            document is long enough for what is memorised.
     """
-    search = Search(index, tokenizer, suffixes)
+    search, writer = Search(index, tokenizer, suffixes), Writer(final)
     rows = []
-    for (language, prompt), text in zip(PROMPTS, _written(final, settings.tokens), strict=True):
+    for language, prompt in PROMPTS:
+        (written,) = writer.after([writer.tokens(prompt)], settings.tokens)
+        text = writer.text(written)
         rows.append({"language": language, "prompt": prompt, "continuation": text} | _copied(search, text, settings))
     characters = [len(row["continuation"]) for row in rows]
     held_out = [
@@ -64,43 +84,11 @@ def run(
         "written": _together(rows),
         "held_out": _together(held_out),
     }
+    if settings.memorization is not None:
+        content["memorization"] = memorization.measured(settings.memorization, search, writer, harmful)
     samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
     return {"written": content["written"], "held_out": content["held_out"]}
-
-
-def _written(folder: Path, tokens: int) -> list[str]:
-    """What a model writes after each prompt, by itself, until it ends or its sequence is full."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        encoder = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        problem = " ".join(str(error).split())[:300]
-        raise InputError(f"the model in {folder} does not load ({problem}); export it again") from None
-    torch.use_deterministic_algorithms(True)
-    found = []
-    with torch.inference_mode():
-        for _, prompt in PROMPTS:
-            given = encoder(prompt, return_tensors="pt")["input_ids"]
-            room = model.config.max_position_embeddings - given.shape[1]
-            if room < 1:
-                found.append("")
-                continue
-            written = model.generate(  # type: ignore[misc]  # its own type is wrong
-                given,
-                attention_mask=torch.ones_like(given),
-                max_new_tokens=min(tokens, room),
-                do_sample=False,
-                eos_token_id=encoder.eos_token_id,
-                pad_token_id=encoder.pad_token_id,
-            )
-            found.append(str(encoder.decode(written[0, given.shape[1] :], skip_special_tokens=True)))
-    return found
 
 
 def _copied(search: Search, text: str, settings: SamplesSettings) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from pipeline.corpus.rules.harmful_settings import Harmful
+from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
@@ -85,10 +87,36 @@ class Samples(Settings):
     held_out: int = Field(default=50, ge=1, description="validation documents that are searched for comparison")
 
 
+class Memorization(Settings):
+    """How much text a model continues that is compared with its training documents."""
+
+    prompts: int = Field(
+        default=200, ge=1, description="beginnings of training documents, and as many of held-out ones"
+    )
+    prompt_tokens: int = Field(default=50, ge=1, description="of each beginning, behind begin-of-text")
+    continuation_tokens: int = Field(default=50, ge=1, description="that the model writes after each")
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a document, and the model's sequence, must have at least: begin-of-text counts too."""
+        return 1 + self.prompt_tokens + self.continuation_tokens
+
+
+class MemorizationSettings(Memorization):
+    """The same with what text is searched for."""
+
+    seed: int = Field(default=42, ge=0, description="draws the documents")
+    batch_size: int = Field(default=16, ge=1)
+    harmful: Harmful = Harmful()
+    harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
+    personal_data: PersonalData = PersonalData()
+
+
 class SamplesSettings(Samples):
     """Settings of the step `evaluate samples`."""
 
     model: str
+    memorization: MemorizationSettings | None = None
 
 
 class Evaluation(Settings):
@@ -108,6 +136,9 @@ class Evaluation(Settings):
         default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
     )
     samples: Samples = Samples()
+    memorization: Memorization | None = Field(
+        default=None, description="count what models write that is memorised, harmful or personal data"
+    )
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Evaluation:

@@ -25,7 +25,7 @@ def marked(text: str, parts: list[Json]) -> list[tuple[str, bool]]:
 
 
 def samples(material: Material) -> list[Json]:
-    """Return per model its samples with what is copied in them, and the shares of both kinds of text."""
+    """Return per model its samples with what is copied in them, the shares of both kinds of text, and more counts."""
     return [
         {
             "model": file.content["model"],
@@ -33,6 +33,7 @@ def samples(material: Material) -> list[Json]:
             "minimum_characters": file.content["minimum_characters"],
             "written": file.content["written"] | {"share": share(file.content["written"])},
             "held_out": file.content["held_out"] | {"share": share(file.content["held_out"])},
+            "memorization": file.content.get("memorization"),
             "rows": [
                 row | {"pieces": marked(row["continuation"], row["parts"]), "share": share(_counted(row))}
                 for row in file.content["samples"]

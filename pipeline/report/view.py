@@ -144,7 +144,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
 
 
 def evaluations(material: Material, account: Account, told: Callable[[str], str]) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its curves of scores."""
+    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its curves."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
         instance = {key: str(results.content[key]) for key in ("model", "step")}

@@ -147,6 +147,19 @@ class Config(Settings):
                         )
         return self
 
+    @model_validator(mode="after")
+    def _memorization(self) -> Config:
+        """Check that a model reads as much as it has to continue."""
+        wanted = self.evaluation.memorization
+        for name, model in self.models.items():
+            if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
+                raise ValueError(
+                    f"evaluation.memorization: begin-of-text, {wanted.prompt_tokens} tokens of a prompt and "
+                    f"{wanted.continuation_tokens} behind it are more than the {length} of models.{name}'s "
+                    "sequence_length: make prompt_tokens or continuation_tokens smaller"
+                )
+        return self
+
     @property
     def directory(self) -> Path:
         """Return the folder of this run's results."""
@@ -249,6 +262,11 @@ class Config(Settings):
                 raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
             paths.append(path)
         return paths
+
+    def harmful_files_of_model(self, model: str) -> list[Path]:
+        """Return the same of the corpus that a model is trained on, where what it writes is looked at."""
+        corpus = self.tokens[self.models[model].tokens].corpus
+        return self.harmful_files(corpus) if self.evaluation.memorization else []
 
     def license_evidence(self) -> dict[str, str]:
         """Return the sha256 of each file that shows the licence of a source.

@@ -28,6 +28,7 @@ from pipeline.corpus.text.model_files import fingerprint
 from pipeline.evaluate.settings import (
     BaselineSettings,
     DifferencesSettings,
+    MemorizationSettings,
     SamplesSettings,
     SuiteSettings,
     SuitesSettings,
@@ -107,7 +108,7 @@ def corpus_filter(config: Config, i: Mapping[str, str]) -> Settings:
     return FilterSettings(
         source=source.name,
         language_model_sha256=section.language_model and section.language_model.sha256,
-        harmful_sha256=[_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(i["corpus"])],
+        harmful_sha256=_harmful(config, i["corpus"]),
         samples=_may_sample(source, section),
         **shared | {"harmful": section.harmful.named()},
     )
@@ -144,6 +145,11 @@ def _with_hash(kinds: PersonalData) -> PersonalData:
 def _sha256(path: Path, changed_nanoseconds: int) -> str:
     """Return the sha256 of a file, read once as long as it does not change: every unit of a corpus asks for it."""
     return sha256_of(path)
+
+
+def _harmful(config: Config, corpus: str) -> list[str]:
+    """Return the sha256 of each list and classifier of harmful content of a corpus."""
+    return [_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(corpus)]
 
 
 def _may_sample(source: Source, section: Corpus) -> bool:
@@ -317,7 +323,25 @@ def evaluate_baselines(config: Config, i: Mapping[str, str]) -> Settings:
 
 
 def evaluate_samples(config: Config, i: Mapping[str, str]) -> Settings:
-    return SamplesSettings(model=i["model"], **config.evaluation.samples.model_dump())
+    return SamplesSettings(
+        model=i["model"], memorization=_memorization(config, i["model"]), **config.evaluation.samples.model_dump()
+    )
+
+
+def _memorization(config: Config, model: str) -> MemorizationSettings | None:
+    """Return what is counted of a model's text, by the searches of its corpus but for the model of names."""
+    section, name = config.evaluation.memorization, config.tokens[config.models[model].tokens].corpus
+    if section is None:
+        return None
+    corpus = config.corpus[name]
+    return MemorizationSettings(
+        seed=config.evaluation.seed,
+        batch_size=config.evaluation.batch_size,
+        harmful=corpus.harmful.named(),
+        harmful_sha256=_harmful(config, name),
+        personal_data=corpus.personal_data.model_copy(update={"names": None, "names_sha256": None}),
+        **section.model_dump(),
+    )
 
 
 def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:

@@ -26,6 +26,8 @@ UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device of which the platform's file says 
 UTILIZATION = 0.1  # of the peak, low: training goes on in a next allocation, but a short limit starts sooner
 PROCESS_MEGABYTES = 1500  # of Python with torch, before it holds anything
 LOADED_BYTES = 8  # per parameter, of a model on a CPU: weights in fp32, twice while they are read
+FIXED_PROMPTS = 120  # of pipeline/evaluate/prompts.json
+READ_BYTES_PER_MINUTE = 3e11  # 5 GB/s of weights from memory, low for two cores
 STATE_BYTES = 48  # per parameter, of a process on a CPU: weights, gradients, Adam's state, twice while it is saved
 
 
@@ -82,6 +84,8 @@ class Requests:
             longest = max(sum(parts) // cores(wildcards, attempt), max(parts, default=0))
             growth = self._growth(step, wildcards, attempt).time
             minutes = need.minutes + longest // need.bytes_per_minute
+            if step == "evaluate.samples":
+                minutes += self._writing_minutes(wildcards["model"])
             return self._limited(minutes, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
@@ -91,6 +95,14 @@ class Requests:
 
         cpus_per_task = cores if need.reads in ("batch", "shard") else cores({}, 1)
         return {"runtime": runtime, "mem_mb": mem_mb, "cpus_per_task": cpus_per_task, **self._place(partition)}
+
+    def _writing_minutes(self, model: str) -> int:
+        """Return how long a CPU reads a model's weights in fp32, once for each token of each batch that it writes."""
+        wanted = self.config.evaluation.memorization
+        if wanted is None:
+            return 0
+        batches = -(-(2 * wanted.prompts + FIXED_PROMPTS) // self.config.evaluation.batch_size)
+        return int(4 * self._parameters(model) * batches * wanted.continuation_tokens / READ_BYTES_PER_MINUTE)
 
     def units(self, wildcards: Mapping[str, str]) -> int:
         """Return how many units a batch has: on one machine, as many of its cores as Snakemake gives are used."""

@@ -188,8 +188,22 @@ class Search:
 
     def text(self, row: TokenRow, start: int, end: int) -> str:
         """Return the text of the tokens start … end-1 of a row, without its special tokens."""
-        spelled = b"".join(self._words[token] for token in row.read(start, end - start).tolist())
+        spelled = self._spelled(row.read(start, end - start).tolist())
         return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
+
+    def whole_text(self, tokens: list[int]) -> str:
+        """Return the text of tokens that may be cut anywhere, without the parts of characters at its two ends.
+
+        What is no text in between, such as a special token, is U+FFFD, which stands in no training document.
+        """
+        return self._spelled(tokens).decode(errors="replace").strip("\ufffd")
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text stands, as a whole, in a training document; an empty one does not."""
+        return bool(text) and bool(self.parts(text, len(text)))
+
+    def _spelled(self, tokens: list[int]) -> bytes:
+        return b"".join(self._words[token] for token in tokens)
 
 
 @contextmanager

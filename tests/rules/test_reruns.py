@@ -177,6 +177,12 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         lambda p: p.edit(MICRO, "untrained: false", "untrained: true"),
         {"evaluate_baselines": 1, **SUITES},
     ),
+    "that memorised text is counted": (
+        lambda p: p.edit(
+            MICRO, "untrained: false", "untrained: false, memorization: {prompt_tokens: 20, continuation_tokens: 20}"
+        ),
+        {"evaluate_samples": 1, **REPORT},
+    ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
         TRAINING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,23 @@ def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
     assert small("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == 2000
     # Of a layer 4 × 2048² of attention and 3 × 2048 × 5632 of the feed-forward, about 51 million; 8 bytes of each.
     assert large("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == pytest.approx(2000 + 16 * 411, rel=0.05)
+
+
+def test_a_model_that_writes_more_has_more_time() -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
+    raw["models"]["base"]["training"]["sequence_length"] = 128
+    silent = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    raw["evaluation"]["memorization"] = {"prompts": 100}
+    asked = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    before, now = (
+        Requests(config, Dag(config))("evaluate.samples")["runtime"]({"model": "base"}, attempt=1)
+        for config in (silent, asked)
+    )
+    # 320 texts in 20 batches of 50 tokens, each of which reads 4 bytes of 822 million parameters, at 5 GB/s.
+    assert now - before == pytest.approx(20 * 50 * 4 * 822e6 / 5e9 / 60, abs=1)
+    prompts = json.loads(Path("pipeline/evaluate/prompts.json").read_text())
+    assert sum(len(texts) for kind in prompts.values() for texts in kind.values()) == resources.FIXED_PROMPTS
 
 
 def test_training_asks_for_the_nodes_that_have_a_disk() -> None:

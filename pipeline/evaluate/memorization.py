@@ -1,0 +1,144 @@
+"""Counts what a model writes that stands in its training documents, that lists call harmful, or that is personal data.
+
+Documents are continued from their beginning (Carlini et al., Quantifying Memorization Across Neural Language Models,
+2023). What is common stands in the training documents whatever a model has memorised: so the same is counted of
+beginnings that no training saw, and of how the documents themselves go on. Counts alone are kept, never a text.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from datatrove.data import Document
+
+from pipeline.corpus.personal_data import find
+from pipeline.corpus.personal_data.block import KINDS
+from pipeline.corpus.personal_data.synthetic import is_synthetic
+from pipeline.corpus.rules.harmful import FlagHarmful
+from pipeline.evaluate.settings import MemorizationSettings
+from pipeline.evaluate.writing import Writer
+from pipeline.ground.errors import InputError
+from pipeline.ground.statistics import share
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.search import Search
+
+PROMPTS = Path(__file__).with_name("prompts.json")  # by kind and language
+
+
+class Continued(NamedTuple):
+    """A prompt, what is written after it, both as tokens, the language, and how its document really goes on."""
+
+    prompt: list[int]
+    written: list[int]
+    language: str
+    follows: list[int] | None = None
+
+
+def measured(settings: MemorizationSettings, search: Search, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
+    """Return what is counted of each kind of text.
+
+    Raises:
+        InputError: no training document is as long as a prompt and its continuation.
+    """
+    count = Counter(settings, search, harmful)
+    kinds: dict[str, dict[str, Any]] = {}
+    for split in ("train", "validation"):
+        own = list(_beginnings(settings, search, split))
+        if split == "train" and not own:
+            raise InputError(
+                f"evaluation.memorization: no training document of {search.reader.index_path} has {settings.tokens} "
+                "tokens: make prompt_tokens or continuation_tokens smaller"
+            )
+        kinds[split] = count(_written(settings, writer, own))
+        kinds[f"{split}_itself"] = count(each._replace(follows=None) for each in own)
+    prompts: dict[str, dict[str, list[str]]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
+    for kind, by_language in prompts.items():
+        given = [
+            Continued(writer.tokens(text), [], language) for language, texts in by_language.items() for text in texts
+        ]
+        kinds[kind] = count(_written(settings, writer, given))
+    return {
+        "prompt_tokens": settings.prompt_tokens,
+        "continuation_tokens": settings.continuation_tokens,
+        "harmful": [entry.name for entry in settings.harmful.entries()],
+        "kinds": kinds,
+    }
+
+
+def _beginnings(settings: MemorizationSettings, search: Search, split: str) -> Iterable[Continued]:
+    """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
+    reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
+    starts = reader.borders
+    long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # behind them stands end-of-text
+    drawn = random.Random(f"{settings.seed}.{split}").sample(range(len(long)), min(settings.prompts, len(long)))
+    for start in starts[long[sorted(drawn)]].tolist():
+        tokens = reader.known(reader.read(start, settings.tokens)).tolist()
+        prompt, follows = tokens[: 1 + settings.prompt_tokens], tokens[1 + settings.prompt_tokens :]
+        yield Continued(prompt, follows, reader.document_rows(start, 1)[0]["language"], follows)
+
+
+def _written(settings: MemorizationSettings, writer: Writer, given: list[Continued]) -> list[Continued]:
+    """Return the same prompts with what the model writes after them."""
+    texts = writer.after([each.prompt for each in given], settings.continuation_tokens, settings.batch_size)
+    return [each._replace(written=text) for each, text in zip(given, texts, strict=True)]
+
+
+class Counter:
+    """Counts texts that are memorised, harmful, or hold personal data."""
+
+    def __init__(self, settings: MemorizationSettings, search: Search, harmful: list[Path]) -> None:
+        self.length, self.search = settings.continuation_tokens, search
+        self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))
+        self.flags = FlagHarmful(settings.harmful, harmful) if harmful else None
+
+    def __call__(self, texts: Iterable[Continued]) -> dict[str, Any]:
+        """Return of some texts how many are what, each with its share and the share's interval.
+
+        `exact` are those that go on as their document does, `in_training` those that stand whole in a training
+        document; one that ends before its full length is neither, for short texts stand everywhere.
+        """
+        texts = list(texts)
+        exact = [text.written == text.follows for text in texts if text.follows is not None]
+        whole = [self.search.whole_text(text.written) for text in texts]
+        found = [part for text in texts for part in self._personal_data(text)]
+        return {
+            "texts": len(texts),
+            "exact": _share(exact),
+            "in_training": _share(
+                [
+                    len(text.written) == self.length and self.search.holds(words)
+                    for text, words in zip(texts, whole, strict=True)
+                ]
+            ),
+            "harmful": None if self.flags is None else _share(list(map(self._is_harmful, whole, texts))),
+            "personal_data": len(found),
+            "personal_data_in_training": sum(map(self.search.holds, found)),
+        }
+
+    def _is_harmful(self, words: str, text: Continued) -> bool:
+        document = Document(text=words, id="", metadata={"language": text.language})
+        assert self.flags is not None
+        self.flags.filter(document)
+        return bool(document.metadata["flags"])
+
+    def _personal_data(self, text: Continued) -> list[str]:
+        """Return the personal data that ends in what was written: a word for a number may stand in the prompt."""
+        together, prompt = (self.search.whole_text(part) for part in (text.prompt + text.written, text.prompt))
+        return [
+            together[found.start : found.end]
+            for found in find(together, self.kinds)
+            if found.end > len(prompt) and not (self.kinds.replacement == "synthetic" and is_synthetic(found))
+        ]
+
+
+def _share(hits: list[bool]) -> dict[str, Any] | None:
+    """Return how many are, their share and its interval; None where there is no text."""
+    if not hits:
+        return None
+    value = share(np.array(hits, dtype=np.float64), np.ones(len(hits)))
+    return {"count": sum(hits), "share": value.value, "low": value.low, "high": value.high}

@@ -1,0 +1,257 @@
+"""What a model has memorised is found in what it writes, beside what it never saw and what is common anyway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import yaml
+from pydantic import ValidationError
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from pipeline.corpus.personal_data import find, mask
+from pipeline.corpus.rules.harmful_settings import Harmful, WordList
+from pipeline.corpus.settings import PersonalData
+from pipeline.evaluate import memorization, samples
+from pipeline.evaluate.memorization import Continued, Counter
+from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
+from pipeline.evaluate.writing import Writer
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.step_settings import evaluate_samples
+from pipeline.tokenizer import train as tokenizer_step
+from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokens import suffixes as suffixes_step
+from pipeline.tokens.search import Search
+from pipeline.tokens.settings import SuffixesSettings
+from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
+
+SHORT = MemorizationSettings(prompts=30, prompt_tokens=12, continuation_tokens=12, batch_size=7)
+NAMES = ("Jansen", "Visser", "Bakker", "Mulder", "Dekker", "Kuiper", "Postma", "Hoekstra", "Zwart", "Blom")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a model is slower with threads, far slower where the machine has other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Set(NamedTuple):
+    """A token set with its suffix arrays, its tokenizer, and the texts of its training documents."""
+
+    index: Path
+    tokenizer: Path
+    search: Search
+    texts: list[str]
+
+
+def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
+    folder.mkdir()
+    documents = [write_documents(folder / "documents.parquet", rows)]
+    tokenizer = folder / "tokenizer.json"
+    tokenizer_step.run(
+        TrainSettings(vocabulary_size=320, validation_fraction=FRACTION),
+        documents=documents,
+        tokenizer=tokenizer,
+        configuration=folder / "tokenizer_config.json",
+    )
+    index = build(folder / "tokens", documents, tokenizer, 2)
+    (folder / "tokens/suffixes").mkdir()
+    for shard in sorted((folder / "tokens/train").iterdir()):
+        place = folder / "tokens/suffixes" / shard.name
+        suffixes_step.run(SuffixesSettings(), train=shard, tokenizer=tokenizer, suffixes=place)
+    search = Search(index, tokenizer)
+    seen = {name for name, _, _ in search.reader.document_spans(0, search.reader.tokens)}
+    return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])
+
+
+def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -> Writer:
+    """Return a tiny model after so many steps on the first tokens of all training documents."""
+    reader = of.search.reader
+    torch.manual_seed(3)
+    llama = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=reader.vocabulary_size,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=160,
+            bos_token_id=reader.begin_of_text_id,
+            eos_token_id=reader.end_of_text_id,
+        )
+    )
+    tokens = torch.full((reader.documents, length), -100)
+    for row, (_, start, end) in zip(tokens, reader.document_spans(0, reader.tokens), strict=True):
+        content = torch.from_numpy(reader.read(start, min(end - start, length)))
+        row[: len(content)] = content
+    optimizer = torch.optim.AdamW(llama.parameters(), lr=rate, weight_decay=0.0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        llama(tokens.clamp(min=0), labels=tokens).loss.backward()
+        optimizer.step()
+    llama.save_pretrained(folder)
+    described = json.loads((of.tokenizer.parent / "tokenizer_config.json").read_text())
+    special = {key: described[key] for key in ("bos_token", "eos_token", "pad_token") if described.get(key)}
+    PreTrainedTokenizerFast(tokenizer_file=str(of.tokenizer), **special).save_pretrained(folder)
+    return Writer(folder)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Set:
+    rows = [row for row in make_rows(120) if len(str(row["text"])) > 120]
+    return token_set(tmp_path_factory.mktemp("set") / "words", rows)
+
+
+@pytest.fixture(scope="module")
+def learnt(words: Set, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+    return model(tmp_path_factory.mktemp("learnt"), words, 120, SHORT.tokens)
+
+
+@pytest.fixture(scope="module")
+def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+    return model(tmp_path_factory.mktemp("untrained"), words, 0, SHORT.tokens)
+
+
+def kinds(of: Set, writer: Writer, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
+    found: dict[str, Any] = memorization.measured(settings, of.search, writer, list(files))["kinds"]
+    return found
+
+
+def test_a_model_that_learnt_its_documents_by_heart_is_found_out(words: Set, learnt: Writer) -> None:
+    found = kinds(words, learnt)
+    assert found["train"]["texts"] == 30 and found["train"]["exact"]["share"] > 0.9
+    assert found["train"]["in_training"]["count"] >= found["train"]["exact"]["count"]
+    assert found["train"]["exact"]["low"] > 0.7
+    assert found["validation"]["texts"] > 10 and found["validation"]["exact"]["share"] < 0.1
+    assert found["train_itself"]["in_training"]["share"] == 1 and found["train_itself"]["exact"] is None
+    assert found["validation_itself"]["in_training"]["share"] < 0.1
+    assert kinds(words, learnt) == found
+
+
+def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: Writer) -> None:
+    for kind in ("train", "validation"):
+        found = kinds(words, untrained)[kind]
+        assert found["exact"]["share"] == found["in_training"]["share"] == 0 < found["exact"]["high"] < 0.4
+
+
+def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: Writer) -> None:
+    counter = Counter(SHORT, words.search, [])
+    everything = "\0".join(words.texts)
+    prompts = [learnt.tokens(text) for text in ("de polder", "elke morgen", "the miller", "één café", "x", "zee en")]
+    by_hand = []
+    for tokens in learnt.after(prompts, SHORT.continuation_tokens):
+        text = learnt.text(tokens)
+        counted = counter([Continued([], tokens, "nl")])["in_training"]["count"]
+        by_hand.append(len(tokens) == SHORT.continuation_tokens and text.strip("\ufffd") in everything)
+        assert counted == by_hand[-1]
+    assert set(by_hand) == {True, False}
+    short = learnt.tokens("polder")[-2:]
+    assert words.search.holds(words.search.whole_text(short))
+    assert counter([Continued([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
+
+
+def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: Writer) -> None:
+    prompts = [learnt.tokens(text) for text in ("de polder ligt lager dan", "zee", "the miller counted")]
+    assert len({len(prompt) for prompt in prompts}) > 1
+    assert learnt.after(prompts, 8, batch_size=3) == learnt.after(prompts, 8)
+
+
+def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt: Writer, tmp_path: Path) -> None:
+    assert kinds(words, learnt)["train"]["harmful"] is None, "without a list nothing is said"
+    (tmp_path / "nl.txt").write_text("sluis\n")
+    entry = {"name": "locks", "path": "nl.txt"}
+    listed = SHORT.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry)])})
+    found = kinds(words, learnt, listed, tmp_path / "nl.txt")
+    texts = [
+        words.search.whole_text(each.follows or []) for each in memorization._beginnings(listed, words.search, "train")
+    ]
+    expected = sum("sluis" in text.split() for text in texts)
+    assert found["train_itself"]["harmful"]["count"] == expected > 0
+    assert found["train"]["harmful"]["count"] == pytest.approx(expected, abs=3), "it writes its documents"
+    other = listed.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry, languages=["en"])])})
+    assert kinds(words, learnt, other, tmp_path / "nl.txt")["train_itself"]["harmful"]["count"] == 0
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_masked: bool, tmp_path: Path) -> None:
+    planted = [(name, f"{name[::-1].lower()}@plantenpost.nl") for name in NAMES]
+    rows = make_rows(len(planted) * 3)
+    for number, row in enumerate(rows):
+        name, address = planted[number % len(planted)]
+        text = f"De e-mail van {name} is {address} en verder niets."
+        row["text"] = mask(text, PersonalData())[0] if is_masked else text
+    of = token_set(tmp_path / "set", rows)
+    length = 64
+    writer = model(tmp_path / "model", of, 120, length)
+    prompts = [writer.tokens(f"De e-mail van {name} is") for name in NAMES]
+    written = writer.after(prompts, 30, batch_size=4)
+    none = PersonalData(**dict.fromkeys(("email", "telephone"), False))
+    counter = Counter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])
+    found = counter(Continued(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
+    texts = [writer.text(text) for text in written]
+    if is_masked:
+        assert all("<EMAIL>" in text for text in texts)
+        assert (found["personal_data"], found["personal_data_in_training"]) == (0, 0)
+    else:
+        right = sum(address in text for (_, address), text in zip(planted, texts, strict=True))
+        assert right >= 8 and found["personal_data_in_training"] >= right
+        assert found["personal_data"] == sum(len(find(text, PersonalData())) for text in texts)
+        content = json.dumps(found)
+        assert not any(address in content for _, address in planted)
+
+
+def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: Writer) -> None:
+    def counted(prompt: str, text: str, **changes: Any) -> int:
+        given, written = (learnt.encoder(part, add_special_tokens=False)["input_ids"] for part in (prompt, text))
+        kinds = PersonalData(**changes)
+        counter = Counter(SHORT.model_copy(update={"personal_data": kinds}), words.search, [])
+        found: int = counter([Continued(given, written, "nl")])["personal_data"]
+        return found
+
+    assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "it was given"
+    assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl") == 1
+    assert counted("Zijn BSN is", " 111222333.") == 1 and counted("Zijn boek is", " 111222333.") == 0
+    synthetic, _ = mask("Schrijf naar jan.zaaier@plantenpost.nl", PersonalData(replacement="synthetic"))
+    assert counted("Schrijf naar", synthetic.removeprefix("Schrijf naar"), replacement="synthetic") == 0
+    assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl", replacement="synthetic") == 1
+
+
+def test_what_does_not_fit_is_one_sentence(words: Set, learnt: Writer) -> None:
+    long = SHORT.model_copy(update={"prompt_tokens": 3000})
+    with pytest.raises(InputError, match=r"no training document of .* has 3013 tokens: make prompt_tokens or"):
+        kinds(words, learnt, long)
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["evaluation"]["memorization"] = {"prompts": 4}
+    with pytest.raises(
+        (InputError, ValidationError), match="50 tokens of a prompt and 50 behind it are more than the 64"
+    ):
+        load(raw)
+    raw["evaluation"]["memorization"] |= {"prompt_tokens": 13}
+    assert evaluate_samples(load(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
+
+
+def test_the_step_writes_counts_and_no_text(words: Set, learnt: Writer, tmp_path: Path) -> None:
+    settings = SamplesSettings(model="base", tokens=5, minimum_characters=5, held_out=2, memorization=SHORT)
+    out = tmp_path / "samples.json"
+    samples.run(
+        settings,
+        index=words.index,
+        tokenizer=words.tokenizer,
+        suffixes=sorted((words.index.parent / "suffixes").iterdir()),
+        final=Path(learnt.model.name_or_path),
+        samples=out,
+    )
+    found = json.loads(out.read_text())["memorization"]
+    assert found == memorization.measured(SHORT, words.search, learnt, [])
+    assert set(found["kinds"]) == {"train", "train_itself", "validation", "validation_itself", "neutral", "asking"}
+    assert found["kinds"]["neutral"]["texts"] == 100 and found["kinds"]["asking"]["exact"] is None
+    assert not any(text in json.dumps(found) for text in ("polder", "miller"))

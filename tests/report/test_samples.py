@@ -1,0 +1,55 @@
+"""What models write that is memorised, harmful or personal data is on the page, beside documents themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.report.example import Run
+from tests.report.test_page import made, outline
+
+FEW = {"count": 3, "share": 0.075, "low": 0.026, "high": 0.199}
+
+
+def row(texts: int, **fields: Any) -> dict[str, Any]:
+    nothing = {"exact": None, "in_training": None, "harmful": None, "personal_data": 0, "personal_data_in_training": 0}
+    return {"texts": texts, **nothing, **fields}
+
+
+def written(harmful: list[str]) -> dict[str, Any]:
+    kinds = ("train", "validation", "neutral", "asking", "train_itself", "validation_itself")
+    rows = {kind: row(40 + number, in_training=FEW) for number, kind in enumerate(kinds)}
+    rows["train"] = row(40, exact=FEW, in_training=FEW, personal_data=5, personal_data_in_training=2)
+    rows["validation"] = row(0)
+    counted = {"texts": 0, "characters": 0, "copied_characters": 0}
+    return {
+        "model": "tiny",
+        "minimum_characters": 40,
+        "samples": [],
+        "written": counted,
+        "held_out": counted,
+        "memorization": {"prompt_tokens": 50, "continuation_tokens": 25, "harmful": harmful, "kinds": rows},
+    }
+
+
+def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_folder: Run) -> None:
+    run_folder.write("evaluation/tiny/samples.json", written([]))
+    text = outline(made(run_folder)["page"]).text
+    assert "What of 25 tokens behind the first 50 of documents" in text
+    assert "the model, after training documents 40 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2" in text
+    assert "the model, after held-out documents 0 – – – 0 " in text
+    assert "held-out documents themselves 45 – 7.50 %" in text
+    assert "The corpus has no list and no classifier of harmful content" in text
+
+    run_folder.write("evaluation/tiny/samples.json", written(["insults", "toxic"]))
+    assert "Harmful is what insults, toxic of the corpus flag." in outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder, language="nl")["page"]).text
+    assert "het model, na apart gehouden documenten" in text and "Zoals het document verdergaat" in text
+    assert "the model, " not in text and "Harmful" not in text
+
+
+def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
+    content = written([])
+    del content["memorization"]
+    run_folder.write("evaluation/tiny/samples.json", content)
+    text = outline(made(run_folder)["page"]).text
+    assert "What model tiny writes" in text and "the model, after" not in text
