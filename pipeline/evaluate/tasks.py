@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, read_rows
+from pipeline.evaluate.written import OWN, problem, score
 from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
     try:
         splits = {name: Dataset.from_list(found) for name, found in rows.items()}
         local: dict[str, Any] = {"dataset_kwargs": None, "custom_dataset": lambda **_: splits}
+        metrics = [one["metric"] for one in configuration.get("metric_list") or ()]
+        if {*metrics} & {*OWN}:
+            metadata = configuration.get("metadata") or {}
+            local["process_results"] = lambda fields, results: score(results[0], fields, metrics, metadata)
+            for number, row in enumerate(rows["test"], start=1):
+                if lack := problem(row, metrics, metadata):
+                    raise InputError(f"task file {path}, line {number} of {data.name}: {lack}")
         task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
         _check_shots(path, task, examples)
         return {configuration["task"]: task}
