@@ -14,7 +14,8 @@ from scipy.stats import binomtest
 from pipeline.evaluate import differences
 from pipeline.evaluate.items import Item
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_files import read_rows
+from pipeline.evaluate.simplicity import lix
+from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
 from pipeline.evaluate.verdict import credits_of
 from tests.evaluate.test_suites import evaluate
 
@@ -97,6 +98,31 @@ def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereoty
         directions[" ".join(one), " ".join(other)] += 1
     assert len(grounds) == 6 and set(grounds.values()) == {10}
     assert all(count == directions[other, one] for (one, other), count in directions.items())
+
+
+SIMPLE = ("polder_nl_eenvoudig", "polder_en_simple")
+
+
+@pytest.mark.parametrize("task", SIMPLE)
+def test_references_are_easier_than_official_sentences(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 30 == len({row["source"] for row in rows})
+    for row in rows:
+        first, second = row["references"]
+        assert first != second and row["source"] not in row["references"]
+        assert lix(row["source"]) > max(lix(first), lix(second)), row
+
+
+@pytest.mark.parametrize("task", [*SIMPLE])
+def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
+    content = read_task(TASKS / "use_cases" / f"{task}.yaml")
+    shots = read_rows(TASKS / "use_cases" / str(fewshot_file(TASKS, content)))
+    rows = rows_of(task)
+    assert shots[0].keys() == rows[0].keys() and len(shots) == content["num_fewshot"]
+    texts = {text for row in rows for value in row.values() for text in (value if isinstance(value, list) else [value])}
+    assert not any(
+        one in texts for shot in shots for one in (shot.get("source"), shot.get("text"), shot.get("question")) if one
+    )
 
 
 def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import pytest
 
 from pipeline.evaluate import baselines
 from pipeline.evaluate.items import read_answers
-from pipeline.evaluate.settings import BaselineSettings, Suite
+from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.ground.errors import InputError
 from tests.evaluate.test_suites import evaluate
+from tests.evaluate.test_written_answers import reading
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -147,3 +148,16 @@ def test_an_item_without_references_is_named(milestone: Path, suite: Suite, tmp_
     data.write_text("".join(json.dumps(one) + "\n" for one in wrong), encoding="utf-8")
     with pytest.raises(InputError, match=r"line 3 of simpler\.jsonl: write `references`, a list of texts"):
         evaluate(milestone, tmp_path / "r.json", suite)
+
+
+NEW = ("polder_nl_eenvoudig", "polder_en_simple")
+
+
+@pytest.mark.parametrize("junk", ["", "ÿþ x. e", "De kat, het huis en een boom van de straat."])
+def test_whoever_writes_always_the_same_is_better_in_nothing(milestone: Path, tmp_path: Path, junk: str) -> None:
+    suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 8})
+    with mock.patch(GENERATE, lambda _, requests: [junk for _ in requests]):
+        rows = evaluate(reading(milestone, 8192, tmp_path), tmp_path / "r.json", suite)["tasks"]
+    found = [row for row in rows if row["task"] in NEW]
+    assert {row["task"] for row in found} == {*NEW}
+    assert all(row["verdict"] in (None, "not better") and row["baselines"] for row in found)
