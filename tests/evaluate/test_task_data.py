@@ -17,6 +17,7 @@ from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.simplicity import lix
 from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
 from pipeline.evaluate.verdict import credits_of
+from pipeline.evaluate.written import rouge_l
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -101,6 +102,7 @@ def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereoty
 
 
 SIMPLE = ("polder_nl_eenvoudig", "polder_en_simple")
+SUMMARIES = ("polder_nl_samenvatting", "polder_en_summary")
 
 
 @pytest.mark.parametrize("task", SIMPLE)
@@ -113,7 +115,19 @@ def test_references_are_easier_than_official_sentences(task: str) -> None:
         assert lix(row["source"]) > max(lix(first), lix(second)), row
 
 
-@pytest.mark.parametrize("task", [*SIMPLE])
+@pytest.mark.parametrize("task", SUMMARIES)
+def test_summaries_are_short_and_are_none_of_the_sentences(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 20 == len({row["text"] for row in rows})
+    for row in rows:
+        (summary,) = row["references"]
+        assert 80 <= len(row["text"].split()) <= 150
+        assert len(summary.split()) < len(row["text"].split()) / 2 and summary.count(". ") <= 1
+        sentences = f"{row['text']} ".split(". ")
+        assert len(sentences) >= 5 and max(rouge_l(one, [summary]) for one in sentences) < 0.75, summary
+
+
+@pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES])
 def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
     content = read_task(TASKS / "use_cases" / f"{task}.yaml")
     shots = read_rows(TASKS / "use_cases" / str(fewshot_file(TASKS, content)))
