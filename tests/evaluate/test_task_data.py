@@ -17,7 +17,7 @@ from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.simplicity import lix
 from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
 from pipeline.evaluate.verdict import credits_of
-from pipeline.evaluate.written import rouge_l
+from pipeline.evaluate.written import normalised, rouge_l
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -103,6 +103,7 @@ def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereoty
 
 SIMPLE = ("polder_nl_eenvoudig", "polder_en_simple")
 SUMMARIES = ("polder_nl_samenvatting", "polder_en_summary")
+SOURCES = ("polder_nl_bronnen", "polder_en_sources")
 
 
 @pytest.mark.parametrize("task", SIMPLE)
@@ -127,7 +128,29 @@ def test_summaries_are_short_and_are_none_of_the_sentences(task: str) -> None:
         assert len(sentences) >= 5 and max(rouge_l(one, [summary]) for one in sentences) < 0.75, summary
 
 
-@pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES])
+@pytest.mark.parametrize("task", SOURCES)
+def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 30 == len({row["question"] for row in rows})
+    places = Counter(row["passage"] for row in rows)
+    assert places[0] == 10 and max(places[1], places[2], places[3]) <= 8
+    assert len({row["kind"] for row in rows}) == 2
+    for row in rows:
+        naming = [
+            number
+            for number, passage in enumerate(row["passages"], start=1)
+            if any(f" {normalised(one)} " in f" {normalised(passage)} " for one in row["answers"])
+        ]
+        assert naming == ([row["passage"]] if row["passage"] else []), row
+        assert bool(row["answers"]) == bool(row["passage"])
+
+
+def test_dutch_and_english_sources_are_the_same() -> None:
+    places = [[(row["passage"], len(row["passages"])) for row in rows_of(task)] for task in SOURCES]
+    assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES, *SOURCES])
 def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
     content = read_task(TASKS / "use_cases" / f"{task}.yaml")
     shots = read_rows(TASKS / "use_cases" / str(fewshot_file(TASKS, content)))

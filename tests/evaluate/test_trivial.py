@@ -150,7 +150,10 @@ def test_an_item_without_references_is_named(milestone: Path, suite: Suite, tmp_
         evaluate(milestone, tmp_path / "r.json", suite)
 
 
-NEW = ("polder_nl_eenvoudig", "polder_en_simple", "polder_nl_samenvatting", "polder_en_summary")
+NEW = (
+    *("polder_nl_eenvoudig", "polder_en_simple", "polder_nl_samenvatting", "polder_en_summary"),
+    *("polder_nl_bronnen", "polder_en_sources"),
+)
 
 
 @pytest.mark.parametrize("junk", ["", "ÿþ x. e", "De kat, het huis en een boom van de straat."])
