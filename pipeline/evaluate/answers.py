@@ -24,7 +24,8 @@ class Answers(NamedTuple):
     scores: dict[tuple[str, str, str], float]
 
     def credits(self, metric: str, items: Sequence[Item], keys: Sequence[Key]) -> NDArray[np.float64]:
-        """Return 1 of each item that is right and 0 of one that is wrong, nats of texts; NaN of what was not asked.
+        """Return 1 of each item that is right and 0 of one that is wrong, what else the metric says of it, or nats of
+        texts; NaN of what was not asked.
 
         By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
         """
@@ -35,7 +36,8 @@ class Answers(NamedTuple):
         elif metric == BITS:
             values = {key: given[key][0] for key in keys if key in self.answered.bytes}
         else:
-            values = {key: float(right) for key, right in self.answered.right.get(metric, {}).items()}
+            numbers = self.answered.right.get(metric, {}) | self.answered.graded.get(metric, {})
+            values = {key: float(value) for key, value in numbers.items()}
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
 
 

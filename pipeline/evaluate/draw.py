@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
+from pipeline.evaluate.trivial import answers
 from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def check(task: Task, drawn: Sequence[int]) -> None:
         InputError: the answer of one is none of its choices, or what the task's metadata say is not so.
     """
     aim_of(task)
+    answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):

@@ -44,8 +44,11 @@ def interval(
     kind, one_each = aggregation.__name__, [1.0] * len(values)
     if kind == "mean" and is_right_or_wrong(values):
         return share(summed(values), summed(one_each))
-    if kind == "mean":
-        return ratio(summed(values), summed(one_each))
+    if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
+        has_value = [float(not math.isnan(each)) for each in values]
+        found = summed([each if known else 0.0 for each, known in zip(values, has_value, strict=True)])
+        known = summed(has_value) > 0
+        return ratio(found[known], summed(has_value)[known])
     if kind == "perplexity":
         return ratio(summed([-nats for nats in values]), summed(one_each)).of(math.exp)
     if kind in ("weighted_perplexity", "bits_per_byte"):

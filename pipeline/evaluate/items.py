@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.evaluate.intervals import is_right_or_wrong
+from pipeline.evaluate.written import GRADED
 from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of its prompt: what two models that were asked the same have in common."""
 BITS = "bits_per_byte"
-# Behind these stands a column per metric that tells of an item whether it is right.
+# Behind these stands a column per metric that tells of an item whether it is right, or a number of it.
 SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -49,6 +50,7 @@ class Item:
         right: which choices are right; none of a task with an aim.
         log_probabilities: in nats, per choice, or of the text.
         correct: per metric that says so, whether the model's answer is right.
+        graded: per metric that gives a number of what the model wrote, that number.
         written: what the model wrote, where it writes freely.
         cluster: what it shares with items that are like it, such as the text that it asks about.
         part: the part of the task that it belongs to, such as a kind of mistake.
@@ -68,6 +70,7 @@ class Item:
     part: str | None = None
     tokens: tuple[int, ...] = ()
     unigram: tuple[float, ...] = ()
+    graded: dict[str, float] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int | None:
@@ -126,8 +129,12 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     """
     has_right_answers = aim_of(task) is None
     correct: dict[int, dict[str, bool]] = {}
+    graded: dict[int, dict[str, float]] = {}
     for name, values in values_of(samples).items():
-        if has_right_answers and is_right_or_wrong([*values.values()]):
+        if name in GRADED and all(isinstance(value, int | float) for value in values.values()):
+            for number, value in values.items():
+                graded.setdefault(number, {})[name] = float(value)
+        elif has_right_answers and is_right_or_wrong([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
@@ -154,6 +161,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             None if written is None else str(written),
             field_of(task, "cluster", doc),
             field_of(task, "parts", doc),
+            graded=graded.get(number, {}),
         )
     return [*found.values()]
 
@@ -167,14 +175,22 @@ def values_of(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
     return found
 
 
+class Trivial(NamedTuple):
+    """What a rule that understands nothing reaches: by metric a number of each item, where there is one, and in all."""
+
+    of_items: dict[str, list[float]]
+    scores: dict[str, float]
+
+
 @dataclass(frozen=True)
 class Measured:
-    """What lm-eval measured of a task: a row per metric, and the items."""
+    """What lm-eval measured of a task: a row per metric, the items, and by name what trivial rules reach on them."""
 
     suite: str
     task: str
     rows: list[dict[str, Any]]
     items: list[Item]
+    trivial: dict[str, Trivial] = field(default_factory=dict)
 
 
 def write_items(path: Path, measured: Iterable[Measured]) -> None:
@@ -195,25 +211,28 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
             "answer": item.answer if item.choices else None,
             "right_answers": sorted(item.right),
             **item.correct,
+            **item.graded,
         }
         for one in measured
         for item in one.items
     ]
     metrics = sorted({name for row in rows for name in row.keys() - {*SCHEMA.names}})
-    schema = pa.schema([*SCHEMA, *((metric, pa.bool_()) for metric in metrics)])
+    kinds = ((metric, pa.float64() if metric in GRADED else pa.bool_()) for metric in metrics)
+    schema = pa.schema([*SCHEMA, *kinds])
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
 class Answered(NamedTuple):
     """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts.
 
-    `clusters` tells of items that are like others what they have in common.
+    `clusters` tells of items that are like others what they have in common, `graded` what metrics say in numbers.
     """
 
     right: dict[str, dict[Key, bool]]
     log_probabilities: dict[Key, tuple[float, ...]]
     bytes: dict[Key, int]
     clusters: dict[Key, str]
+    graded: dict[str, dict[Key, float]]
 
 
 def read_answers(path: Path) -> Answered:
@@ -229,7 +248,7 @@ def read_answers(path: Path) -> Answered:
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    found = Answered({}, {}, {}, {})
+    found = Answered({}, {}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
@@ -240,5 +259,5 @@ def read_answers(path: Path) -> Answered:
         if row["bytes"] is not None:
             found.bytes[key] = row["bytes"]
         for metric in (metric for metric in metrics if row[metric] is not None):
-            found.right.setdefault(metric, {})[key] = row[metric]
+            (found.graded if metric in GRADED else found.right).setdefault(metric, {})[key] = row[metric]
     return found

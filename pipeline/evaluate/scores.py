@@ -16,7 +16,9 @@ from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
 from pipeline.evaluate.items import BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
+from pipeline.evaluate.trivial import scored as scored_trivially
 from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
+from pipeline.evaluate.written import READABILITY
 from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
@@ -73,7 +75,9 @@ def measure(
                     "aim": aim,
                 }
             )
-        measured.append(Measured(suite.name, name, rows, items))
+        examples = {sample["doc_id"]: sample["doc"] for sample in samples}
+        trivial = scored_trivially(tasks[name], [examples[item.number] for item in items])
+        measured.append(Measured(suite.name, name, rows, items, trivial))
     return measured
 
 
@@ -179,14 +183,21 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
             if row["aim"] is not None:
                 continue
             credits = {name: answers.credits(metric, one.items, keys) for name, answers in others.items()}
-            if one.items and metric in one.items[0].correct:
-                row |= compared(one.items, metric, models, credits)
+            if metric in one.items[0].correct or (metric in one.items[0].graded and metric not in READABILITY):
+                plain = metric.partition(",")[0]
+                trivial = {
+                    name: np.array(found.of_items[plain])
+                    for name, found in one.trivial.items()
+                    if plain in found.of_items
+                }
+                row |= compared(one.items, metric, models, credits | trivial)
                 continue
             if metric == BITS and all(item.bytes for item in one.items):
                 of_words = {name: np.array([score(item)[0] for item in one.items]) for name, score in models.items()}
                 row |= compared_in_bits(one.items, of_words | credits)
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
+            scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
             if values := {name: score for name, score in scores.items() if score is not None}:
                 best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
                 row |= {"baselines": values, "hardest_baseline": best}

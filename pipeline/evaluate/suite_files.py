@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import data_file, included, read_task
+from pipeline.evaluate.task_files import data_file, fewshot_file, included, read_task
 from pipeline.ground.errors import InputError
 
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -32,7 +32,7 @@ def suite_files(suite: Suite) -> list[Path]:
         return files
     found: set[Path] = set()
     for task in _task_files(suite, suite.folder):
-        found |= {task, _local_data(suite, task, read_task(task)), *included(task)}
+        found |= {task, *_local_data(suite, task, read_task(task)), *included(task)}
     return sorted(found)
 
 
@@ -51,13 +51,18 @@ def _task_files(suite: Suite, folder: str) -> list[Path]:
     return tasks
 
 
-def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> Path:
-    name = data_file(task, configuration)
-    beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
-    data = beside if beside.is_file() else in_folder
-    if not data.is_file():
-        raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
-    return data
+def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list[Path]:
+    """Return the file of a task's items, and that of its examples where it has one."""
+    found = []
+    for name in (data_file(task, configuration), fewshot_file(task, configuration)):
+        if name is None:
+            continue
+        beside, in_folder = task.parent / name, Path(suite.data or suite.folder or "") / name
+        data = beside if beside.is_file() else in_folder
+        if not data.is_file():
+            raise InputError(f"task file {task}: its data file {name} is neither beside it nor in {in_folder.parent}")
+        found.append(data)
+    return found
 
 
 def suite_items(suite: Suite) -> list[tuple[str, Path]]:
@@ -72,7 +77,7 @@ def suite_items(suite: Suite) -> list[tuple[str, Path]]:
         return _texts(suite)
     if suite.folder is not None:
         read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
-        return sorted((content["task"], _local_data(suite, task, content)) for task, content in read)
+        return sorted((content["task"], data) for task, content in read for data in _local_data(suite, task, content))
     readmes = [path for path in suite_files(suite) if path.name == "README.md"]
     return sorted(
         (f"{readme.parent.parent.name}/{readme.parent.name}", path)

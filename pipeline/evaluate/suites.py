@@ -20,7 +20,8 @@ from pipeline.evaluate.mirror import checked
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.shipped import shipped_index
-from pipeline.evaluate.task_files import data_file, given_data_file, read_rows, read_task
+from pipeline.evaluate.task_files import read_task
+from pipeline.evaluate.tasks import task_of_file
 from pipeline.evaluate.texts import text_task
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
@@ -178,25 +179,7 @@ def _loaders(
                     f"task file {path}: another file of the suite {suite.name} is named {name}; rename one"
                 )
             named.add(name)
-            yield name, partial(_task_of_file, path, configuration, given)
-
-
-def _task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
-    from datasets import Dataset
-    from jinja2 import TemplateError
-    from lm_eval.api.task import ConfigurableTask
-
-    data = given_data_file(path, data_file(path, configuration), given)
-    # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
-    try:
-        test = Dataset.from_list(read_rows(data))
-        local = {"dataset_kwargs": None, "custom_dataset": lambda **_: {"test": test}}
-        return {configuration["task"]: ConfigurableTask(config={"test_split": "test", **configuration, **local})}
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
-        raise InputError(
-            f"task file {path} does not fit its data file {data.name} ({type(error).__name__}: {error}); "
-            "compare the fields that its templates name with those of the data"
-        ) from None
+            yield name, partial(task_of_file, path, configuration, given)
 
 
 def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]) -> dict[str, Task]:

@@ -62,10 +62,24 @@ def data_file(path: Path, configuration: dict[str, Any]) -> str:
     keywords = configuration.get("dataset_kwargs")
     files = keywords.get("data_files") if isinstance(keywords, dict) else None
     name = files.get("test") if isinstance(files, dict) else None
-    if configuration.get("dataset_path") != "json" or not isinstance(name, str) or len(files or {}) != 1:
+    others = {*(files or {})} - {"test", "fewshot"}
+    if configuration.get("dataset_path") != "json" or not isinstance(name, str) or others:
         raise InputError(
             f"task file {path}: write `dataset_path: json` and `dataset_kwargs: {{data_files: {{test: NAME.jsonl}}}}`"
+            ", and `fewshot: NAME.jsonl` beside `test` for examples"
         )
+    return name
+
+
+def fewshot_file(path: Path, configuration: dict[str, Any]) -> str | None:
+    """Return the name of the file of the examples that stand before a question; None of a task without one.
+
+    Raises:
+        InputError: when what is named is no file.
+    """
+    name = configuration["dataset_kwargs"]["data_files"].get("fewshot")
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"task file {path}: write the name of one file, as `fewshot: NAME.jsonl`")
     return name
 
 

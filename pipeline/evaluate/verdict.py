@@ -115,11 +115,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def compared(
     items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
 ) -> dict[str, Any]:
-    """Return the baselines of right and wrong answers, the hardest of them, and the p-value of being better than each.
+    """Return the baselines of answers, the hardest of them, and the p-value of being better than each.
+
+    The metric says of each item whether the answer is right, or how good it is.
 
     What they are given is told by `credits_of`. Nothing is returned where there is no baseline.
     """
-    right = np.array([item.correct[metric] for item in items], dtype=np.float64)
+    right = np.array([(item.correct | item.graded)[metric] for item in items], dtype=np.float64)
     credits = credits_of(items, metric, models, others or {})
     if not credits:
         return {}

@@ -26,6 +26,12 @@ def test_a_mean_of_numbers() -> None:
     assert interval(values, range(4), metrics.mean, 0.4, None) == ratio(np.array(values), np.ones(4))
 
 
+def test_items_without_a_value_count_for_nothing() -> None:
+    values, clusters = [0.25, math.nan, 0.75, 0.1, math.nan], ["a", "b", "c", "a", "c"]
+    expected = ratio(np.array([0.35, 0.75]), np.array([2.0, 1.0]))
+    assert interval(values, clusters, metrics.nanmean, 1.1 / 3, 0.2) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("kind", ["bits_per_byte", "weighted_perplexity", "perplexity"])
 def test_sums_of_log_probabilities_have_the_value_of_lm_eval(kind: str) -> None:
     random = np.random.default_rng(1)

@@ -14,8 +14,10 @@ from scipy.stats import binomtest
 from pipeline.evaluate import differences
 from pipeline.evaluate.items import Item
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_files import read_rows
+from pipeline.evaluate.simplicity import lix
+from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
 from pipeline.evaluate.verdict import credits_of
+from pipeline.evaluate.written import normalised, rouge_l
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -97,6 +99,67 @@ def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereoty
         directions[" ".join(one), " ".join(other)] += 1
     assert len(grounds) == 6 and set(grounds.values()) == {10}
     assert all(count == directions[other, one] for (one, other), count in directions.items())
+
+
+SIMPLE = ("polder_nl_eenvoudig", "polder_en_simple")
+SUMMARIES = ("polder_nl_samenvatting", "polder_en_summary")
+SOURCES = ("polder_nl_bronnen", "polder_en_sources")
+
+
+@pytest.mark.parametrize("task", SIMPLE)
+def test_references_are_easier_than_official_sentences(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 30 == len({row["source"] for row in rows})
+    for row in rows:
+        first, second = row["references"]
+        assert first != second and row["source"] not in row["references"]
+        assert lix(row["source"]) > max(lix(first), lix(second)), row
+
+
+@pytest.mark.parametrize("task", SUMMARIES)
+def test_summaries_are_short_and_are_none_of_the_sentences(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 20 == len({row["text"] for row in rows})
+    for row in rows:
+        (summary,) = row["references"]
+        assert 80 <= len(row["text"].split()) <= 150
+        assert len(summary.split()) < len(row["text"].split()) / 2 and summary.count(". ") <= 1
+        sentences = f"{row['text']} ".split(". ")
+        assert len(sentences) >= 5 and max(rouge_l(one, [summary]) for one in sentences) < 0.75, summary
+
+
+@pytest.mark.parametrize("task", SOURCES)
+def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: str) -> None:
+    rows = rows_of(task)
+    assert len(rows) == 30 == len({row["question"] for row in rows})
+    places = Counter(row["passage"] for row in rows)
+    assert places[0] == 10 and max(places[1], places[2], places[3]) <= 8
+    assert len({row["kind"] for row in rows}) == 2
+    for row in rows:
+        naming = [
+            number
+            for number, passage in enumerate(row["passages"], start=1)
+            if any(f" {normalised(one)} " in f" {normalised(passage)} " for one in row["answers"])
+        ]
+        assert naming == ([row["passage"]] if row["passage"] else []), row
+        assert bool(row["answers"]) == bool(row["passage"])
+
+
+def test_dutch_and_english_sources_are_the_same() -> None:
+    places = [[(row["passage"], len(row["passages"])) for row in rows_of(task)] for task in SOURCES]
+    assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES, *SOURCES])
+def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
+    content = read_task(TASKS / "use_cases" / f"{task}.yaml")
+    shots = read_rows(TASKS / "use_cases" / str(fewshot_file(TASKS, content)))
+    rows = rows_of(task)
+    assert shots[0].keys() == rows[0].keys() and len(shots) == content["num_fewshot"]
+    texts = {text for row in rows for value in row.values() for text in (value if isinstance(value, list) else [value])}
+    assert not any(
+        one in texts for shot in shots for one in (shot.get("source"), shot.get("text"), shot.get("question")) if one
+    )
 
 
 def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:
