@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
 Key = tuple[str, str, int, str]
-"""Suite, task, number of the item, hash of its prompt: what two models that were asked the same have in common."""
+"""Suite, task, number of the item, hash of all that was asked: what two models that were asked the same have in common."""
 BITS = "bits_per_byte"
 # Behind these stands a column per metric that tells of an item whether it is right, or a number of it.
 SCHEMA = pa.schema(
@@ -121,6 +123,11 @@ def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     return frozenset(number for number in numbers if isinstance(number, int) and 0 <= number < len(choices))
 
 
+def _hash(asked: Sequence[Sequence[Any]]) -> str:
+    """Return the sha256 of all that was asked: a prompt may be empty, so the choices count, and how long to write."""
+    return hashlib.sha256(json.dumps(asked, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
 def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
 
@@ -152,7 +159,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             log_probabilities = (float(sample["filtered_resps"][0]),)
         found[number] = Item(
             number,
-            sample["prompt_hash"],
+            _hash(sample["arguments"]),
             choices,
             texts,
             _right(task, doc, choices) if choices and has_right_answers else frozenset(),

@@ -96,6 +96,7 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
         len({row["item"] for row in answers if row["task"] == task})
         for task in ("polder_nl_grammatica", "polder_nl_kennis")
     ] == [8, 12]
+    assert len({row["prompt_sha256"] for row in answers}) == 20, "pairs have no prompt, and are told apart"
     for (task, metric), row in rows.items():
         own = [answer for answer in answers if answer["task"] == task]
         assert sum(answer[metric] for answer in own) / len(own) == row["value"]
