@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
 Key = tuple[str, str, int, str]
-"""Suite, task, number of the item, hash of all that was asked: what two models that were asked the same have in common."""
+"""Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
 BITS = "bits_per_byte"
 # Behind these stands a column per metric that tells of an item whether it is right, or a number of it.
 SCHEMA = pa.schema(
