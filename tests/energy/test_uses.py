@@ -132,5 +132,5 @@ def test_processes_of_the_attempt_under_other_parents_are_counted_and_no_others(
             assert process.wait() == 0
         metered.communicate()
     start_up, *intervals = read_intervals(path)
-    assert {one.node for one in intervals} == {"node1"} and start_up.job_cpu_seconds > 0.1
+    assert {one.node for one in intervals} == {"node1"} and start_up.job_cpu_seconds > 0.03, "an interpreter began"
     assert sum(one.job_cpu_seconds for one in intervals) == pytest.approx(1.0, abs=0.3)
