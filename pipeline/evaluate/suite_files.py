@@ -68,6 +68,7 @@ def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list
 def suite_items(suite: Suite) -> list[tuple[str, Path]]:
     """Return (task, file) of all files that hold items of a suite, sorted.
 
+    The examples that stand before a task's questions are those of `TASK: examples`, so that items keep their numbers.
     The tasks that lm-eval ships go by the name of their data set in the mirror, NAMESPACE/DATASET.
 
     Raises:
@@ -77,7 +78,12 @@ def suite_items(suite: Suite) -> list[tuple[str, Path]]:
         return _texts(suite)
     if suite.folder is not None:
         read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
-        return sorted((content["task"], data) for task, content in read for data in _local_data(suite, task, content))
+        names = ("{}", "{}: examples")
+        return sorted(
+            (name.format(content["task"]), data)
+            for task, content in read
+            for name, data in zip(names, _local_data(suite, task, content), strict=False)
+        )
     readmes = [path for path in suite_files(suite) if path.name == "README.md"]
     return sorted(
         (f"{readme.parent.parent.name}/{readme.parent.name}", path)
