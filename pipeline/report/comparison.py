@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipeline.evaluate.contaminated import beside_clean
 from pipeline.evaluate.items import read_answers
 from pipeline.report.read import Json, Material
@@ -38,17 +40,22 @@ def side_by_side(evaluations: list[Json], comparisons: list[Json]) -> list[Json]
     ]
 
 
-def contaminated(material: Material) -> list[Json]:
-    """Return, of the last checkpoint of each model, the scores on items that stood in a corpus and on the others."""
-    found: dict[str, set[int]] = {}
-    for statistics in material.statistics:
-        for task, counts in (statistics.content.get("contamination") or {}).items():
-            # Those of a data set of several files are named after their file, and no task goes by its name.
-            numbers = {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
-            found.setdefault(task, set()).update(numbers)
+def contaminated(material: Material, corpora: Mapping[str, str]) -> list[Json]:
+    """Return, of the last checkpoint of each model, the scores on items that stood in its corpus and on the others.
+
+    Args:
+        material: what the report is made of.
+        corpora: by model, the corpus that it is trained on.
+    """
+    counted = {one.content["corpus"]: one.content.get("contamination") or {} for one in material.statistics}
     last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
-    scored = [
-        {"model": model, "step": int(path.parent.name), "rows": beside_clean(read_answers(path), found)}
-        for model, path in sorted(last.items())
-    ]
+    scored = []
+    for model, path in sorted(last.items()):
+        # Items of a data set of several files are named after their file, and no task goes by its name.
+        found = {
+            task: {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
+            for task, counts in counted.get(corpora.get(model, ""), {}).items()
+        }
+        rows = beside_clean(read_answers(path), found)
+        scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]

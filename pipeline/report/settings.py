@@ -45,4 +45,5 @@ class PageSettings(Settings):
     provider: str | None = None
     contact: str | None = None
     disclosure: Disclosure = Disclosure()
+    corpora: dict[str, str] = Field(default={}, description="by model, the corpus that it is trained on")
     license_evidence_sha256: dict[str, str] = Field(default={}, description="by source, of the file that shows it")

@@ -234,7 +234,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "models": models,
         "evaluations": evaluated,
         "side_by_side": side_by_side(evaluated, compared["rows"]),
-        "contaminated": contaminated(material),
+        "contaminated": contaminated(material, settings.corpora),
         "checkpoint_differences": compared,
         "growth": growth(material),
         "baselines": baselines(material),

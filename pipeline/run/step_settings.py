@@ -367,6 +367,7 @@ def report_page(config: Config, i: Mapping[str, str]) -> Settings:
         provider=config.run.provider,
         contact=config.run.contact,
         disclosure=config.disclosure,
+        corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
         **{**_shared(PageSettings, config.emissions, config.platform), **config.emissions.yearly},

@@ -29,6 +29,7 @@ def compared(better: str | None, *steps: int) -> dict[str, object]:
     }
 
 
+CORPORA = {"base": "main"}
 BASE, OTHER = ("0.6000 (0.5800 to 0.6200)", "0.8000 ✓ (0.7800 to 0.8200)")
 
 
@@ -65,11 +66,13 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 2, "documents": 2, "sources": {"laws": 2}}
     statistics["contamination"] = {HOSTILE: counts | {"found_items": ["1", "4"]}, "other": counts}
     run_folder.write("corpus/main/statistics.json", statistics)
-    text = outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder, corpora=CORPORA)["page"]).text
     assert f"base, step 500 {HOSTILE} acc 2 0.5000 (0.0" in text and "6 1.0000 (0." in text
+    of_another = made(run_folder, corpora={"base": "another", "other": "main"})
+    assert "Items that stood in the corpus" not in outline(of_another["page"]).text, "the model never saw that corpus"
     statistics["contamination"][HOSTILE]["found_items"] = []
     run_folder.write("corpus/main/statistics.json", statistics)
-    assert "Items that stood in the corpus" not in outline(made(run_folder)["page"]).text
+    assert "Items that stood in the corpus" not in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
 def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 1, "documents": 1, "sources": {"laws": 1}}
     statistics["contamination"] = {"t": counts | {"found_items": ["1"]}}
     run_folder.write("corpus/main/statistics.json", statistics)
-    assert "base, step 500 t acc 1 1.0000 0 – –" in outline(made(run_folder)["page"]).text
+    assert "base, step 500 t acc 1 1.0000 0 – –" in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
 def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
