@@ -24,8 +24,7 @@ class Answers(NamedTuple):
     scores: dict[tuple[str, str, str], float]
 
     def credits(self, metric: str, items: Sequence[Item], keys: Sequence[Key]) -> NDArray[np.float64]:
-        """Return 1 of each item that is right and 0 of one that is wrong, what else the metric says of it, or nats of
-        texts; NaN of what was not asked.
+        """Return what a metric says of each item, 1 and 0 of right and wrong, nats of texts; NaN of what was not asked.
 
         By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
         """

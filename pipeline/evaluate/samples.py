@@ -33,7 +33,6 @@ PROMPTS = (
     ("en", "The researchers found last year that"),
 )
 SHOWN_DOCUMENTS = 3
-NO_FILES: list[Path] = []
 
 
 def run(
@@ -43,7 +42,7 @@ def run(
     tokenizer: Path,
     suffixes: list[Path],
     final: Path,
-    harmful: list[Path] = NO_FILES,
+    harmful: list[Path],
     samples: Path,
 ) -> dict[str, Any]:
     """Write the most likely text of a model after each prompt, and its parts that stand in the training documents.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline.energy.figures import Account, Figure, together
+from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, lines
 from pipeline.report.consumption import computed_by
 from pipeline.report.read import Json, Material
@@ -15,7 +16,6 @@ SAYS, NOT_BETTER, NOT_COMPARED, NOTHING = (
     "grows; not compared with baselines",
     "no growth found",
 )
-FEWEST = 3  # checkpoints of a model whose scores are told as growing
 
 
 def growth(material: Material) -> Json:

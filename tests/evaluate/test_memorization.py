@@ -248,6 +248,7 @@ def test_the_step_writes_counts_and_no_text(words: Set, learnt: Writer, tmp_path
         tokenizer=words.tokenizer,
         suffixes=sorted((words.index.parent / "suffixes").iterdir()),
         final=Path(learnt.model.name_or_path),
+        harmful=[],
         samples=out,
     )
     found = json.loads(out.read_text())["memorization"]

@@ -26,6 +26,7 @@ def sampled(results: Path, out: Path) -> dict[str, Any]:
         tokenizer=results / "tokenizer/main/tokenizer.json",
         suffixes=sorted((tokens / "suffixes").glob("*.arrow")),
         final=results / "models/base/final",
+        harmful=[],
         samples=out,
     )
     content: dict[str, Any] = json.loads(out.read_text())
