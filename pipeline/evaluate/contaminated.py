@@ -1,6 +1,6 @@
 """Scores on items that stood in the corpus before documents with items left it, beside those on the other items.
 
-The documents are removed. Where a model is still better on these items, other words of the same text may have stayed.
+The documents are removed. Where a model is still better on these items, a part may have stayed in other words.
 """
 
 from __future__ import annotations
