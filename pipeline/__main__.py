@@ -1,7 +1,7 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `compare`, `plan`, `mirror`, `energy`, `follow`, `environment`, `platform check`,
+`model export`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`, `platform check`,
 `provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
 """
 
@@ -30,6 +30,7 @@ COMMANDS = {
     "accounting": ("pipeline.slurm.accounting", "main"),
     "plan": ("pipeline.commands", "plan"),
     "mirror": ("pipeline.commands", "mirror"),
+    "items": ("pipeline.commands", "items"),
     "energy": ("pipeline.run.progress", "main"),
     "follow": ("pipeline.pretrain.follow", "main"),
     "platform check": ("pipeline.slurm.check", "main"),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
+from pipeline.evaluate.browse import write_page
 from pipeline.evaluate.mirroring import mirror_data_sets
-from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
 from pipeline.plan.estimate import estimate
@@ -17,11 +18,13 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
+from pipeline.provenance.records import load_records
 from pipeline.provenance.spread import is_source, trace_source
 from pipeline.provenance.trace import is_of_the_run
 from pipeline.provenance.trace import trace as trace_file
 from pipeline.provenance.verify import main as verified
 from pipeline.provenance.verify import options_of
+from pipeline.run.again import ELSEWHERE, options_in
 from pipeline.run.at_hand import at_hand
 from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
@@ -81,6 +84,36 @@ def mirror(arguments: list[str]) -> int:
         if not all(given.partition("=")):
             raise InputError(f"--revision {given}: write NAMESPACE/DATASET=REVISION")
     mirror_data_sets(options.folder, tasks, dict(given.split("=", 1) for given in options.revision))
+    return 0
+
+
+def items(arguments: list[str]) -> int:
+    """Write a page of the items that a checkpoint answered: what was asked, what it said, and why it chose so."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline items", description=items.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("step", type=int)
+    parser.add_argument("--raw", type=Path, help="the folder of data files that lie outside of the project")
+    parser.add_argument("--output", type=Path, default=Path("items.html"))
+    options = parser.parse_args(arguments)
+    instance = {"model": options.model, "step": str(options.step)}
+    found = [record for record in load_records(options.run_directory) if record.step == "evaluate.suites"]
+    asked = next((record for record in found if record.instance == instance), None)
+    if asked is None:
+        known = ", ".join(f"{record.instance['model']} {record.instance['step']}" for record in found) or "none"
+        raise InputError(f"{options.run_directory} has no evaluation of {options.model} {options.step}: {known}")
+    given = next(values[1:] for _, values in options_in(asked.command) if values[:1] == ["tasks"])
+    if options.raw is None and (outside := [word for word in given if word.startswith(ELSEWHERE)]):
+        raise InputError(f"{outside[0]} lies outside of the project: name its folder with --raw FOLDER")
+    files = [options.raw / word.removeprefix(ELSEWHERE) if word.startswith(ELSEWHERE) else Path(word) for word in given]
+    if missing := [file for file in files if not file.is_file()]:
+        raise InputError(f"{missing[0]} is missing, which the evaluation read: start from the project, or give --raw")
+    settings = SuitesSettings.model_validate(asked.settings)
+    answers = options.run_directory / "evaluation" / options.model / str(options.step) / "items.parquet"
+    if not answers.is_file():
+        raise InputError(f"{answers} is missing: run Snakemake again")
+    counts = write_page(options.output, settings, files, answers)
+    print(f"{options.output}: {counts['shown']} items, {counts['altered']} with another text than what was asked")
     return 0
 
 

@@ -123,7 +123,7 @@ def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     return frozenset(number for number in numbers if isinstance(number, int) and 0 <= number < len(choices))
 
 
-def _hash(asked: Sequence[Sequence[Any]]) -> str:
+def hash_of(asked: Sequence[Sequence[Any]]) -> str:
     """Return the sha256 of all that was asked: a prompt may be empty, so the choices count, and how long to write."""
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
@@ -159,7 +159,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             log_probabilities = (float(sample["filtered_resps"][0]),)
         found[number] = Item(
             number,
-            _hash(sample["arguments"]),
+            hash_of(sample["arguments"]),
             choices,
             texts,
             _right(task, doc, choices) if choices and has_right_answers else frozenset(),

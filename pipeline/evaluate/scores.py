@@ -30,6 +30,13 @@ BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed fo
 COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
 
 
+def seeded(task: Task, seed: int) -> None:
+    """Make a task draw its examples by a seed; one that names no number of them has none."""
+    if task.get_config("num_fewshot") is None:
+        task.set_config(key="num_fewshot", value=0)
+    task.set_fewshot_seed(seed=seed)
+
+
 def measure(
     model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[Measured]:
@@ -39,9 +46,7 @@ def measure(
     if not tasks:
         return []
     for task in tasks.values():
-        if task.get_config("num_fewshot") is None:
-            task.set_config(key="num_fewshot", value=0)
-        task.set_fewshot_seed(seed=seed)
+        seeded(task, seed)
     found = evaluator.evaluate(
         lm=model,
         task_dict={"tasks": tasks, "groups": {}, "group_map": {}},

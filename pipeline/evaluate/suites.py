@@ -6,9 +6,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +14,9 @@ from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.draw import draw
 from pipeline.evaluate.draw import not_asked as why_not
 from pipeline.evaluate.items import Measured, write_items
-from pipeline.evaluate.mirror import checked
 from pipeline.evaluate.scores import add_baselines, measure
-from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
-from pipeline.evaluate.shipped import shipped_index
-from pipeline.evaluate.task_files import read_task
-from pipeline.evaluate.tasks import task_of_file
-from pipeline.evaluate.texts import text_task
+from pipeline.evaluate.settings import AskedSettings, SuitesSettings
+from pipeline.evaluate.tasks import loaders
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.processes.launch import set_variables
 
@@ -115,7 +109,7 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         for suite in settings.suites:
             suite_tasks: dict[str, Task] = {}
-            for name, load in _loaders(suite, given, Path(scratch), data_sets):
+            for name, load in loaders(suite, given, Path(scratch), data_sets):
                 try:
                     suite_tasks |= load()
                 except InputError as error:
@@ -147,67 +141,6 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
-
-
-def _loaders(
-    suite: SuiteSettings, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]
-) -> Iterator[tuple[str, Callable[[], dict[str, Task]]]]:
-    """Yield what loads the tasks of a suite, one by one as far as it can be, with their names.
-
-    `data_sets` gets the revisions of the mirrored data sets that are read.
-
-    Raises:
-        InputError: two tasks have one name, or a folder holds none.
-    """
-    if suite.texts:
-        for name, text in sorted(suite.texts.items()):
-            yield name, partial(text_task, name, text, given)
-    elif suite.folder is None:
-        for name in suite.tasks:
-            yield name, partial(_shipped_tasks, name, given, scratch, data_sets)
-    else:
-        folder = Path(suite.folder).absolute()
-        files = sorted(file for file in given if file.parent == folder and file.suffix == ".yaml")
-        if not files:
-            raise InputError(f"suite {suite.name}: no task file of {folder} is given; give them with --input tasks")
-        named: set[str] = set()
-        for path in files:
-            configuration = read_task(path)
-            name = configuration["task"]
-            if name in named:
-                raise InputError(
-                    f"task file {path}: another file of the suite {suite.name} is named {name}; rename one"
-                )
-            named.add(name)
-            yield name, partial(task_of_file, path, configuration, given)
-
-
-def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]) -> dict[str, Task]:
-    """Return a task that lm-eval ships, or those of a group, by name, reading their data from the given mirrors.
-
-    A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
-    which that path leads to the mirror.
-    """
-    data_sets |= checked([name], given)
-    hub = scratch / "hub"
-    for readme in (path for path in given if path.name == "README.md"):
-        link = hub / readme.parent.parent.name / readme.parent.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.exists():
-            link.symlink_to(readme.parent)
-        elif link.resolve() != readme.parent.resolve():
-            raise InputError(f"the data set {link.relative_to(hub)} is given twice, as {readme.parent} too; give one")
-    hub.mkdir(exist_ok=True)
-    with chdir(hub):
-        try:
-            tasks: dict[str, Task] = shipped_index().load([name])["tasks"]
-        except (OSError, ValueError, KeyError) as error:
-            problem = " ".join(str(error).split()).replace(str(scratch), "")
-            raise InputError(
-                f"the data of {name} do not load ({type(error).__name__}: {problem}); put its data set below the "
-                "suite's data folder as NAMESPACE/DATASET"
-            ) from None
-    return tasks
 
 
 def load_model(folder: Path, batch_size: int) -> HFLM:

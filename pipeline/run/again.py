@@ -66,7 +66,7 @@ def name_of(record: Record) -> str:
     return Path(record.file).stem
 
 
-def _options(words: list[str]) -> list[tuple[str, list[str]]]:
+def options_in(words: list[str]) -> list[tuple[str, list[str]]]:
     """The options of a command line with their values; `--name=value` is one of one value."""
     found: list[tuple[str, list[str]]] = []
     for word in words:
@@ -90,7 +90,7 @@ class Again:
         self.run_directory = run_directory.absolute()
         self.record = record
         self.raw = raw
-        self.options = _options(record.command)
+        self.options = options_in(record.command)
         named = next((values[0] for option, values in self.options if option == "--record" and values), "")
         self.prefix, _, file = named.rpartition(f"/{RECORDS}/")
         if not file:
@@ -259,7 +259,7 @@ class Again:
         Raises:
             InputError: one is missing, has other bytes, or there are others.
         """
-        options = _options(command)
+        options = options_in(command)
         raw = next((values[0] for option, values in options if option == "--raw"), None)
         files = [
             (values[0], file)

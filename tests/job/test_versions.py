@@ -166,4 +166,5 @@ def test_every_file_of_data_beside_the_code_counts_in_the_version_of_a_step() ->
     }
     kinds = (".jinja", ".css", ".js", ".json", ".yaml", ".txt", ".tsv")
     beside = {path for path in reach.PACKAGE.rglob("*") if path.suffix in kinds}
-    assert beside - counted == set(), "an edit of them would make nothing run again"
+    of_a_command = {reach.PACKAGE / "evaluate" / name for name in ("items.css", "items.html.jinja")}
+    assert beside - counted == of_a_command, "an edit of them would make nothing run again"
