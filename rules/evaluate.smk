@@ -93,7 +93,8 @@ rule evaluate_suites:
     message:
         "Evaluate the model {wildcards.model} at step {wildcards.step}"
     shell:
-        "python -m pipeline evaluate suites {params.contract:q} --platform={resources.platform:q}"
+        "python -m pipeline evaluate suites {params.contract:q} --launch={resources.launch:q}"
+        " --platform={resources.platform:q}"
         " --input milestone {input.milestone} --input tasks {input.tasks:q} --input index {input.tokens}"
         " --input baselines {input.baselines}"
         " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
-from pipeline.evaluate.suites import ask, load_model, prepared, write_results
+from pipeline.evaluate.suites import ask, prepared, write_results
 from pipeline.ground.errors import InputError
 from pipeline.model.huggingface import export, read_architecture
 from pipeline.model.networks import initial_state
@@ -40,6 +40,8 @@ def run(
         InputError: as of `evaluate suites`.
     """
     prepared(platform, settings.seed)
+    from pipeline.evaluate.scorer import load_model
+
     with tempfile.TemporaryDirectory() as scratch:
         folder = next((file.parent for file in model if file.name == "config.json"), Path(scratch) / "untrained")
         if settings.untrained_seed is not None:

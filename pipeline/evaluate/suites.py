@@ -14,16 +14,19 @@ from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.draw import draw
 from pipeline.evaluate.draw import not_asked as why_not
 from pipeline.evaluate.items import Measured, write_items
+from pipeline.evaluate.processes import answered
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuitesSettings
 from pipeline.evaluate.tasks import loaders
 from pipeline.ground.errors import InputError
-from pipeline.pretrain.processes.launch import set_variables
+from pipeline.pretrain.processes.launch import set_variables, world_size
 
 if TYPE_CHECKING:
+    import torch
     from lm_eval.api.task import Task
     from lm_eval.models.huggingface import HFLM
 
+WATCHING = ("pipeline.energy",)  # changes no answer
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 
 
@@ -36,6 +39,7 @@ def run(
     baselines: list[Path],
     results: Path,
     answers: Path,
+    launch: str | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate the model in `milestone`/huggingface on every suite and write results.json and items.parquet.
@@ -47,7 +51,8 @@ def run(
         index: that of the tokens that the model was trained on.
         baselines: the same two files of each model that this one is compared with.
         results: the file of the scores.
-        answers: the file of the answers to the items of tasks with choices.
+        answers: the file of the answers to the items.
+        launch: how several processes are started that share the work, if they are to.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Returns:
@@ -57,10 +62,38 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
+    given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
+    given |= {"results": results, "answers": answers}
+    if launch and world_size(launch) > 1:
+        told = {"settings": settings.model_dump(mode="json"), "platform": platform}
+        return answered(launch, told | {name: _absolute(path) for name, path in given.items()}, results)
     prepared(platform, settings.seed)
+    return evaluate(settings, **given)
+
+
+def _absolute(paths: Path | list[Path]) -> str | list[str]:
+    return [str(path.absolute()) for path in paths] if isinstance(paths, list) else str(paths.absolute())
+
+
+def evaluate(
+    settings: SuitesSettings,
+    *,
+    milestone: Path,
+    tasks: list[Path],
+    index: Path,
+    baselines: list[Path],
+    results: Path,
+    answers: Path,
+    device: torch.device | None = None,
+) -> dict[str, Any]:
+    """Do the same in this process, which may be one of several: then the first one writes."""
+    from pipeline.evaluate.scorer import load_model
+
     others = read_baselines(baselines)
-    model = load_model(milestone / "huggingface", settings.batch_size)
+    model = load_model(milestone / "huggingface", settings.batch_size, device)
     asked = ask(settings, model, tasks)
+    if model.place > 0:
+        return {}
     add_baselines(model, index, asked.measured, others)
     write_items(answers, asked.measured)
     return write_results(results, settings.model, settings.step, asked)
@@ -141,26 +174,3 @@ def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dic
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {"tasks": len(asked.measured), "examples": sum(len(found.items) for found in asked.measured)}
-
-
-def load_model(folder: Path, batch_size: int) -> HFLM:
-    """Load a model in the layout of Hugging Face.
-
-    Raises:
-        InputError: it does not load.
-    """
-    import torch
-    from lm_eval.models.huggingface import HFLM
-    from safetensors import SafetensorError
-
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no config.json: give a milestone that holds a model in Hugging Face layout")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        # The softmax in fp32: in bf16 the likelihoods of two choices are often the same number.
-        return HFLM(
-            pretrained=str(folder), backend="causal", device=device, batch_size=batch_size, softmax_dtype="float32"
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        problem = " ".join(str(error).split())[:300]
-        raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None

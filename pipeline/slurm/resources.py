@@ -111,29 +111,15 @@ class Requests:
     def _segment(self) -> dict[str, Any]:
         """Return the resources of training: one task per device of each node where `srun` starts them, else one."""
         platform, nodes = self.config.platform, self.config.slurm.nodes
-        partition = self._partition("gpu")
-        by_srun = launcher(platform.launch) == "srun"
-        devices = platform.devices
+        partition, by_srun, devices = self._partition("gpu"), launcher(platform.launch) == "srun", platform.devices
         tasks = nodes * devices if by_srun else 1
-        gpus = {"gres": f"gpu:{devices}", "tasks_per_gpu": 0} if partition and partition.gpus else {}
         seconds = self.config.slurm.warning_seconds
         # With `mpi` the signal of `--signal` reaches the ranks alone. Else it reaches Snakemake's job as well, which
         # ignores no other signal than URG.
         signal = "USR1" if tasks > 1 else "URG"
         extra = f"--signal={signal}@{seconds} --open-mode=append"
-        shape: dict[str, Any] = {"nodes": nodes} if by_srun else {}
         if tasks > 1:
-            shape |= {"mpi": "srun", "tasks": tasks}
             extra += f" --ntasks-per-node={devices}"
-
-        def launch(wildcards: Mapping[str, str]) -> str:
-            if not by_srun:
-                return platform.launch or ""
-            if tasks == 1:
-                return ""
-            logs = f"{self.dag.run}/logs/pretrain.segment.{wildcards['model']}.{wildcards['step']}.rank-%t.log"
-            words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
-            return (platform.launch or "").replace("srun", words, 1)
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
             minutes = self._training_minutes(wildcards, tasks) + seconds // 60  # after the warning it only stops
@@ -147,23 +133,50 @@ class Requests:
             return self._limited(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         return {
-            "launch": launch,
-            "platform": platform.name,
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
-            "cpus_per_task": cpus_per_task(platform.launch) or (1 if by_srun else devices),
-            **shape,
-            **gpus,
+            **self._processes("pretrain.segment", nodes),
             **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
             **self._place(partition, extra),
         }
 
+    def _processes(self, step: str, nodes: int) -> dict[str, Any]:
+        """Return what starts a process on each device of so many whole nodes, where `srun` starts them, else of one."""
+        platform, partition = self.config.platform, self._partition("gpu")
+        by_srun, devices = launcher(platform.launch) == "srun", platform.devices
+        tasks = nodes * devices if by_srun else 1
+        shape: dict[str, Any] = {"nodes": nodes} if by_srun else {}
+        if tasks > 1:
+            shape |= {"mpi": "srun", "tasks": tasks}
+        if partition and partition.gpus:
+            shape |= {"gres": f"gpu:{devices}", "tasks_per_gpu": 0}
+
+        def launch(wildcards: Mapping[str, str]) -> str:
+            if not by_srun:
+                return platform.launch or ""
+            if tasks == 1:
+                return ""
+            logs = f"{self.dag.run}/logs/{step}.{wildcards['model']}.{wildcards['step']}.rank-%t.log"
+            words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
+            return (platform.launch or "").replace("srun", words, 1)
+
+        cpus = cpus_per_task(platform.launch) or (1 if by_srun else devices)
+        return {"launch": launch, "platform": platform.name, "cpus_per_task": cpus, **shape}
+
     def _evaluation(self, step: str) -> dict[str, Any]:
-        """Return the resources of an evaluation: one device with its share of a node."""
-        partition = self.config.platform.partitions.get("evaluation") or self._partition("gpu")
-        gpus = partition.gpus if partition else 0
-        shared = {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)} if partition and gpus else {}
+        """Return the resources of an evaluation: one device with its share of a node, or whole nodes."""
+        nodes = self.config.slurm.evaluation_nodes if step == "evaluate.suites" else 0
+        partition = self._partition("gpu") if nodes else self.config.platform.partitions.get("evaluation")
+        partition = partition or self._partition("gpu")
+        gpus, devices = partition.gpus if partition else 0, self.config.platform.devices
+        shape: dict[str, Any] = {"launch": "", "platform": self.config.platform.name}
+        extra: list[str] = []
+        if nodes:
+            shape = self._processes(step, nodes)
+            extra += [f"--ntasks-per-node={devices}"] if "tasks" in shape else []
+        elif partition and gpus:
+            shape |= {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)}
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
             growth = self._growth(step, wildcards, attempt).time
@@ -171,13 +184,12 @@ class Requests:
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and gpus:
-                return partition.memory_megabytes // gpus
-            held = self._evaluated_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES
+                return partition.memory_megabytes // (1 if nodes else gpus)
+            held = (self._evaluated_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES) * (devices if nodes else 1)
             growth = self._growth(step, wildcards, attempt).memory
             return self._limited(int(held), growth, partition.memory_megabytes if partition else None)
 
-        platform = self.config.platform.name
-        return {"platform": platform, "runtime": runtime, "mem_mb": mem_mb, **shared, **self._place(partition)}
+        return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._place(partition, *extra)}
 
     def _evaluated_bytes(self, wildcards: Mapping[str, str]) -> float:
         """Return the memory of a model that is evaluated on a CPU: twice its weights in 32 bits."""

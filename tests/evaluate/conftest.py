@@ -11,6 +11,17 @@ from tests.tokens.conftest import build, make_rows, write_documents
 
 @pytest.fixture(scope="session")
 def milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("milestone"), sequence_length=512)
+
+
+@pytest.fixture(scope="session")
+def long_milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, and it can read the longest prompt of the shipped tasks."""
+    return made(tmp_path_factory.mktemp("long-milestone"), sequence_length=8192)
+
+
+def made(folder: Path, sequence_length: int) -> Path:
+    """Write such a milestone into a folder and return it."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -28,11 +39,10 @@ def milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
-        max_position_embeddings=512,
+        max_position_embeddings=sequence_length,
         bos_token_id=0,
         eos_token_id=1,
     )
-    folder = tmp_path_factory.mktemp("milestone")
     LlamaForCausalLM(configuration).save_pretrained(folder / "huggingface")
     special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder / "huggingface")

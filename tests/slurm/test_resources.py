@@ -92,6 +92,17 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
 
 
+def test_evaluation_on_whole_nodes_has_a_process_on_each_device() -> None:
+    asked = requests(GPUS, evaluation_nodes=2)("evaluate.suites")
+    assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (2, 8, "srun", "gpu:4")
+    assert asked["slurm_extra"] == "--requeue --ntasks-per-node=4" and asked["slurm_partition"] == "gpu_h100"
+    launch = asked["launch"](SEGMENT)
+    assert launch.startswith("srun --nodes=2 --ntasks=8 ") and "evaluate.suites.base.8.rank-%t.log" in launch
+    assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
+    alone = requests(GPUS, evaluation_nodes=2)("evaluate.baselines")
+    assert alone["gres"] == "gpu:1" and "tasks" not in alone and alone["launch"] == ""
+
+
 def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
     alone = requests(GPUS)("evaluate.suites")
     assert (alone["slurm_partition"], alone["cpus_per_task"], alone["gres"]) == ("gpu_h100", 16, "gpu:1")

@@ -21,7 +21,7 @@ partitions:
   cpu: {name: cpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
   gpu: {name: gpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
 """
-SECTION = f"\nplatform: loopback\nslurm: {{account: {ACCOUNT}, nodes: 2}}\n"
+SECTION = f"\nplatform: loopback\nslurm: {{account: {ACCOUNT}, nodes: 2, evaluation_nodes: 2}}\n"
 
 
 class OnSlurm(Project):
@@ -74,9 +74,12 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
     assert differing(project.results, finished.results) == {"plan/plan.json"}  # which is of the platform
     record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
     assert record["counts"]["world_size"] == 2 and record["launch"].startswith("srun --nodes=2 --ntasks=2 ")
+    evaluated = json.loads((project.results / "provenance/records/evaluate.suites.base.8.json").read_text())
+    assert evaluated["launch"].startswith("srun --nodes=2 --ntasks=2 ")
     logs = project.results / "logs"
     for rank in (0, 1):
         assert (logs / f"pretrain.segment.base.8.rank-{rank}.log").exists()
+        assert (logs / f"evaluate.suites.base.8.rank-{rank}.log").exists()
     assert list((logs / "slurm").rglob("*.log"))
     fields = ("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Partition,Account,NNodes,State")
     rows = [line.split("|") for line in slurm.ask(*fields).splitlines()]

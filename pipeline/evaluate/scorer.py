@@ -1,0 +1,227 @@
+"""A model as lm-eval asks it, which reads what questions have in common once.
+
+lm-eval gives a model each choice of a question in a row of its own, with the question before it again, computes the
+logits of all tokens, and takes as many rows at a time however short they are. Here a question is one row, with its
+choices behind it, each of which sees the question and itself alone; logits are those of the choices; and a batch is as
+many rows as fill the memory that lm-eval's longest batch takes. What is said of a choice is the same to 1e-4 nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from pipeline.ground.errors import InputError
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+Tokens = tuple[int, ...]
+Answer = tuple[float, bool]
+"""The log-probability of a continuation in nats, and whether each of its tokens is the likeliest."""
+LOGITS = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
+
+
+class Row(NamedTuple):
+    """What a model reads at once: a context and the continuations that are asked behind it."""
+
+    context: Tokens
+    continuations: tuple[Tokens, ...]
+
+    @property
+    def length(self) -> int:
+        """How many tokens are read: of each continuation all but the last, behind which nothing is asked."""
+        return len(self.context) + sum(len(continuation) - 1 for continuation in self.continuations)
+
+
+def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[Row]:
+    """Return rows that answer all requests, each (key, context, continuation); none is longer than a request may be.
+
+    A context that is too long loses its start, as with lm-eval.
+    """
+    asked: dict[Tokens, dict[Tokens, None]] = {}
+    for _, context, continuation in requests:
+        asked.setdefault(cut(context, continuation, max_length), {})[tuple(continuation)] = None
+    rows: list[Row] = []
+    for before, continuations in asked.items():
+        rows.append(Row(before, ()))
+        for tokens in continuations:
+            if rows[-1].continuations and rows[-1].length + len(tokens) - 1 > max_length:
+                rows.append(Row(before, ()))
+            rows[-1] = Row(before, (*rows[-1].continuations, tokens))
+    return rows
+
+
+def cut(context: Sequence[int], continuation: Sequence[int], max_length: int) -> Tokens:
+    """Return the end of a context that fits before a continuation, whose last token is not read."""
+    return tuple(context[max(0, len(context) + len(continuation) - max_length - 1) :])
+
+
+def batches_of(rows: Sequence[Row], most_tokens: int) -> list[list[Row]]:
+    """Return the rows in batches of at most so many tokens, padding included, whatever their order is."""
+    batches: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: (-row.length, row)):
+        if not batches or (len(batches[-1]) + 1) * batches[-1][0].length > most_tokens:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
+
+
+class Scorer(HFLM):  # type: ignore[misc]
+    """A causal model of Hugging Face; where it is one of several processes, each answers a share of the batches."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
+        # The softmax in fp32: in bf16 the likelihoods of two choices are often the same number.
+        super().__init__(
+            pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=batch_size, softmax_dtype="float32"
+        )
+        self.processes, self.place = 1, 0
+        if dist.is_initialized():
+            self.processes, self.place = dist.get_world_size(), dist.get_rank()
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, override_bs: Any = None
+    ) -> list[Answer]:
+        if not isinstance(self.model, LlamaForCausalLM):  # others do more between their last layer and the logits
+            return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
+        batches = batches_of(rows_of(requests, self.max_length), self.batch_size * self.max_length)
+        answers: dict[tuple[Tokens, Tokens], Answer] = {}
+        for batch, found in zip(batches, self._shared(batches, self._answers), strict=True):
+            asked = [(row.context, continuation) for row in batch for continuation in row.continuations]
+            answers.update(zip(asked, found, strict=True))
+        return [
+            answers[cut(context, continuation, self.max_length), tuple(continuation)]
+            for _, context, continuation in requests
+        ]
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Return the log-probability of each text, in windows of the model's length, as lm-eval cuts it."""
+        windows = [[make_disjoint_window(window) for window in self._windows(one.args[0])] for one in requests]
+        asked = [(None, *window) for of_text in windows for window in of_text]
+        answers = iter(self._loglikelihood_tokens(asked))
+        return [sum(next(answers)[0] for _ in of_text) for of_text in windows]
+
+    def _windows(self, text: str) -> Iterator[tuple[list[int], list[int]]]:
+        return cast(
+            Iterator[tuple[list[int], list[int]]],
+            get_rolling_token_windows(
+                token_list=self.tok_encode(text),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            ),
+        )
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Return what the model writes after each prompt, in the batches of lm-eval: those of one length together."""
+        lengths = [len(self.tok_encode(one.args[0])) for one in requests]
+
+        def key(number: int) -> tuple[str, int, str]:
+            prompt, how = requests[number].args
+            return repr(sorted(how.items())), -lengths[number], prompt
+
+        chunks: list[list[int]] = []
+        for _, of_kind in groupby(sorted(range(len(requests)), key=key), key=lambda number: key(number)[0]):
+            numbers = [*of_kind]
+            chunks += [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
+        generate = super().generate_until
+
+        def write(chunk: list[int]) -> list[str]:
+            return cast(list[str], generate([requests[number] for number in chunk]))
+
+        written = self._shared(chunks, write)
+        of_number: dict[int, str] = {}
+        for chunk, texts in zip(chunks, written, strict=True):
+            of_number.update(zip(chunk, texts, strict=True))
+        return [of_number[number] for number in range(len(requests))]
+
+    def _shared(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
+        """Do this process's share of the work and return what all of them found, in the order of the work."""
+        own = [do(one) for one in work[self.place :: self.processes]]
+        if self.processes == 1:
+            return own
+        shares: list[Any] = [None] * self.processes
+        dist.all_gather_object(shares, own)
+        return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
+
+    @torch.no_grad()
+    def _answers(self, batch: Sequence[Row]) -> list[Answer]:
+        """Return what is said of each continuation of each row, in their order."""
+        length = batch[0].length
+        token_BT = torch.zeros(len(batch), length, dtype=torch.long)
+        position_BT = torch.zeros(len(batch), length, dtype=torch.long)
+        # The continuation that a token belongs to: 0 is the context, which all see; padding is nobody's.
+        part_BT = torch.full((len(batch), length), -1)
+        asked_N: list[int] = []  # places behind which a token is asked, counted over the batch
+        target_N: list[int] = []
+        sizes: list[int] = []
+        for number, row in enumerate(batch):
+            start, before = len(row.context), number * length
+            tokens, positions, parts = [*row.context], [*range(start)], [0] * start
+            for part, continuation in enumerate(row.continuations, start=1):
+                read = len(continuation) - 1
+                asked_N += [before + start - 1, *range(before + len(tokens), before + len(tokens) + read)]
+                tokens += continuation[:-1]
+                positions += range(start, start + read)
+                parts += [part] * read
+                target_N += continuation
+                sizes.append(len(continuation))
+            for of_all, of_row in ((token_BT, tokens), (position_BT, positions), (part_BT, parts)):
+                of_all[number, : len(of_row)] = torch.tensor(of_row)
+        hidden_ND = self._hidden(token_BT, position_BT, part_BT).flatten(0, 1)[torch.tensor(asked_N).to(self.device)]
+        return self._said(hidden_ND, torch.tensor(target_N).to(self.device), sizes)
+
+    def _hidden(self, token_BT: torch.Tensor, position_BT: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
+        """Return the last hidden states (B, T, D): a token sees what is before it in the context and its own part."""
+        part_BT = part_BT.to(self.device)
+        query_BT1, key_B1T = part_BT[:, :, None], part_BT[:, None, :]
+        seen_BTT = ((key_B1T == query_BT1) | (key_B1T == 0)).tril()
+        mask_B1TT = torch.zeros(seen_BTT.shape, dtype=self.model.dtype, device=self.device)
+        mask_B1TT = mask_B1TT.masked_fill(~seen_BTT, torch.finfo(self.model.dtype).min)[:, None]
+        found = self.model.model(
+            input_ids=token_BT.to(self.device),
+            position_ids=position_BT.to(self.device),
+            attention_mask=mask_B1TT,
+            use_cache=False,
+        )
+        return cast(torch.Tensor, found.last_hidden_state)
+
+    def _said(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
+        """Return the answers of continuations of so many tokens each, that stand one behind the other."""
+        log_probabilities, likeliest = [], []
+        step = max(1, LOGITS[self.device.type] // self.model.config.vocab_size)
+        for hidden_nD, target_n in zip(torch.split(hidden_ND, step), torch.split(target_N, step), strict=True):
+            logits_nV = self.model.lm_head(hidden_nD)
+            asked_n = logits_nV.gather(-1, target_n[:, None])[:, 0]
+            log_probabilities.append((asked_n.double() - torch.logsumexp(logits_nV.float(), dim=-1)).cpu())
+            likeliest.append((logits_nV.argmax(dim=-1) == target_n).cpu())
+        parts = zip(
+            torch.split(torch.cat(log_probabilities), sizes), torch.split(torch.cat(likeliest), sizes), strict=True
+        )
+        return [(float(said_T.sum()), bool(is_likeliest_T.all())) for said_T, is_likeliest_T in parts]
+
+
+def load_model(folder: Path, batch_size: int, device: torch.device | None = None) -> Scorer:
+    """Load a model in the layout of Hugging Face; without a device of its own, on the first GPU where there is one.
+
+    Raises:
+        InputError: it does not load.
+    """
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no config.json: give a milestone that holds a model in Hugging Face layout")
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        return Scorer(model.to(device), AutoTokenizer.from_pretrained(folder), batch_size)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        problem = " ".join(str(error).split())[:300]
+        raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None
