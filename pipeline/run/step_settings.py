@@ -344,7 +344,13 @@ def _memorization(config: Config, model: str) -> MemorizationSettings | None:
 
 
 def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:
-    return DifferencesSettings()
+    """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
+    groups: dict[str, dict[int, str]] = {}
+    for name, model in sorted(config.models.items()):
+        trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
+        seed = trained.pop("seed")
+        groups.setdefault(json.dumps([model.tokens, trained]), {}).setdefault(seed, name)
+    return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
 
 
 def opt_out_remains(config: Config, i: Mapping[str, str]) -> Settings:

@@ -71,6 +71,19 @@ def test_without_a_seed_the_settings_are_what_they_were() -> None:
     assert not hasattr(told, "seed") and "seed" not in told.model_dump_json()
 
 
+def test_models_that_differ_in_their_seed_alone_are_told() -> None:
+    base = config({}).models["base"].training.model_dump(exclude_unset=True)
+    others = {
+        "slower": {"seed": 8, "training": base | {"learning_rate": 0.001}},
+        "again": {"seed": 7},
+        "watched": {"seed": 9, "training": base | {"keep_checkpoints": 5}},
+    }
+    found = settings(config(OWN | others), "evaluate.differences")
+    assert found.seeds == [["again", "own", "watched", "zero"]], "of two with one seed the first"
+    assert settings(config(others), "evaluate.differences").seeds == [["again", "watched"]]
+    assert settings(config({"slower": others["slower"]}), "evaluate.differences").seeds == []
+
+
 def test_a_seed_below_zero_is_refused() -> None:
     with pytest.raises(InputError, match=r"models\.base\.seed"):
         config({"base": {"seed": -1}})
