@@ -8,7 +8,6 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.evaluate.browse import write_page
 from pipeline.evaluate.mirroring import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.ground.errors import InputError
@@ -108,6 +107,8 @@ def items(arguments: list[str]) -> int:
     files = [options.raw / word.removeprefix(ELSEWHERE) if word.startswith(ELSEWHERE) else Path(word) for word in given]
     if missing := [file for file in files if not file.is_file()]:
         raise InputError(f"{missing[0]} is missing, which the evaluation read: start from the project, or give --raw")
+    from pipeline.evaluate.browse import write_page  # here, for it loads scipy.stats, which takes half a second
+
     settings = SuitesSettings.model_validate(asked.settings)
     answers = options.run_directory / "evaluation" / options.model / str(options.step) / "items.parquet"
     if not answers.is_file():
@@ -138,17 +139,20 @@ def verify(arguments: list[str]) -> int:
 
 
 def compare(arguments: list[str]) -> int:
-    """Print what differs between two runs, and return 1 if something does."""
+    """Print what differs between two runs and what their models' answers say of it; return 1 if something differs."""
     parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=compared.__doc__)
     parser.add_argument("a", type=Path, help="results/RUN")
     parser.add_argument("b", type=Path, help="results/OTHER_RUN")
     options = parser.parse_args(arguments)
     found = compared(options.a, options.b)
+    from pipeline.evaluate.between_runs import told  # here, for it loads scipy.stats, which takes half a second
+
+    notes = [*found.notes, *told(options.a, options.b)]
     lines = found.differences
     if found.code:
         lines += ["code", *(f"  {line}" for line in changed_code(found.code))]
     same = "Settings, code, environment, data, counts, results and energy are the same."
-    print("\n".join([*(lines or [same]), *found.notes]))
+    print("\n".join([*(lines or [same]), *notes]))
     return 1 if lines else 0
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.evaluate.items import Key, read_answers
+from pipeline.evaluate.written import READABILITY
 
 
 class Checkpoint(NamedTuple):
     """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes.
 
-    `clusters` tells of items that are like others what they have in common.
+    `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is.
     """
 
     model: str
@@ -19,6 +20,7 @@ class Checkpoint(NamedTuple):
     right: dict[str, dict[Key, bool]]
     texts: dict[Key, tuple[float, int]]
     clusters: dict[Key, str]
+    graded: dict[str, dict[Key, float]] = {}
 
 
 def read(path: Path) -> Checkpoint:
@@ -28,5 +30,6 @@ def read(path: Path) -> Checkpoint:
         InputError: the file is no table of items, or an item stands twice.
     """
     found = read_answers(path)
+    graded = {metric: values for metric, values in found.graded.items() if metric not in READABILITY}
     texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters)
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters, graded)

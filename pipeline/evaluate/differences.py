@@ -3,8 +3,9 @@
 On the items that both answered, compared are the last checkpoints of each two models, and of each model the last with
 the one before. A difference is real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run
 together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
-more in each of the four cells. Of texts, and of items in groups that are answered alike, lots are drawn by text or
-group instead. Which scores grow is told by `pipeline.evaluate.trends`.
+more in each of the four cells. Of texts, of answers that have grades such as SARI, and of items in groups that are
+answered alike, lots are drawn by text, answer or group instead, and the interval is the jackknife's. Which scores grow
+is told by `pipeline.evaluate.trends`.
 """
 
 from __future__ import annotations
@@ -114,6 +115,30 @@ def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, A
         }
 
 
+def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
+    for metric in sorted(one.graded.keys() & other.graded.keys()):
+        first_of, second_of = one.graded[metric], other.graded[metric]
+        for task in sorted({key[:2] for key in first_of.keys() & second_of.keys()}):
+            asked = {key for key in first_of.keys() | second_of.keys() if key[:2] == task}
+            keys = sorted(key for key in asked if key in first_of and key in second_of)
+            first, second = (np.array([side[key] for key in keys]) for side in (first_of, second_of))
+            yield {
+                **_sides(one, other, float(first.mean()), float(second.mean())),
+                **_named(task, metric, len(keys), len(asked) - len(keys)),
+                "higher_is_better": True,
+                "difference": float((first - second).mean()),
+                **_tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys]),
+            }
+
+
+def compared_in_all(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
+    yield from compared(one, other)
+    yield from compared_in_grades(one, other)
+    yield from compared_in_bits(one, other)
+
+
 def _tested(
     first_I: NDArray[Any], second_I: NDArray[Any], units_I: NDArray[Any], groups: Sequence[Key | str]
 ) -> dict[str, Any]:
@@ -168,10 +193,19 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
         InputError: a file is no table of items.
     """
     checkpoints = [read(path) for path in answers]
-    rows = [row for pair in pairs(checkpoints) for row in (*compared(*pair), *compared_in_bits(*pair))]
+    rows = [row for pair in pairs(checkpoints) for row in compared_in_all(*pair)]
     judge(rows)
+    for row in rows:
+        sides = {row["a"]["model"], row["b"]["model"]}
+        row["differ_in_seed_alone"] = len(sides) > 1 and any(sides <= {*alike} for alike in settings.seeds)
     grown = trends(checkpoints)
-    content = {"checkpoints": len(answers), "level": LEVEL, "comparisons": rows, "trends": grown}
+    content = {
+        "checkpoints": len(answers),
+        "level": LEVEL,
+        "seeds": settings.seeds,
+        "comparisons": rows,
+        "trends": grown,
+    }
     differences.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {
         "comparisons": len(rows),

@@ -179,7 +179,9 @@ class Evaluation(Settings):
 
 
 class DifferencesSettings(Settings):
-    """Settings of the step `evaluate differences`: it has none."""
+    """Settings of the step `evaluate differences`."""
+
+    seeds: list[list[str]] = Field(default=[], description="models that differ in nothing but their seed, by groups")
 
 
 class TextSettings(Settings):

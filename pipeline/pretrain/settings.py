@@ -153,6 +153,9 @@ class Model(Settings):
     """One model of a run."""
 
     tokens: str = "main"
+    seed: int | None = Field(
+        default=None, ge=0, description="of its first weights and the order of its sequences; default: the run's"
+    )
     architecture: Architecture
     training: Training
 

@@ -14,14 +14,15 @@ def side_by_side(evaluations: list[Json], comparisons: list[Json]) -> list[Json]
 
     Args:
         evaluations: per model its checkpoints, the last one first.
-        comparisons: between checkpoints, of which `better` says where the difference is real.
+        comparisons: between checkpoints, of which `better` says where the difference is real; of models that differ in
+            their seed alone it is told apart.
     """
     last = {entry["model"]: entry["checkpoints"][0] for entry in evaluations}
     found: dict[tuple[str, ...], Json] = {}
     for model, checkpoint in last.items():
         for task in checkpoint["tasks"]:
             score = (task["language"], task["suite"], task["task"], task["metric"])
-            found.setdefault(score, {"scores": {}, "better_than": {}})["scores"][model] = task
+            found.setdefault(score, {"scores": {}, "better_than": {}, "better_seed_than": {}})["scores"][model] = task
     for comparison in comparisons:
         if comparison["better"] is None:
             continue
@@ -31,9 +32,10 @@ def side_by_side(evaluations: list[Json], comparisons: list[Json]) -> list[Json]
         are_last = all(last.get(side["model"], {}).get("step") == side["step"] for side in (better, worse))
         if not are_last or better["model"] == worse["model"]:
             continue
+        kind = "better_seed_than" if comparison.get("differ_in_seed_alone") else "better_than"
         for key, entry in found.items():
             if key[1:] == (comparison["suite"], comparison["task"], comparison["metric"]):
-                entry["better_than"].setdefault(better["model"], []).append(worse["model"])
+                entry[kind].setdefault(better["model"], []).append(worse["model"])
     names = ("language", "suite", "task", "metric")
     return [
         dict(zip(names, key, strict=True)) | entry for key, entry in sorted(found.items()) if len(entry["scores"]) > 1

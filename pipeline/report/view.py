@@ -167,11 +167,13 @@ def evaluations(material: Material, account: Account, told: Callable[[str], str]
 
 
 def checkpoint_differences(material: Material) -> Json:
-    """Return the comparisons between checkpoints, the real ones first, and how many of them are real."""
+    """Return the comparisons between checkpoints, the real ones first, how many are real, and both of two seeds."""
     found = [(row, result.link) for result in material.differences for row in result.content["comparisons"]]
     rows = [row for row, _ in sorted(found, key=lambda pair: pair[0]["better"] is None)]
     link = found[0][1] if found else None
-    return {"rows": rows, "real": sum(row["better"] is not None for row in rows), "link": link}
+    of_seeds = [row for row in rows if row.get("differ_in_seed_alone")]
+    real, real_of_seeds = (sum(row["better"] is not None for row in some) for some in (rows, of_seeds))
+    return {"rows": rows, "real": real, "of_seeds": len(of_seeds), "real_of_seeds": real_of_seeds, "link": link}
 
 
 def baselines(material: Material) -> list[str]:

@@ -174,6 +174,11 @@ class Config(Settings):
         """Return the source of that name."""
         return next(source for source in self.sources if source.name == name)
 
+    def model_seed(self, name: str) -> int:
+        """Return what a model's first weights and the order of its sequences are drawn by."""
+        own = self.models[name].seed
+        return self.run.seed if own is None else own
+
     def searched_models(self) -> list[str]:
         """Return the models in whose training documents texts can be found."""
         return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]

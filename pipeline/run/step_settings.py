@@ -272,10 +272,9 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
     model, last = config.models[i["model"]], int(i["step"])
     first = max((step for step in model.training.milestones() if step < last), default=0)
     return SegmentSettings(
-        seed=config.run.seed,
         first_step=first,
         last_step=last,
-        **_shared(SegmentSettings, model),
+        **_shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"])},
     )
 
 
@@ -317,8 +316,8 @@ def _asked(config: Config) -> dict[str, Any]:
 
 
 def evaluate_baselines(config: Config, i: Mapping[str, str]) -> Settings:
-    is_untrained = config.baselines()[i["baseline"]] is not None
-    seed = config.run.seed if is_untrained else None
+    untrained = config.baselines()[i["baseline"]]
+    seed = None if untrained is None else config.model_seed(untrained)
     return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
 
 
@@ -345,7 +344,13 @@ def _memorization(config: Config, model: str) -> MemorizationSettings | None:
 
 
 def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:
-    return DifferencesSettings()
+    """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
+    groups: dict[str, dict[int, str]] = {}
+    for name, model in sorted(config.models.items()):
+        trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
+        seed = trained.pop("seed")
+        groups.setdefault(json.dumps([model.tokens, trained]), {}).setdefault(seed, name)
+    return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
 
 
 def opt_out_remains(config: Config, i: Mapping[str, str]) -> Settings:

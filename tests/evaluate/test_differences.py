@@ -18,13 +18,14 @@ from pipeline.evaluate.differences import (
     Checkpoint,
     compared,
     compared_in_bits,
+    compared_in_grades,
     detectable,
     interval,
     judge,
     p_value,
     pairs,
 )
-from pipeline.evaluate.items import SCHEMA
+from pipeline.evaluate.items import SCHEMA, Item, Measured, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.ground.errors import InputError
 
@@ -172,3 +173,94 @@ def test_items_of_one_group_count_together(tmp_path: Path) -> None:
     assert row["high"] - row["low"] > 3 * (apart["high"] - apart["low"])
     path = write(tmp_path, one, cluster="one")
     assert set(differences.read(path).clusters.values()) == {"one"}
+
+
+def writer(model: str, grades: np.ndarray[Any, Any], metric: str = "sari") -> Checkpoint:
+    return Checkpoint(model, 1, {}, {}, {}, {metric: {("s", "t", n, str(n)): float(x) for n, x in enumerate(grades)}})
+
+
+def permuted(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], seed: int, rounds: int) -> float:
+    """Return the two-sided p-value where each item's two answers change sides by lot: another way than the step's."""
+    draw, found = np.random.default_rng(seed), abs(first.mean() - second.mean())
+    far = 0
+    for _ in range(rounds):
+        changed = draw.random(len(first)) < 0.5
+        one, other = np.where(changed, second, first), np.where(changed, first, second)
+        far += abs(one.mean() - other.mean()) >= found - 1e-12
+    return far / rounds
+
+
+def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better() -> None:
+    draw = np.random.default_rng(5)
+    for lead, is_better in ((4.0, True), (1.5, None), (0.0, False)):
+        second = draw.gamma(4, 10, 60)
+        first = second + draw.normal(lead, 8, 60)
+        (row,) = compared_in_grades(writer("a", first), writer("b", second))
+        judge([row])
+        expected = permuted(first, second, 6, 4000)
+        assert row["p_value"] == pytest.approx(expected, abs=3 * math.sqrt(0.25 / 4000))
+        assert is_better is None or (row["better"] == "a") == is_better
+        # The jackknife of a mean is the mean's own error: Student's interval.
+        lower = stats.ttest_rel(first, second).confidence_interval(0.95)
+        assert (row["low"], row["high"]) == (pytest.approx(lower.low), pytest.approx(lower.high))
+        (turned,) = compared_in_grades(writer("b", second), writer("a", first))
+        assert turned["difference"] == pytest.approx(-row["difference"])
+        assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
+
+
+def test_grades_of_other_metrics_or_items_are_not_compared_and_clusters_count_together() -> None:
+    one, other = writer("a", np.arange(8.0)), writer("b", np.arange(6.0) - 1)
+    (row,) = compared_in_grades(one, other)
+    assert (row["items"], row["items_of_one_alone"], row["difference"]) == (6, 2, 1.0)
+    assert [*compared_in_grades(one, writer("b", np.ones(8), "rouge_l"))] == []
+    groups = {key: str(key[2] // 2) for key in one.graded["sari"]}
+    (grouped,) = compared_in_grades(one._replace(clusters=groups), other._replace(clusters=groups))
+    assert row["p_value"] == pytest.approx(2 / 2**6) and grouped["p_value"] == pytest.approx(2 / 2**3)
+
+
+def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path) -> None:
+    paths = []
+    for model, lead in (("a", 5.0), ("b", 0.0)):
+        items = [
+            Item(
+                n,
+                str(n),
+                (),
+                (),
+                frozenset(),
+                (),
+                {"exact": n < 20},
+                "text",
+                graded={"sari": n + lead, "lix": n + lead},
+            )
+            for n in range(40)
+        ]
+        path = tmp_path / "evaluation" / model / "8" / "items.parquet"
+        path.parent.mkdir(parents=True)
+        write_items(path, [Measured("s", "t", [], items)])
+        paths.append(path)
+    found = DifferencesSettings(seeds=[["a", "b"]])
+    counts = differences.run(found, answers=paths, differences=tmp_path / "d.json")
+    assert counts == {"comparisons": 2, "real_differences": 1, "growing_scores": 0}
+    content = json.loads((tmp_path / "d.json").read_text())
+    exact, sari = content["comparisons"]
+    assert (exact["metric"], exact["better"], sari["metric"], sari["better"]) == ("exact", None, "sari", "a")
+    assert sari["p_value_corrected"] == 2 * sari["p_value"], "Holm over both"
+    assert content["seeds"] == [["a", "b"]] and exact["differ_in_seed_alone"] and sari["differ_in_seed_alone"]
+    differences.run(DifferencesSettings(seeds=[["a", "c"]]), answers=paths, differences=tmp_path / "d.json")
+    rows = json.loads((tmp_path / "d.json").read_text())["comparisons"]
+    assert [row["differ_in_seed_alone"] for row in rows] == [False, False]
+
+
+def test_of_equal_writers_few_pages_mark_a_difference() -> None:
+    draw, wrong, covered = np.random.default_rng(7), 0, 0
+    for _ in range(60):  # pages of two tasks
+        rows = []
+        for _ in range(2):
+            ease = draw.gamma(4, 10, 50)
+            one, other = (np.clip(ease + draw.normal(0, 12, 50), 0, 100) for _ in range(2))
+            rows += compared_in_grades(writer("a", one), writer("b", other))
+        judge(rows)
+        wrong += any(row["better"] for row in rows)
+        covered += sum(row["low"] <= 0 <= row["high"] for row in rows)
+    assert wrong <= 7 and covered >= 107

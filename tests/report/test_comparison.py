@@ -54,6 +54,21 @@ def test_a_difference_between_models_is_marked_only_where_it_is_real(
     assert "nl dutch only_" not in text, "what one alone was asked stands in no common row"
 
 
+def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: Run) -> None:
+    for model, value in (("base", 0.6), ("other", 0.8)):
+        run_folder.write(f"evaluation/{model}/500/results.json", results(model, 500, value))
+    rows = [compared("b") | {"differ_in_seed_alone": True}, compared(None)]
+    run_folder.write("evaluation/differences.json", {"comparisons": rows})
+    text = outline(made(run_folder)["page"]).text
+    assert "better than base, by nothing but its seed" in text and text.count("better than base") == 1
+    assert "differ in nothing but their seed: 1; real differences among them: 1." in text
+    assert text.count("differ in their seed alone") == 1
+    text = outline(made(run_folder, language="nl")["page"]).text
+    assert "beter dan base, door niets dan het toevalsgetal (seed)" in text
+    run_folder.write("evaluation/differences.json", {"comparisons": rows[1:]})
+    assert "seed alone" not in (text := outline(made(run_folder)["page"]).text) and "but their seed" not in text
+
+
 def test_one_model_stands_beside_none(run_folder: Run) -> None:
     assert "Models side by side" not in outline(made(run_folder)["page"]).text
 
