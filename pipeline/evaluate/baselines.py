@@ -52,7 +52,7 @@ def run(
 
 
 def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
-    """Write the model with the weights that are drawn from the run's seed, of the shape of a trained one."""
+    """Write the model with the weights that are drawn from a model's seed, of the shape of a trained one."""
     architecture, vocabulary_size, sequence_length = read_architecture(trained)
     names = ("tokenizer.json", "tokenizer_config.json")
     if missing := [name for name in names if not (trained / name).is_file()]:

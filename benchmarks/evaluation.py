@@ -1,0 +1,100 @@
+"""How much sooner a model answers than by lm-eval's own batching, on the same tasks of mixed lengths in the same run.
+
+    python benchmarks/evaluation.py FOLDER DATA [EXAMPLES]
+
+FOLDER is a milestone's `huggingface`, DATA holds `eval/*.jsonl.gz`. Both sides answer the requests of every shipped
+suite, loaded once; the sides take turns, and each one's shortest time counts. Printed are a line per kind of request,
+with how far both lie from the same model in 64 bits, and the ratio of all.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
+from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.suites import prepared
+from pipeline.evaluate.tasks import loaders
+
+ROUNDS = 3
+BATCH_SIZE = 16
+CHECKED = 200  # requests whose log-probabilities are computed in 64 bits too
+
+
+def requests(data: str, examples: int) -> dict[str, list[Any]]:
+    """Return what lm-eval would ask of the drawn examples of all suites, by the kind of request."""
+    found: dict[str, list[Any]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for known in KNOWN_SUITES.values():
+            suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
+            files = [file.absolute() for file in suite_files(suite)]
+            for _, load in loaders(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch), {}):
+                for name, task in load().items():
+                    task.set_config(key="num_fewshot", value=task.get_config("num_fewshot") or 0)
+                    count = len(task.eval_docs)
+                    drawn = sorted(random.Random(name).sample(range(count), min(count, examples)))
+                    task.build_all_requests(samples=drawn)
+                    for instance in task.instances:
+                        found.setdefault(instance.request_type, []).append(instance)
+    return found
+
+
+def seconds(model: Any, kind: str, asked: list[Any]) -> tuple[float, list[Any]]:
+    """Return how long a model takes to answer, and its answers."""
+    started = time.perf_counter()
+    answers = getattr(model, kind)(asked, disable_tqdm=True)
+    return time.perf_counter() - started, answers
+
+
+def main(folder: str, data: str, examples: str = "200") -> int:
+    """Print the comparison."""
+    prepared(None, 42)
+    logging.disable(logging.WARNING)
+    import torch
+    from lm_eval.models.huggingface import HFLM
+
+    from pipeline.evaluate.scorer import load_model
+
+    ours = load_model(Path(folder), BATCH_SIZE)
+    shared = {"tokenizer": ours.tokenizer, "backend": "causal", "batch_size": BATCH_SIZE}
+    plain = HFLM(ours.model, softmax_dtype="float32", **shared)
+    exact = HFLM(copy.deepcopy(ours.model).double(), softmax_dtype="float64", **shared)
+    where = (
+        f"{torch.cuda.get_device_name()}" if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    )
+    print(f"{sum(one.numel() for one in ours.model.parameters()):,} parameters, {where}, batch size {BATCH_SIZE}")
+    total = {"ours": 0.0, "lm-eval": 0.0}
+    for kind, all_asked in sorted(requests(data, int(examples)).items()):
+        asked = [one for one in all_asked if len(ours.tok_encode(one.args[0])) + 128 < ours.max_length]
+        best: dict[str, float] = {}
+        answers: dict[str, list[Any]] = {}
+        for _ in range(ROUNDS):
+            for side, model in (("lm-eval", plain), ("ours", ours)):
+                taken, answers[side] = seconds(model, kind, asked)
+                best[side] = min(taken, best.get(side, taken))
+        if kind == "generate_until":
+            same = sum(a == b for a, b in zip(answers["ours"], answers["lm-eval"], strict=True))
+            said = f"{same} of {len(asked)} texts are the same"
+        else:
+            drawn = random.Random(1).sample(range(len(asked)), min(CHECKED, len(asked)))
+            right = getattr(exact, kind)([asked[number] for number in drawn], disable_tqdm=True)
+            far = {
+                side: max(abs(given[n][0] - one[0]) for n, one in zip(drawn, right, strict=True))
+                for side, given in answers.items()
+            }
+            said = f"at most {far['ours']:.1e} nats from 64 bits, lm-eval {far['lm-eval']:.1e}"
+        print(f"{kind}: {len(asked):,} requests, {best['ours']:.2f} s, lm-eval {best['lm-eval']:.2f} s; {said}")
+        total = {side: total[side] + best[side] for side in total}
+    print(f"in all: {total['lm-eval'] / total['ours']:.2f} times as fast as lm-eval's own batching")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
