@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.evaluate.test_suites import evaluate
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
 NOT_THERE = {"polder_nl_antwoorden": "dat staat er niet", "polder_en_answers": "that is not in the text"}
 READING = ("polder_nl_lezen", "polder_en_reading", *NOT_THERE)
+CLOZE = ("polder_nl_invullen", "polder_en_cloze")
 PAIRS = ("polder_nl_vooroordelen", "polder_en_bias")
 
 
@@ -38,22 +40,26 @@ def parts(pair: dict[str, Any]) -> tuple[list[str], list[str], list[str], list[s
     return one[:start], one[len(one) - end :], one[start : len(one) - end], other[start : len(other) - end]
 
 
-@pytest.mark.parametrize("task", [*READING, *PAIRS])
+@pytest.mark.parametrize("task", [*READING, *CLOZE, *PAIRS])
 def test_no_item_stands_twice(task: str) -> None:
     rows = rows_of(task)
     assert len(rows) == (60 if task in PAIRS else 40)
-    asked = [row["stereotype"] if task in PAIRS else (row["passage"], row["question"]) for row in rows]
+    asked = [
+        row["stereotype"] if task in PAIRS else (row["passage"], row.get("question", row.get("start"))) for row in rows
+    ]
     assert len(set(asked)) == len(rows)
 
 
-@pytest.mark.parametrize("task", READING)
+@pytest.mark.parametrize("task", [*READING, *CLOZE])
 def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> None:
     rows = rows_of(task)
     assert Counter(row["answer"] for row in rows) == dict.fromkeys(range(4), 10)
     items = [Item(n, "", tuple(row["choices"]), (), frozenset({row["answer"]}), (), {}) for n, row in enumerate(rows)]
     reached = {name: float(np.mean(credits)) for name, credits in credits_of(items, "acc", {}, {}).items()}
     assert reached.keys() == {"chance", "majority answer", "longest answer", "shortest answer"}
-    assert all(0.2 <= value <= 0.27 for value in reached.values()), reached
+    if task in CLOZE:  # what is right of one sentence about a passage is wrong of the other
+        assert reached.pop("majority answer") == 0
+    assert all(0.2 <= value <= 0.29 for value in reached.values()), reached
 
 
 @pytest.mark.parametrize("task", READING)
@@ -65,7 +71,29 @@ def test_all_choices_stand_in_the_passage_but_the_one_that_says_so(task: str) ->
         assert row["choices"].count(not_there) == (task in NOT_THERE)
 
 
-@pytest.mark.parametrize("task", READING)
+@pytest.mark.parametrize("task", CLOZE)
+def test_the_words_of_a_cloze_stand_in_the_passage_and_its_sentence_says_not_where(task: str) -> None:
+    by_overlap = 0.0
+    for row in rows_of(task):
+        sentences = re.split(r"(?<=[.;]) ", row["passage"].casefold())
+        assert len(set(row["choices"])) == 4 and row["rest"].endswith(".") and not row["start"].endswith(" ")
+        assert all(
+            re.search(rf"\b{re.escape(choice.casefold())}\b", row["passage"].casefold()) for choice in row["choices"]
+        )
+        asked = {*re.findall(r"\w{4,}", f"{row['start']} {row['rest']}".casefold())}
+        alike = [
+            max(len(asked & {*re.findall(r"\w{4,}", one)}) for one in sentences if choice.casefold() in one)
+            for choice in row["choices"]
+        ]
+        best = [number for number, shared in enumerate(alike) if shared == max(alike)]
+        by_overlap += (row["answer"] in best) / len(best)
+    assert by_overlap / 40 < 0.4, "whoever looks for the sentence with the same words finds little"
+    passages = Counter(row["passage"] for row in rows_of(task))
+    assert len(passages) == 20 and {*passages.values()} == {2}
+    assert len({(row["text"], row["passage"]) for row in rows_of(task)}) == 20
+
+
+@pytest.mark.parametrize("task", [*READING, *CLOZE])
 def test_what_the_passage_names_first_or_last_is_right_as_often_as_the_others(task: str) -> None:
     places = Counter[int]()
     for row in rows_of(task):
@@ -165,7 +193,9 @@ def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
 def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:
     suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 12})
     rows = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
-    assert {(row["task"], row["language"]) for row in rows} == set(zip(READING, ("nl", "en", "nl", "en"), strict=True))
+    assert {(row["task"], row["language"]) for row in rows} == set(
+        zip((*READING, *CLOZE), ("nl", "en") * 3, strict=True)
+    )
     assert all(row["verdict"] and row["baselines"] and row["aim"] is None for row in rows)
 
 

@@ -106,6 +106,7 @@ def test_a_task_that_a_short_model_cannot_read_is_named_and_the_others_are_asked
     assert {one["task"] for one in found["not_asked"]} == {
         *("tatoeba_nl_en_to_dutch", "tatoeba_nl_en_to_english", "polder_nl_lezen", "polder_nl_antwoorden"),
         *("polder_en_reading", "polder_en_answers", "polder_nl_eenvoudig", "polder_en_simple"),
+        *("polder_nl_invullen", "polder_en_cloze"),
         *("polder_nl_samenvatting", "polder_en_summary", "polder_nl_bronnen", "polder_en_sources"),
     }
     assert {one["sequence_length"] for one in found["not_asked"]} == {128}
