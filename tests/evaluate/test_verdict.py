@@ -166,3 +166,11 @@ def test_a_model_that_understands_is_called_better() -> None:
         own = [(1.0, 0.0) if (answer == 0) == (random.random() < 0.75) else (0.0, 1.0) for answer in right]
         found += row([item(n, ("a b", "c d"), int(right[n]), own[n]) for n in range(300)])["verdict"] == "better"
     assert found == 50
+
+
+def test_a_large_lead_in_graded_items_stays_real_among_hundreds_of_comparisons() -> None:
+    random = np.random.default_rng(4)
+    first, second = random.normal(0.5, 1.0, 400), random.normal(0.0, 1.0, 400)
+    p_value = paired_p_value(first, second)
+    assert p_value < 0.05 / 1000 and holm([p_value, *[0.5] * 999])[0] < 0.05
+    assert paired_p_value(second, first) > 0.99
