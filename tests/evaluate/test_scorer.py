@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
 
 from pipeline.evaluate.scorer import Row, batches_of, cut, load_model, rows_of
 from pipeline.evaluate.scores import measure, seeded
@@ -178,3 +180,23 @@ def test_choices_behind_one_question_share_a_row() -> None:
     rows = rows_of([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
     assert rows == [Row((1, 2, 3), ((4, 5), (6,))), Row((1, 2), ((6,),))]
     assert [row.length for row in rows] == [4, 2], "behind the last token of a choice nothing is asked"
+
+
+def test_prompts_of_one_kind_and_length_are_written_behind_together(
+    milestone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lm-eval writes behind prompts that end alike in one go: a batch of two kinds would be two half ones."""
+    model = load_model(milestone / "huggingface", batch_size=2)
+    kinds: list[dict[str, Any]] = [{"until": ["\n"], "max_gen_toks": 4}, {"until": ["."], "max_gen_toks": 6}]
+    prompts = [("De " * (number + 1), kinds[number % 2]) for number in range(6)]
+    requests = [Instance("generate_until", {}, asked, number) for number, asked in enumerate(prompts)]
+    plain = HFLM.generate_until(model, requests)
+    batches: list[list[int]] = []
+
+    def written(self: HFLM, batch: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        batches.append([one.idx for one in batch])
+        return [plain[one.idx] for one in batch]
+
+    monkeypatch.setattr(HFLM, "generate_until", written)
+    assert model.generate_until(requests) == plain
+    assert batches == [[4, 2], [0], [5, 3], [1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -174,3 +175,14 @@ def test_a_large_lead_in_graded_items_stays_real_among_hundreds_of_comparisons()
     p_value = paired_p_value(first, second)
     assert p_value < 0.05 / 1000 and holm([p_value, *[0.5] * 999])[0] < 0.05
     assert paired_p_value(second, first) > 0.99
+
+
+def test_a_rare_lead_is_drawn_until_its_p_value_is_known() -> None:
+    """Sixteen leads of unlike size, of which only the smallest is the other's: two of 65,536 coins do as well."""
+    leads = np.array([-0.01, *np.linspace(0.5, 0.9, 15)])
+    signs = np.array([*itertools.product((-1, 1), repeat=16)])
+    exact = float((signs @ np.abs(leads) >= leads.sum() - 1e-12).mean())
+    assert exact == 2 / 65_536
+    p_value = paired_p_value(leads, np.zeros(16))
+    assert p_value == pytest.approx(exact, rel=0.6)
+    assert p_value < 1 / 20_001 < 0.05 / 500 + p_value
