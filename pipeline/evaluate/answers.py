@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.evaluate.items import BITS, Answered, Item, Key, read_answers
+from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Item, Key, read_answers
 from pipeline.evaluate.settings import UNTRAINED
 from pipeline.evaluate.verdict import SLOR, credit, scaled
 from pipeline.ground.errors import InputError
@@ -32,8 +32,8 @@ class Answers(NamedTuple):
         if metric == SLOR:
             of_items = zip(items, keys, strict=True)
             values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
-        elif metric == BITS:
-            values = {key: given[key][0] for key in keys if key in self.answered.bytes}
+        elif metric in (BITS, ANSWER_BITS):
+            values = {key: nats for key, (nats, _) in self.answered.likely.get(metric, {}).items()}
         else:
             numbers = self.answered.right.get(metric, {}) | self.answered.graded.get(metric, {})
             values = {key: float(value) for key, value in numbers.items()}

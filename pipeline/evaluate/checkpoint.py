@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.evaluate.items import Key, read_answers
-from pipeline.evaluate.written import READABILITY
+from pipeline.evaluate.written import UNTESTED
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, per metric whether each item was right, and of texts the log-probability in nats and the bytes.
+    """A checkpoint: per metric whether each item was right, and the nats and bytes of texts and of right answers.
 
     `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is.
     """
@@ -18,7 +18,7 @@ class Checkpoint(NamedTuple):
     model: str
     step: int
     right: dict[str, dict[Key, bool]]
-    texts: dict[Key, tuple[float, int]]
+    likely: dict[str, dict[Key, tuple[float, int]]]
     clusters: dict[Key, str]
     graded: dict[str, dict[Key, float]] = {}
 
@@ -30,6 +30,5 @@ def read(path: Path) -> Checkpoint:
         InputError: the file is no table of items, or an item stands twice.
     """
     found = read_answers(path)
-    graded = {metric: values for metric, values in found.graded.items() if metric not in READABILITY}
-    texts = {key: (found.log_probabilities[key][0], size) for key, size in found.bytes.items()}
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, texts, found.clusters, graded)
+    graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
+    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, found.likely, found.clusters, graded)

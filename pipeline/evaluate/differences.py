@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.checkpoint import Checkpoint, read
-from pipeline.evaluate.items import BITS, Key
+from pipeline.evaluate.items import Key
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
@@ -68,13 +68,20 @@ def detectable(only_one: int, only_other: int, items: int) -> float:
     return min(1.0, FOUND * math.sqrt(share / items))
 
 
+def _common(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> Iterator[tuple[tuple[str, str], list[Key], int]]:
+    """Yield each task with the items that both answered, and how many only one did."""
+    for task in sorted({key[:2] for key in first.keys() & second.keys()}):
+        asked = {key for key in first.keys() | second.keys() if key[:2] == task}
+        keys = sorted(key for key in asked if key in first and key in second)
+        yield task, keys, len(asked) - len(keys)
+
+
 def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric of right and wrong of which both answered the same items."""
     for metric in sorted(one.right.keys() & other.right.keys()):
-        common = sorted(one.right[metric].keys() & other.right[metric].keys())
-        for task in sorted({(key[0], key[1]) for key in common}):
-            keys = [key for key in common if key[:2] == task]
-            first, second = (np.array([side.right[metric][key] for key in keys]) for side in (one, other))
+        first_of, second_of = one.right[metric], other.right[metric]
+        for task, keys, of_one_alone in _common(first_of, second_of):
+            first, second = (np.array([side[key] for key in keys]) for side in (first_of, second_of))
             only_one, only_other = int((first & ~second).sum()), int((second & ~first).sum())
             if any(key in one.clusters for key in keys):
                 tested = _tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys])
@@ -86,10 +93,9 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
                     "detectable_difference": detectable(only_one, only_other, len(keys)),
                     "p_value": p_value(only_one, only_other),
                 }
-            asked = {key for side in (one, other) for key in side.right[metric] if key[:2] == task}
             yield {
                 **_sides(one, other, float(first.mean()), float(second.mean())),
-                **_named(task, metric, len(keys), len(asked) - len(keys)),
+                **_named(task, metric, len(keys), of_one_alone),
                 "higher_is_better": True,
                 "right_in_a_alone": only_one,
                 "right_in_b_alone": only_other,
@@ -99,33 +105,31 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
 
 
 def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better."""
-    for task in sorted({key[:2] for key in one.texts.keys() & other.texts.keys()}):
-        asked = {key for side in (one, other) for key in side.texts if key[:2] == task}
-        keys = sorted(key for key in asked if key in one.texts and key in other.texts)
-        first, second = (np.array([side.texts[key][0] for key in keys]) for side in (one, other))
-        bytes_I = np.array([one.texts[key][1] for key in keys], dtype=np.float64)
-        first_bits, second_bits = -first / math.log(2), -second / math.log(2)
-        yield {
-            **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
-            **_named(task, BITS, len(keys), len(asked) - len(keys)),
-            "higher_is_better": False,
-            "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
-            **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
-        }
+    """Yield a row for each task whose texts, or right answers, both read: bits per byte, of which fewer are better."""
+    for metric in sorted(one.likely.keys() & other.likely.keys()):
+        first_of, second_of = one.likely[metric], other.likely[metric]
+        for task, keys, of_one_alone in _common(first_of, second_of):
+            first, second = (np.array([side[key][0] for key in keys]) for side in (first_of, second_of))
+            bytes_I = np.array([first_of[key][1] for key in keys], dtype=np.float64)
+            first_bits, second_bits = -first / math.log(2), -second / math.log(2)
+            yield {
+                **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
+                **_named(task, metric, len(keys), of_one_alone),
+                "higher_is_better": False,
+                "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
+                **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
+            }
 
 
 def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
     for metric in sorted(one.graded.keys() & other.graded.keys()):
         first_of, second_of = one.graded[metric], other.graded[metric]
-        for task in sorted({key[:2] for key in first_of.keys() & second_of.keys()}):
-            asked = {key for key in first_of.keys() | second_of.keys() if key[:2] == task}
-            keys = sorted(key for key in asked if key in first_of and key in second_of)
+        for task, keys, of_one_alone in _common(first_of, second_of):
             first, second = (np.array([side[key] for key in keys]) for side in (first_of, second_of))
             yield {
                 **_sides(one, other, float(first.mean()), float(second.mean())),
-                **_named(task, metric, len(keys), len(asked) - len(keys)),
+                **_named(task, metric, len(keys), of_one_alone),
                 "higher_is_better": True,
                 "difference": float((first - second).mean()),
                 **_tested(first, second, np.ones(len(keys)), [one.clusters.get(key, key) for key in keys]),

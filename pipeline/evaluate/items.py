@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, int, str]
 """Suite, task, number of the item, hash of what was asked: what two models that were asked the same share."""
-BITS = "bits_per_byte"
+BITS, ANSWER_BITS = "bits_per_byte", "answer_bits_per_byte"
+"""Of a text, and of the right answer of an item with choices."""
 # Behind these stands a column per metric that tells of an item whether it is right, or a number of it.
 SCHEMA = pa.schema(
     [
@@ -75,9 +76,20 @@ class Item:
     graded: dict[str, float] = field(default_factory=dict)
 
     @property
+    def asked(self) -> int | None:
+        """The place of the text that is to be likely: the only one, or the first right choice; None where none is."""
+        return min(self.right, default=None) if self.choices else (0 if self.texts else None)
+
+    @property
     def bytes(self) -> int | None:
-        """The length of a text whose probability is asked, in UTF-8; None of other items."""
-        return len(self.texts[0][1].encode()) if self.texts and not self.choices else None
+        """The length of that text, in UTF-8; None where there is none."""
+        return None if self.asked is None else len(self.texts[self.asked][1].encode())
+
+    @property
+    def nats(self) -> float:
+        """The log-probability of that text."""
+        assert self.asked is not None
+        return self.log_probabilities[self.asked]
 
     @property
     def answer(self) -> int:
@@ -230,14 +242,15 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
 
 
 class Answered(NamedTuple):
-    """What a table of items says: which are right by metric, log-probabilities of choices or texts, bytes of texts.
+    """What a table of items says: which are right by metric, and log-probabilities of choices or texts.
 
-    `clusters` tells of items that are like others what they have in common, `graded` what metrics say in numbers.
+    `likely` has by metric, of texts and of right answers, the log-probability in nats and the bytes, `clusters` what
+    items have in common with others that are like them, `graded` what metrics say in numbers.
     """
 
     right: dict[str, dict[Key, bool]]
     log_probabilities: dict[Key, tuple[float, ...]]
-    bytes: dict[Key, int]
+    likely: dict[str, dict[Key, tuple[float, int]]]
     clusters: dict[Key, str]
     graded: dict[str, dict[Key, float]]
 
@@ -251,7 +264,7 @@ def read_answers(path: Path) -> Answered:
     try:
         table = pq.read_table(path)
         metrics = [name for name in table.schema.names if name not in SCHEMA.names]
-        names = ["suite", "task", "item", "prompt_sha256", "bytes", "cluster", "log_probabilities"]
+        names = ["suite", "task", "item", "prompt_sha256", "bytes", "cluster", "log_probabilities", "right_answers"]
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
@@ -263,8 +276,9 @@ def read_answers(path: Path) -> Answered:
         found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
         if row["cluster"] is not None:
             found.clusters[key] = row["cluster"]
-        if row["bytes"] is not None:
-            found.bytes[key] = row["bytes"]
+        if row["bytes"]:
+            metric, place = (ANSWER_BITS, row["right_answers"][0]) if row["right_answers"] else (BITS, 0)
+            found.likely.setdefault(metric, {})[key] = (row["log_probabilities"][place], row["bytes"])
         for metric in (metric for metric in metrics if row[metric] is not None):
             (found.graded if metric in GRADED else found.right).setdefault(metric, {})[key] = row[metric]
     return found

@@ -21,6 +21,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from pipeline.evaluate.items import hash_of
 from pipeline.ground.errors import InputError
 
 Work = TypeVar("Work")
@@ -84,6 +85,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         super().__init__(
             pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=batch_size, softmax_dtype="float32"
         )
+        self.seed = torch.initial_seed()
         self.processes, self.place = 1, 0
         if dist.is_initialized():
             self.processes, self.place = dist.get_world_size(), dist.get_rank()
@@ -136,6 +138,8 @@ class Scorer(HFLM):  # type: ignore[misc]
         generate = super().generate_until
 
         def write(chunk: list[int]) -> list[str]:
+            # Of tasks that draw what is written, the same is drawn by any process and behind any other batch.
+            torch.manual_seed(int(hash_of([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
             return cast(list[str], generate([requests[number] for number in chunk]))
 
         written = self._shared(chunks, write)

@@ -14,11 +14,11 @@ import numpy as np
 
 from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
-from pipeline.evaluate.items import BITS, Item, Measured, aim_of, items_of, values_of
+from pipeline.evaluate.items import ANSWER_BITS, BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.trivial import scored as scored_trivially
 from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
-from pipeline.evaluate.written import READABILITY
+from pipeline.evaluate.written import UNTESTED
 from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
@@ -127,9 +127,10 @@ def _scored(model: HFLM, item: Item) -> list[Scored]:
 
     Where choices differ in what comes before, and end alike, all of it is scored.
     """
-    is_before = len({text for _, text in item.texts}) == 1
     scored: list[Scored] = []
-    for context, text in (("", before + after) if is_before else (before, after) for before, after in item.texts):
+    for context, text in (
+        ("", before + after) if _ends_alike(item) else (before, after) for before, after in item.texts
+    ):
         if context:
             scored.append(model._encode_pair(context, text))
         else:
@@ -155,6 +156,24 @@ def _slor_row(one: Measured) -> dict[str, Any] | None:
     return one.rows[0] | own | _scored_with(one.items, values, mean, value, error)
 
 
+def _answer_bits_row(one: Measured) -> dict[str, Any] | None:
+    """Return the bits per byte of the right answers: they tell early, of a model that answers no better than by lot.
+
+    None of tasks whose choices end alike, where words that every choice has would be counted.
+    """
+    from lm_eval.api.metrics import bits_per_byte
+
+    if not one.rows or any(not item.choices or not item.bytes or _ends_alike(item) for item in one.items):
+        return None
+    values = {item.number: (item.nats, item.bytes) for item in one.items}
+    own = {"metric": ANSWER_BITS, "standard_error": None, "higher_is_better": False}
+    return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]), None)
+
+
+def _ends_alike(item: Item) -> bool:
+    return len({text for _, text in item.texts}) == 1
+
+
 def _has_context(item: Item) -> bool:
     return any(context for context, _ in item.texts)
 
@@ -175,8 +194,7 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
             scored = of_task.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)
             one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
-        if row := _slor_row(one):
-            one.rows.append(row)
+        one.rows.extend(row for row in (_slor_row(one), _answer_bits_row(one)) if row)
         models: dict[str, Scores] = {
             name: partial(_log_probabilities, score, of_task)
             for name, score in (("unigram", words.unigram), ("bigram", words.bigram))
@@ -188,7 +206,7 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
             if row["aim"] is not None:
                 continue
             credits = {name: answers.credits(metric, one.items, keys) for name, answers in others.items()}
-            if metric in one.items[0].correct or (metric in one.items[0].graded and metric not in READABILITY):
+            if metric in one.items[0].correct or (metric in one.items[0].graded and metric not in UNTESTED):
                 plain = metric.partition(",")[0]
                 trivial = {
                     name: np.array(found.of_items[plain])
@@ -197,13 +215,24 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
                 }
                 row |= compared(one.items, metric, models, credits | trivial)
                 continue
-            if metric == BITS and all(item.bytes for item in one.items):
-                of_words = {name: np.array([score(item)[0] for item in one.items]) for name, score in models.items()}
-                row |= compared_in_bits(one.items, of_words | credits)
+            if metric in (BITS, ANSWER_BITS) and all(item.bytes for item in one.items):
+                of_words = {
+                    name: np.array([score(item)[item.asked or 0] for item in one.items])
+                    for name, score in models.items()
+                }
+                found = compared_in_bits(one.items, of_words | credits)
+                # Wrong answers may have become as likely: fewer bits of the right ones are a sign, and no merit.
+                row |= found if metric == BITS else _without_verdict(found["baselines"], row)
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
             scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
-            if values := {name: score for name, score in scores.items() if score is not None}:
-                best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
-                row |= {"baselines": values, "hardest_baseline": best}
+            row |= _without_verdict({name: score for name, score in scores.items() if score is not None}, row)
     judge([row for one in measured for row in one.rows])
+
+
+def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
+    """Return the baselines of a score that is not tested against them, and the best of them."""
+    if not values:
+        return {}
+    best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
+    return {"baselines": values, "hardest_baseline": best}

@@ -55,8 +55,18 @@ class Suite(Settings):
 
 UNTRAINED = "untrained"  # a model of the run before its first step
 KnownSuite = Literal[
-    "dutch", "english", "dutch_open", "english_open", "reasoning_open", "safety", "translation", "use_cases"
+    "dutch",
+    "english",
+    "dutch_open",
+    "english_open",
+    "reasoning_open",
+    "safety",
+    "translation",
+    "use_cases",
+    "dutch_shipped",
+    "english_shipped",
 ]
+_PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
     "dutch": Suite(name="dutch", language="nl", folder="config/tasks/dutch"),
     "english": Suite(name="english", language="en", folder="config/tasks/english"),
@@ -74,6 +84,30 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
         name="translation", language="nl, en", folder="config/tasks/translation", data="{data}/eval", limit=200
     ),
     "use_cases": Suite(name="use_cases", language="nl, en", folder="config/tasks/use_cases"),
+    "dutch_shipped": Suite(
+        name="dutch_shipped",
+        language="nl",
+        tasks=[
+            *("arc_nl", "hellaswag_nl", "m_mmlu_nl", "truthfulqa_nl_mc1", "truthfulqa_nl_mc2", "belebele_nld_Latn"),
+            *("blimp_nl", "multiblimp_nld", "global_mmlu_full_nl", "include_base_44_dutch"),
+            *(f"global_piqa_{kind}_nld_latn" for kind in _PIQA),
+            "lambada_openai_mt_stablelm_nl",
+        ],
+        data="{data}/mirror",
+        limit=1000,
+    ),
+    "english_shipped": Suite(
+        name="english_shipped",
+        language="en",
+        tasks=[
+            *("arc_challenge", "hellaswag", "mmlu", "truthfulqa_mc1", "truthfulqa_mc2", "belebele_eng_Latn"),
+            *("blimp", "multiblimp_eng", "global_mmlu_full_en"),
+            *(f"global_piqa_{kind}_eng_latn" for kind in _PIQA),
+            *("lambada_openai", "lambada_openai_mt_stablelm_en"),
+        ],
+        data="{data}/mirror",
+        limit=1000,
+    ),
 }
 
 

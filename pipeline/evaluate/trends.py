@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.checkpoint import Checkpoint
-from pipeline.evaluate.items import BITS, Key
+from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
 
 FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
@@ -133,10 +133,12 @@ def _of_model(found: Sequence[Checkpoint]) -> Iterator[dict[str, Any]]:
         for task, keys in _tasks(set.intersection(*map(set, answers))):
             merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
             yield _row(found[0], steps, task, metric, keys, merits_IC, np.ones(len(keys)))
-    for task, keys in _tasks(set.intersection(*(set(one.texts) for one in found))):
-        bits_IC = np.array([[one.texts[key][0] for one in found] for key in keys]) / math.log(2)
-        sizes = np.array([found[0].texts[key][1] for key in keys], dtype=np.float64)
-        yield _row(found[0], steps, task, BITS, keys, bits_IC, sizes)
+    for metric in sorted(set.intersection(*(set(one.likely) for one in found))):
+        texts = [one.likely[metric] for one in found]
+        for task, keys in _tasks(set.intersection(*map(set, texts))):
+            bits_IC = np.array([[each[key][0] for each in texts] for key in keys]) / math.log(2)
+            sizes = np.array([texts[0][key][1] for key in keys], dtype=np.float64)
+            yield _row(found[0], steps, task, metric, keys, bits_IC, sizes)
 
 
 def _tasks(common: set[Key]) -> Iterator[tuple[tuple[str, str], list[Key]]]:
@@ -158,7 +160,7 @@ def _row(
     merits_GC, units_G = np.zeros((len(names), len(steps))), np.zeros(len(names))
     np.add.at(merits_GC, group_I, merits_IC)
     np.add.at(units_G, group_I, units_I)
-    sign = -1 if metric == BITS else 1
+    sign = -1 if metric in (BITS, ANSWER_BITS) else 1
     return {
         **{"model": one.model, "suite": task[0], "task": task[1], "metric": metric, "steps": steps},
         "values": [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()],

@@ -144,7 +144,7 @@ def compared(
 
 def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[str, Any]:
     """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
-    own = np.array([item.log_probabilities[0] for item in items])
+    own = np.array([item.nats for item in items])
     bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
     credits = {name: each for name, each in credits.items() if not np.isnan(each).all()}
     if not credits:

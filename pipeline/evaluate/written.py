@@ -5,26 +5,31 @@ A task asks for them in its `metric_list`; all of its metrics are then computed 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from pipeline.evaluate.simplicity import flesch_douma, flesch_kincaid, lix, sari, tokens
+from pipeline.evaluate.simplicity import SENTENCE_END, flesch_douma, flesch_kincaid, lix, sari, tokens
 
 Fields = Mapping[str, Any]
+CLAIMS = "claims_found"
 READABILITY: dict[str, Callable[[str], float]] = {
     "lix": lix,
     "flesch_douma": flesch_douma,
     "flesch_kincaid": flesch_kincaid,
 }
+UNTESTED = (CLAIMS, *READABILITY)
 """These say nothing of whether an answer is right: no model is better in them than another."""
-GRADED = ("sari", "rouge_l", *READABILITY)
+GRADED = ("sari", "rouge_l", *UNTESTED)
 """Of each item a number, where the other metrics say whether it is right."""
 OF_ALL = ("bleu", "chrf", "ter")
 """lm-eval makes one figure of all pairs of references and text."""
 CITED = ("exact_answer", "citation", "abstention")
 OWN = (*GRADED, *CITED)
 CITATION = re.compile(r"\[(\d+)\]")
+TELLING = 4  # letters of a word that tells something; a number tells at any length
+FOUND = 0.8  # the share of a claim's words that stand in one passage
 ARTICLES = frozenset({"de", "het", "een", "the", "a", "an"})
 
 
@@ -53,6 +58,35 @@ def normalised(text: str) -> str:
     return " ".join(word for word in _words(CITATION.sub(" ", text)) if word not in ARTICLES)
 
 
+def claims_found(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
+    """Return the share of claims that are found in a passage, from 0 to 1; NaN of a text that claims nothing.
+
+    A claim is a sentence, without citations, that is not the abstention. It is found where one passage has each of its
+    numbers and four fifths of its words of four letters or more (of a claim without any, all of its words). What is
+    copied is found, whatever was asked, and what is told in other words is not.
+    """
+    known = [{*_words(passage)} for passage in passages]
+    claims = [_words(sentence) for sentence in SENTENCE_END.split(CITATION.sub(" ", text))]
+    nothing = None if abstention is None else _words(abstention)
+    shares = [_is_found(claim, known) for claim in claims if claim and claim != nothing]
+    return sum(shares) / len(shares) if shares else math.nan
+
+
+def _is_found(claim: Sequence[str], passages: Sequence[Set[str]]) -> bool:
+    numbers = {word for word in claim if any(map(str.isdigit, word))}
+    words = {word for word in claim if len(word) >= TELLING} - numbers
+    if not words and not numbers:
+        words, least = {*claim}, 1.0
+    else:
+        least = FOUND
+    return any(numbers <= passage and len(words & passage) >= least * len(words) for passage in passages)
+
+
+def _passages(fields: Fields) -> list[str]:
+    """Return what an item is answered from."""
+    return list(fields["passages"]) if "passages" in fields else [fields["text"]]
+
+
 def _cited(text: str, fields: Fields, abstention: str) -> dict[str, float]:
     """Return 1 or 0 by metric: the answer is right, the right passage is named and no other, rightly (not) abstained.
 
@@ -79,6 +113,8 @@ def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -
             found[metric] = rouge_l(text, fields["references"])
         elif metric in OF_ALL:
             found[metric] = (fields["references"], text)
+        elif metric == CLAIMS:
+            found[metric] = claims_found(text, _passages(fields), metadata.get("abstention"))
         else:
             found[metric] = _cited(text, fields, metadata["abstention"])[metric]
     return found
@@ -96,6 +132,8 @@ def problem(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | N
             return "write `passage`, a number or 0, and `answers`, a list of texts"
     if asked & {"sari", "rouge_l", *OF_ALL} and not _texts(fields.get("references")):
         return "write `references`, a list of texts"
+    if CLAIMS in asked and not (_texts(fields.get("passages")) or isinstance(fields.get("text"), str)):
+        return "write `passages`, a list of texts, or `text`: where claims are looked for"
     if "sari" in asked and not isinstance(fields.get("source"), str):
         return "write `source`, the text that is simplified"
     return None

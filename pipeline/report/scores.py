@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from markupsafe import Markup
 
 from pipeline.energy.figures import Account, Figure, together
 from pipeline.evaluate.trends import FEWEST
@@ -10,6 +13,8 @@ from pipeline.report.charts import Series, lines
 from pipeline.report.consumption import computed_by
 from pipeline.report.read import Json, Material
 
+Score = tuple[str, str, str]
+"""Suite, task and metric."""
 SAYS, NOT_BETTER, NOT_COMPARED, NOTHING = (
     "says something",
     "grows, but is not better than every baseline",
@@ -53,11 +58,8 @@ def curves(material: Material, model: str, account: Account, told: Callable[[str
     up to the checkpoint, without attempts whose result was lost, and not known where a segment's are not. Nothing is
     returned of one checkpoint alone, or where the metrics do not tell the tokens.
     """
-    results = [one.content for one in material.evaluation if one.content["model"] == model]
-    steps = [int(content["step"]) for content in results]
-    metrics = next((one.lines for one in material.metrics if one.name == model), [])
-    tokens = {int(line["step"]): line["tokens_seen"] for line in metrics if line.get("tokens_seen") is not None}
-    if len(results) < 2 or not tokens.keys() >= {*steps}:
+    steps, tokens, by_score = _over_training(material, model)
+    if len(steps) < 2:
         return {}
     planned = (material.plan.content.get("models") or {}).get(model) or {}
     each = planned["model_flops"] / planned["tokens"] if planned.get("model_flops") and planned.get("tokens") else None
@@ -70,38 +72,62 @@ def curves(material: Material, model: str, account: Account, told: Callable[[str
         }
         for step in steps
     ]
-    by_score: dict[tuple[str, str, str], dict[int, Json]] = {}
-    for content in results:
-        for task in content["tasks"]:
-            by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[int(content["step"])] = task
-    unit, size = next(
-        (
-            (unit, size)
-            for unit, size in (("billion tokens", 1e9), ("million tokens", 1e6))
-            if tokens[steps[-1]] >= size
-        ),
-        ("tokens", 1.0),
-    )
-    charts, drawn = [], set()
-    for (suite, name, metric), scores in by_score.items():
-        points = [(tokens[step] / size, task) for step, task in scores.items() if task["value"] is not None]
-        if (suite, name) in drawn or len(points) < 2:
-            continue
-        drawn.add((suite, name))
-        line = Series(
-            name,
-            [(x, task["value"]) for x, task in points],
-            [(x, task["low"], task["high"]) for x, task in points if task.get("low") is not None],
-        )
-        charts.append(lines(name, told(unit), metric, [line], told=told))
     return {
         "columns": columns,
-        "charts": charts,
+        "charts": [chart for _, chart in _charts({model: (tokens, by_score)}, told)],
         "rows": [
             (name, metric, [scores.get(step) for step in steps]) for (_, name, metric), scores in by_score.items()
         ],
         "formula": (material.plan.content.get("formulas") or {}).get("model_flops"),
     }
+
+
+def curves_together(material: Material, told: Callable[[str], str]) -> list[Markup]:
+    """Return a chart of each task that two models or more were asked at two checkpoints or more, a line per model."""
+    models = dict.fromkeys(str(one.content["model"]) for one in material.evaluation)
+    found = {model: _over_training(material, model) for model in models}
+    drawn = {model: (tokens, by_score) for model, (steps, tokens, by_score) in found.items() if len(steps) > 1}
+    return [chart for count, chart in _charts(drawn, told) if count > 1]
+
+
+def _over_training(material: Material, model: str) -> tuple[list[int], dict[int, int], dict[Score, dict[int, Json]]]:
+    """Return the evaluated steps of a model, the tokens by step, and the rows of each score by step.
+
+    Nothing is returned where the metrics do not tell the tokens of each.
+    """
+    results = [one.content for one in material.evaluation if one.content["model"] == model]
+    steps = [int(content["step"]) for content in results]
+    metrics = next((one.lines for one in material.metrics if one.name == model), [])
+    tokens = {int(line["step"]): line["tokens_seen"] for line in metrics if line.get("tokens_seen") is not None}
+    if not tokens.keys() >= {*steps}:
+        return [], {}, {}
+    by_score: dict[Score, dict[int, Json]] = {}
+    for content in results:
+        for task in content["tasks"]:
+            by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[int(content["step"])] = task
+    return steps, tokens, by_score
+
+
+def _charts(
+    models: dict[str, tuple[dict[int, int], dict[Score, dict[int, Json]]]], told: Callable[[str], str]
+) -> Iterator[tuple[int, Markup]]:
+    """Yield the first metric of each task over the tokens, with how many of the models it has lines of."""
+    largest = max((max(tokens.values()) for tokens, _ in models.values()), default=0)
+    units = (("billion tokens", 1e9), ("million tokens", 1e6))
+    unit, size = next(((unit, size) for unit, size in units if largest >= size), ("tokens", 1.0))
+    drawn = set()
+    for suite, name, metric in dict.fromkeys(score for _, by_score in models.values() for score in by_score):
+        series = []
+        for model, (tokens, by_score) in models.items():
+            scores = by_score.get((suite, name, metric), {})
+            points = [(tokens[step] / size, task) for step, task in scores.items() if task["value"] is not None]
+            if len(points) > 1:
+                band = [(x, task["low"], task["high"]) for x, task in points if task.get("low") is not None]
+                series.append(Series(model, [(x, task["value"]) for x, task in points], band))
+        if series and (suite, name) not in drawn:
+            drawn.add((suite, name))
+            series = series if len(models) > 1 else [replace(series[0], name=name)]
+            yield len(series), lines(name, told(unit), metric, series, told=told)
 
 
 def _energy_up_to(step: int, model: str, material: Material, account: Account) -> Figure:

@@ -20,7 +20,7 @@ from pipeline.report.forecast import comparison
 from pipeline.report.machines import differences, libraries, machines
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
-from pipeline.report.scores import curves, growth
+from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
 
 
@@ -239,6 +239,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "contaminated": contaminated(material, settings.corpora),
         "checkpoint_differences": compared,
         "growth": growth(material),
+        "curves_together": curves_together(material, told),
         "baselines": baselines(material),
         "samples": samples(material),
         "steps": steps,

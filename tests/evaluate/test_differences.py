@@ -126,7 +126,7 @@ def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) 
         ("texts", "t", n, str(n)): (float(each), int(size))
         for n, (each, size) in enumerate(zip(nats, sizes, strict=True))
     }
-    return Checkpoint(model, 1, {}, texts, {})
+    return Checkpoint(model, 1, {}, {"bits_per_byte": texts}, {})
 
 
 def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipeline.evaluate.checkpoint import read
+from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
@@ -76,6 +78,43 @@ def log_likelihoods(milestone: Path, sentences: list[str]) -> list[float]:
     return scores
 
 
+def test_right_answers_have_the_bits_that_the_model_itself_gives_them(
+    milestone: Path, suite: Suite, tmp_path: Path
+) -> None:
+    """And no verdict: wrong answers may be as likely."""
+    found = evaluate(milestone, tmp_path / "results.json", suite)
+    rows = {row["task"]: row for row in found["tasks"] if row["metric"] == ANSWER_BITS}
+    prompts = [f"Vraag: {one['question']}\nAntwoord:" for one in QUESTIONS]
+    answers = [f" {one['choices'][one['answer']]}" for one in QUESTIONS]
+    whole = log_likelihoods(milestone, [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
+    alone = log_likelihoods(milestone, prompts)
+    nats = {
+        "polder_nl_kennis": sum(whole) - sum(alone),
+        "polder_nl_grammatica": sum(log_likelihoods(milestone, [pair["good"] for pair in PAIRS])),
+    }
+    texts = {"polder_nl_kennis": answers, "polder_nl_grammatica": [pair["good"] for pair in PAIRS]}
+    for task, row in rows.items():
+        size = sum(len(text.encode()) for text in texts[task])
+        assert row["value"] == pytest.approx(-nats[task] / math.log(2) / size, abs=1e-4)
+        assert row["low"] < row["value"] < row["high"] and not row["higher_is_better"]
+        assert set(row["baselines"]) == {"unigram", "bigram"} and row["verdict"] is None is row["p_value"]
+        assert row["baselines"][row["hardest_baseline"]] == min(row["baselines"].values())
+    assert len(rows) == 2
+    one = read(_moved(tmp_path / "results.parquet", tmp_path / "base/7/items.parquet"))
+    assert {len(each) for each in one.likely.values()} == {20} and [*one.likely] == [ANSWER_BITS]
+    (kennis, grammatica) = sorted({key[1] for key in one.likely[ANSWER_BITS]}, reverse=True)
+    sums = {
+        task: sum(n for key, (n, _) in one.likely[ANSWER_BITS].items() if key[1] == task)
+        for task in (kennis, grammatica)
+    }
+    assert sums == pytest.approx(nats, abs=1e-3)
+
+
+def _moved(path: Path, to: Path) -> Path:
+    to.parent.mkdir(parents=True)
+    return path.rename(to)
+
+
 def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, tmp_path: Path):
     found = evaluate(milestone, tmp_path / "results.json", suite)
     assert (found["model"], found["step"], found["lm_eval_version"]) == ("base", 7, "0.4.13")
@@ -83,8 +122,10 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
     assert sorted(rows) == [
         ("polder_nl_grammatica", "acc"),
         ("polder_nl_grammatica", "acc_slor"),
+        ("polder_nl_grammatica", "answer_bits_per_byte"),
         ("polder_nl_kennis", "acc"),
         ("polder_nl_kennis", "acc_norm"),
+        ("polder_nl_kennis", "answer_bits_per_byte"),
     ]
     pairs = rows["polder_nl_grammatica", "acc"]
     good = log_likelihoods(milestone, [pair["good"] for pair in PAIRS])
@@ -98,6 +139,8 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
     ] == [8, 12]
     assert len({row["prompt_sha256"] for row in answers}) == 20, "pairs have no prompt, and are told apart"
     for (task, metric), row in rows.items():
+        if metric == ANSWER_BITS:
+            continue
         own = [answer for answer in answers if answer["task"] == task]
         assert sum(answer[metric] for answer in own) / len(own) == row["value"]
         assert set(row["baselines"]) == {

@@ -33,7 +33,7 @@ def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: st
     for c in range(count):
         one = checkpoint(model, 100 * (c + 1), **{name: each[:, c].tolist() for name, each in of_tasks.items()})
         nats = {} if texts is None else {("t", "tales", n, str(n)): (float(x), 100) for n, x in enumerate(texts[:, c])}
-        found.append(one._replace(texts=nats))
+        found.append(one._replace(likely={"bits_per_byte": nats}))
     return found
 
 

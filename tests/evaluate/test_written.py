@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from pipeline.evaluate.written import normalised, problem, rouge_l, score
+from pipeline.evaluate.written import claims_found, normalised, problem, rouge_l, score
 
 NOT_THERE = "Dat staat niet in de bronnen."
 METADATA = {"abstention": NOT_THERE}
@@ -64,11 +65,49 @@ def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], ex
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("De milieustraat ligt aan de Havenweg [1].", 1),
+        ("De milieustraat ligt aan de Kerkstraat [1].", 0),  # two of three words
+        ("De milieustraat aan de Havenweg is vandaag gesloten.", 0),  # three of four words
+        ("De milieustraat aan de Havenweg is vandaag, op zondag, gesloten.", 1),  # four of five words
+        ("Zij sluit om 17 uur. Grofvuil wordt opgehaald.", 0.5),  # the number is another one
+        ("Zij sluit om 16 uur. Grofvuil wordt opgehaald.", 1),
+        ("Op de Havenweg wordt grofvuil opgehaald.", 0),  # both passages say a part of it
+        ("17", 0),
+        ("op", 1),  # no word of four letters: all of its words are looked for
+        ("zo", 0),
+        (NOT_THERE, None),
+        (f"Grofvuil wordt opgehaald. {NOT_THERE}", 1),
+        ("", None),
+        ("[2]", None),
+    ],
+)
+def test_a_claim_is_found_where_one_passage_has_its_words_and_numbers(text: str, expected: float | None) -> None:
+    passages = [
+        "De milieustraat ligt aan de Havenweg, is op zondag gesloten en sluit om 16 uur.",
+        "Grofvuil wordt opgehaald.",
+    ]
+    found = claims_found(text, passages, NOT_THERE)
+    assert math.isnan(found) if expected is None else found == expected
+    of_items = score(text, {"passages": passages}, ("claims_found",), METADATA)["claims_found"]
+    assert of_items == pytest.approx(found, nan_ok=True)
+
+
+def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
+    assert score("Het regent.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {"claims_found": 1}
+    assert score("Het regent al 4 dagen.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {
+        "claims_found": 0
+    }
+
+
+@pytest.mark.parametrize(
     ("fields", "metrics", "metadata", "told"),
     [
         (THERE, CITED, {}, "metadata: {abstention: …} is missing"),
         ({"answers": [], "passage": 1}, CITED, METADATA, "write `passage`, a number or 0, and `answers`"),
         ({"answers": ["a"]}, CITED, METADATA, "write `passage`"),
+        ({"question": "a"}, ("claims_found",), {}, "write `passages`, a list of texts, or `text`"),
         ({"source": "a"}, ("sari",), {}, "write `references`, a list of texts"),
         ({"references": []}, ("rouge_l", "chrf"), {}, "write `references`, a list of texts"),
         ({"references": ["a"]}, ("sari",), {}, "write `source`"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -65,3 +66,21 @@ def test_one_checkpoint_has_no_curve(run_folder: Run) -> None:
     scored(run_folder)
     (run_folder.root / "evaluation/base/250/results.json").unlink()
     assert "over its training" not in made(run_folder)["page"].read_text(encoding="utf-8")
+
+
+def test_two_models_stand_in_one_chart_of_each_task_that_both_were_asked(run_folder: Run) -> None:
+    scored(run_folder)
+    assert "side by side: scores over" not in made(run_folder)["page"].read_text(encoding="utf-8")
+    (run_folder.root / "models/other").mkdir()
+    shutil.copy(run_folder.root / "models/base/metrics.jsonl", run_folder.root / "models/other")
+    for step, value in ((250, 0.3), (500, 0.35)):
+        asked = [
+            task(HOSTILE, value, 0.05, 0.5),
+            *[task("tales", 2.5, None, None, metric="bits_per_byte")] * (step == 500),
+        ]
+        run_folder.write(f"evaluation/other/{step}/results.json", {"model": "other", "step": step, "tasks": asked})
+    found = made(run_folder)["page"].read_text(encoding="utf-8")
+    together = found.split("Models side by side: scores over the training")[1].split("</details>")[0]
+    (chart,) = re.findall(r"<svg.*?</svg>", together)
+    assert chart.count('class="band') == 2 and "<script>" not in chart
+    assert "base: first 0.4000, last 0.6000; other: first 0.3000, last 0.3500" in chart
