@@ -218,14 +218,19 @@ def load_model(folder: Path, batch_size: int, device: torch.device | None = None
     """Load a model in the layout of Hugging Face; without a device of its own, on the first GPU where there is one.
 
     Raises:
-        InputError: it does not load.
+        InputError: it does not load, or its tokenizer has no token for the end of a text, where lm-eval stops writing.
     """
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no config.json: give a milestone that holds a model in Hugging Face layout")
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-        return Scorer(model.to(device), AutoTokenizer.from_pretrained(folder), batch_size)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        if tokenizer.eos_token_id is None:
+            raise InputError(
+                f"the tokenizer of the model in {folder} has no eos_token: name it in tokenizer_config.json"
+            )
+        return Scorer(model.to(device), tokenizer, batch_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         problem = " ".join(str(error).split())[:300]
         raise InputError(f"the model in {folder} does not load ({problem}); make the milestone again") from None

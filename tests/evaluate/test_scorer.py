@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.shipped import _configurations
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.tasks import loaders
+from pipeline.ground.errors import InputError
 from tests.evaluate.mirrored import write_mirror
 
 TOPICS = ["wetenschap", "reizen", "politiek", "sport", "gezondheid", "cultuur", "aardrijkskunde"]
@@ -190,6 +192,15 @@ def test_choices_behind_one_question_share_a_row() -> None:
     rows = rows_of([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
     assert rows == [Row((1, 2, 3), ((4, 5), (6,))), Row((1, 2), ((6,),))]
     assert [row.length for row in rows] == [4, 2], "behind the last token of a choice nothing is asked"
+
+
+def test_a_model_without_a_token_for_the_end_of_a_text_is_refused(milestone: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(milestone / "huggingface", tmp_path / "model")
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    del told["eos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    with pytest.raises(InputError, match=r"model has no eos_token: name it in tokenizer_config\.json"):
+        load_model(folder, 4)
 
 
 def test_what_is_drawn_hangs_on_the_seed_and_not_on_what_was_drawn_before(milestone: Path) -> None:
