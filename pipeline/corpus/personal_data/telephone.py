@@ -9,10 +9,10 @@ import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
-from pipeline.corpus.personal_data.sieve import Places, matches
+from pipeline.corpus.personal_data.places import Places, matches
 from pipeline.ground.errors import InputError
 
-_GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
+_GAP = r"(?:[ ]?[-/][ ]?|[. ])"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
 _CANDIDATE = re.compile(
     r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"

@@ -105,7 +105,9 @@ class Letters:
     def mailbox(self) -> tuple[str, str]:
         draw = self.draw
         first, last = draw.choice(_WORDS["first"]).lower(), draw.choice(_WORDS["last"]).lower().replace(" ", "")
-        local = draw.choice([f"{first}.{last}", f"{first[0]}.{last}", f"{first}{last}", f"{first}_{draw.randrange(99)}"])
+        local = draw.choice(
+            [f"{first}.{last}", f"{first[0]}.{last}", f"{first}{last}", f"{first}_{draw.randrange(99)}"]
+        )
         return local, draw.choice(_WORDS["domains"])
 
     def email(self) -> str:
@@ -140,7 +142,9 @@ class Letters:
 
     def ip(self) -> str:
         if self.draw.random() < 0.15:
-            return f"2001:{self.draw.choice(['470', '984', '1c00'])}:{self.draw.randrange(1, 9999)}::{self.digits(2, '1')}"
+            return (
+                f"2001:{self.draw.choice(['470', '984', '1c00'])}:{self.draw.randrange(1, 9999)}::{self.digits(2, '1')}"
+            )
         first = self.draw.choice(["145", "83", "84", "213", "94", "77", "195"])
         return f"{first}.{self.draw.randrange(8, 120)}.{self.draw.randrange(256)}.{self.draw.randrange(100, 255)}"
 
@@ -154,7 +158,14 @@ class Letters:
         value = self.bsn_digits()
         dashed = value[:4] + self.hyphen() + value[4:6] + self.hyphen() + value[6:]
         return self.draw.choice(
-            [value, value, self.groups(value, 4, 2, 3), self.groups(value, 3, 3, 3), self.groups(value, 2, 3, 2, 2), dashed]
+            [
+                value,
+                value,
+                self.groups(value, 4, 2, 3),
+                self.groups(value, 3, 3, 3),
+                self.groups(value, 2, 3, 2, 2),
+                dashed,
+            ]
         )
 
     def iban(self) -> str:
@@ -215,7 +226,9 @@ class Letters:
 
     def house(self) -> str:
         number = str(self.draw.randrange(1, 400))
-        return self.draw.choice([*(number,) * 6, f"{number}a", f"{number} B", f"{number}-2", f"{number} hs", f"{number}-II"])
+        return self.draw.choice(
+            [*(number,) * 6, f"{number}a", f"{number} B", f"{number}-2", f"{number} hs", f"{number}-II"]
+        )
 
     def postcode(self) -> str:
         one, two = self.draw.choices("ABCDEGHJKLMNPRTVWXZ", k=2)
@@ -280,7 +293,11 @@ class Letters:
             return
         text.text += written
         if kind is not None:
-            digits = re.search(r"\d.*(?=[ .-]?[Bb]\d\d)", written) if name == "vat" else None
+            digits = (
+                re.search(r"\d[\d. \u00a0\u202f\u2007-]*\d(?=\D{0,2}[Bb]\d\d)|\d{9}", written)
+                if name == "vat"
+                else None
+            )
             core = (start + digits.start(), start + digits.end()) if digits else (start, len(text.text))
             text.truth.append(Truth(kind, start, len(text.text), *core))
 
