@@ -18,16 +18,17 @@ _HOUSE = (
     r"[1-9]\d{0,3}(?:[ -]?(?:[A-Za-z]|bis|hs|huis|rood|zwart|I{2,3})(?!\w)|[ -]\d{1,4}(?!\w))?(?:[ ]?[-/][ ]?\d{1,4})?"
 )
 # The number behind: 1234 AB 12, 1234 AB, nr. 12, 1234AB huisnummer 12-a.
+_NUMBER_WORD = r"(?:(?:en[ ])?(?:het[ ])?huis(?:nummer|nr\.?)|nr\.?|nummer|house number|number|no\.?)"
 _NUMBER_BEHIND = re.compile(
-    rf"(?:(?P<word>,?[ \t]*(?:(?:en[ ])?(?:het[ ])?huis(?:nummer|nr\.?)|nr\.?|nummer|house number|number|no\.?)[ :]*)|"
-    rf",?[ ]|[ ]?[-/|][ ]?)(?P<house>{_HOUSE})(?!\w|[.,]\d|[ ]?(?:%|€|euro\b|km\b|kg\b|uur\b|jaar\b|m2\b))",
+    rf"(?:(?P<word>[ \t]*[,;/|-]?[ \t]*{_NUMBER_WORD}[ :]*)|,?[ ]|[ ]?[-/|][ ]?)"
+    rf"(?P<house>{_HOUSE})(?!\w|[.,]\d|[ ]?(?:%|€|euro\b|km\b|kg\b|uur\b|jaar\b|m2\b))",
     re.I,
 )
 # The number in front, with its street: Kerkstraat 12, 1234 AB. Between them stands what lists, tables, forms and
 # lines have there: commas, bullets, bars, slashes, tabs, and the town or the word "postcode".
 _WORD = r"(?:[A-ZÀ-Ý'’][\w'’.-]*|[a-z]+(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|hof|pad|steeg))"
 _PARTICLE = r"(?:van|de|der|den|het|ter|ten|te|op|in|bij|'t|’t|en|la|du)"
-_MARK = r"[,;:|/•·∙●▪◦‣*-]"
+_MARK = r"[,;:|/•·∙●▪◦‣■»*-]"
 _BETWEEN = rf"[ \t]*(?:{_MARK}{{1,2}}[ \t]*)?(?:(?:\r?\n[ \t]*){{1,2}}(?:{_MARK}[ \t]*)?)?"
 _LABEL = (
     r"(?:(?:[Pp]ostcode|POSTCODE|[Pp]\.?[Cc]\.?|[Zz]ip)(?:[ ]?(?:/|&|\+|en)[ ]?(?:[Ww]oon)?[Pp]laats)?"

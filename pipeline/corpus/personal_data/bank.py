@@ -13,7 +13,7 @@ from pipeline.corpus.personal_data.places import Places, matches
 # In fours, at once, or in any groups: what stands between them is no part of the number, and neither is how many.
 _IBAN = re.compile(
     r"[0-9](?:(?<=[A-Za-z]{2}[0-9])(?<!\w[A-Za-z]{2}[0-9])|(?<=[A-Z]{2} [0-9])(?<!\w[A-Z]{2} [0-9]))\d"
-    r"(?:[ .-]{0,2}[A-Za-z0-9]){11,30}(?!\w)"
+    r"(?:[ .-]{0,3}[A-Za-z0-9]){11,30}(?!\w)"
 )
 _SEPARATORS = re.compile(r"[ .-]+")
 _LAST_GROUP = re.compile(r"[ .-]+[A-Za-z0-9]+\Z")

@@ -12,7 +12,7 @@ from pipeline.corpus.personal_data.places import Places, matches
 
 _LOCAL_BACKWARDS = re.compile(r"[\w%+-][\w.%+'-]{0,63}")
 _AT = re.compile(r"@")
-_SPELLED_AT = re.compile(r"[\[({<][ ]?(?:at|AT|apenstaart(?:je)?)[ ]?[\])}>][ ]?")
+_SPELLED_AT = re.compile(r"[\[({<][ ]?(?:at|AT|apen?staart(?:je)?)[ ]?[\])}>][ ]?")
 _DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![^\W_]|@)")
 _DOT = r"(?:\.|[ ]\.[ ]|[ ]?[\[({<][ ]?(?:dot|DOT|punt|PUNT|\.)[ ]?[\])}>][ ]?|[ ](?:dot|DOT|punt|PUNT)[ ])"
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
@@ -23,7 +23,7 @@ _WORDED_DOMAIN = re.compile(
     rf"{_LABEL}(?:\.{_LABEL}){{0,3}}(?:{_WORD_DOT}{_LABEL}){{0,3}}{_WORD_DOT}(?P<top>[A-Za-z]{{2,24}})\b"
 )
 # Without brackets: "jan at voorbeeld dot nl", in which at and dot are English words too, and "jan apenstaartje …".
-_AT_WORD = re.compile(r"[ ](?:(?P<at>at|AT)|apenstaart(?:je)?|APENSTAART(?:JE)?)[ ]")
+_AT_WORD = re.compile(r"[ ](?:(?P<at>at|AT)|apen?staart(?:je)?|APEN?STAART(?:JE)?)[ ]")
 _WORDS_BEFORE = re.compile(r"(?<![\w.%+'-])[\w%+-][\w.%+'-]{0,63}(?:[ ](?:dot|DOT|punt|PUNT)[ ][\w%+-]{1,63}){0,3}\Z")
 _TOP_LEVEL = {"nl", "be", "eu", "de", "fr", "uk", "com", "net", "org", "info", "nu", "me", "frl", "amsterdam"}
 # No mailbox and no domain: "look at the dot net page", "mail me at example dot com".

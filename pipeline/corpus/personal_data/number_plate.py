@@ -31,7 +31,7 @@ _BEHIND_NAME = "|".join(f"(?<={name}{tail})" for name in _NAMES for tail in ("",
 _NAMED = re.compile(
     rf"(?![A-Za-z])(?:(?:{_BEHIND_NAME})(?: number| plate)?|(?<=[Rr]egistration) (?:number|plate))"
     r"(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
-    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
+    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?[-·]?[ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
@@ -62,6 +62,6 @@ def number_plates(text: str, places: Places) -> Iterator[Found]:
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
     for named in matches(_NAMED, text, places.plate_word):
-        value = re.sub("[ -]", "", named["plate"]).upper()
+        value = re.sub("[ ·-]", "", named["plate"]).upper()
         if _UNDASHED.fullmatch(value):
             yield Found(named.start("plate"), named.end("plate"), "number_plate", value)

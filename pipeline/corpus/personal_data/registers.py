@@ -27,8 +27,8 @@ _NOT_DIGIT = re.compile(r"\D")
 _SENTENCE_END = re.compile(r"[.!?][\"')]?\s+(?=[\"'(]?[A-Z])|\n[ \t\r]*\n")
 _SENTENCES_AHEAD, _SENTENCES_BEHIND = 250, 150
 
-# A number for VAT is NL, a fiscal number and B01, or B02 of a second firm; that of a person was the BSN until 2020. A company's begins
-# with 00 or 8. Since 2020 that of a person is no BSN: its last two figures are check digits of mod 97, never 01.
+# A number for VAT is NL, a fiscal number and B01, or B02 of a second firm; that of a person was the BSN until 2020. A
+# company's begins with 00 or 8. Since 2020 that of a person is no BSN: it has check digits of mod 97, never 01.
 _VAT_END = re.compile(r"0(?:(?<=[Bb]0)|(?<=[Bb][ .]0))[1-9](?!\w)")
 _VAT = re.compile(
     r"(?:(?P<country>(?<!\w)NL[ .:-]{0,2})|(?<![\w-]))"
@@ -36,7 +36,7 @@ _VAT = re.compile(
     re.I,
 )
 _VAT_CHARACTERS = 24
-_VAT_CONTEXT = re.compile(r"\bbtw|\bb\.t\.w|omzetbelasting|\bob-?n|\bvat\b")
+_VAT_CONTEXT = re.compile(r"\bbtw|\bb\.t\.w|omzetbelasting|\bob[- ]?n|\bvat\b")
 
 _KVK = re.compile(
     r"[0-9](?<![\w.,/+-][0-9])(?<!(?<!\d)\d{4} [0-9])(?:\d{7}|\d{3}[. ]\d{4}|\d \d{3} \d{3}|\d([. ])\d\d(?:\1\d\d){2})"

@@ -83,7 +83,7 @@ def _is_iban(data: Bytes, place: int) -> bool:
         return False
     place += 2
     signs = gap = 0
-    while signs < 11 and gap <= 2:
+    while signs < 11 and gap <= 3:
         byte = data[place]
         place += 1
         if _CLASSES[byte] & _ALPHANUMERIC:

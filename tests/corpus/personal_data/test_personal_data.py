@@ -70,6 +70,7 @@ EVERY_KIND = (
         ("bel 06\u00ad12345678 nu", "bel <TELEPHONE> nu", "telephone"),
         ("bel 020\u202f624\u202f11\u202f11 nu", "bel <TELEPHONE> nu", "telephone"),
         ("\u202a+31\u00a06\u00a012345678\u202c: hoi", "\u202a<TELEPHONE>\u202c: hoi", "telephone"),
+        ("kenteken 12 - BDF - 3", "kenteken <NUMBER_PLATE>", "number_plate"),
         ("Gezien: 12\u2011BDF\u20113.", "Gezien: <NUMBER_PLATE>.", "number_plate"),
         ("Gezien: 12\u2212BDF\u22123.", "Gezien: <NUMBER_PLATE>.", "number_plate"),
         ("Gezien: 12\u2012BDF\u20103.", "Gezien: <NUMBER_PLATE>.", "number_plate"),
@@ -90,6 +91,7 @@ EVERY_KIND = (
         ("NL91\u00a0ABNA\u00a00417\u00a01643\u00a000", "<IBAN>", "iban"),
         ("NL91 ABNA 041 716 430 0, en", "<IBAN>, en", "iban"),
         ("NL 91 ABNA 0417.16.43.00.", "<IBAN>.", "iban"),
+        ("NL91 - ABNA - 0417 - 1643 - 00 en", "<IBAN> en", "iban"),
         ("NL91-ABNA-0417164300 en", "<IBAN> en", "iban"),
         ("nl91abna  0417164300 van 3 mei 2012", "<IBAN> van 3 mei 2012", "iban"),
         ("BE 68 5390 0754 7034", "<IBAN>", "iban"),
@@ -98,6 +100,7 @@ EVERY_KIND = (
         ("jan_3 at voorbeeld dot com", "<EMAIL>", "email"),
         ("mail jan at voorbeeld dot com", "mail <EMAIL>", "email"),
         ("jan apenstaartje voorbeeld.nl", "<EMAIL>", "email"),
+        ("jan apestaart voorbeeld punt nl", "<EMAIL>", "email"),
         ("jan { at } voorbeeld <punt> nl. My", "<EMAIL>. My", "email"),
         ("voornaam.achternaam@minbzk.nl", "<EMAIL>", "email"),
         ("jan-willem.van.dam2@denhaag.nl", "<EMAIL>", "email"),
@@ -196,6 +199,12 @@ def test_personal_data_is_masked(text: str, masked: str | None, kind: str) -> No
 )
 def test_decoys_stay(text: str) -> None:
     assert mask(text, ALL) == (text, {})
+
+
+@pytest.mark.parametrize("between", [" / ", " - ", " ", ", "])
+def test_two_telephone_numbers_are_two(between: str) -> None:
+    masked, counts = mask(f"035 6123456{between}06 12345678", ALL)
+    assert (masked, counts) == (f"<TELEPHONE>{between}<TELEPHONE>", {"telephone": 2})
 
 
 def test_a_bsn_far_from_its_word_stays() -> None:
