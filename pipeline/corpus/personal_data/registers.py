@@ -12,7 +12,7 @@ from pipeline.corpus.personal_data.found import Found, around, before, numbers_a
 from pipeline.corpus.personal_data.places import Places, matches
 
 _BSN = re.compile(
-    r"[0-9](?<![\w.-][0-9])(?<!\d,[0-9])(?<![€$£] [0-9])(?<!31 [0-9])"
+    r"[0-9](?<![\w.-][0-9])(?<!\d,[0-9])(?<![€$£] [0-9])(?<!31 [0-9])(?<!\(0\)[0-9])"
     r"(?:\d{8}|\d{3}([ .-])\d{2}\1\d{3}|\d{2}([ .-])\d{3}\2\d{3}|"
     r"\d([ .-])\d{3}\3\d{2}\3\d{2}|\d{2}([ .-])\d{2}\4\d{2}\4\d{2}|\d([ .-])\d{2}\5\d{2}\5\d{3})"
     r"(?![\w-]|[.,]\d|[ ](?:euro|EUR|gulden|dollar|miljoen|€))"
@@ -74,9 +74,11 @@ def bsns(text: str, places: Places) -> Iterator[Found]:
     Those within a number for VAT have none: NL, the BSN, B01.
     """
     for match in matches(_BSN, text, places.bsn):
-        digits = _NOT_DIGIT.sub("", match.group())
+        digits, groups = _NOT_DIGIT.sub("", match.group()), match.group().split(".")
+        is_ip = len(groups) == 4 and all(int(group) < 256 for group in groups)
         if (
             bsn.is_valid(digits)
+            and not is_ip
             and not numbers_a_thing(text, match.start())
             and _named_bsn(text, match.start(), match.end())
         ):

@@ -207,6 +207,13 @@ def test_two_telephone_numbers_are_two(between: str) -> None:
     assert (masked, counts) == (f"<TELEPHONE>{between}<TELEPHONE>", {"telephone": 2})
 
 
+def test_an_address_of_a_machine_and_a_telephone_number_are_no_bsn() -> None:
+    assert bsn.is_valid("311459481") and bsn.is_valid("493460627")
+    masked = "BSN: nee. Vanaf <IP>, bel <TELEPHONE>"
+    assert mask("BSN: nee. Vanaf 31.145.94.81, bel +31 (0)493 460 627", ALL)[0] == masked
+    assert mask("BSN: nee. Bel +31 645595147", ALL)[0] == "BSN: nee. Bel <TELEPHONE>"
+
+
 def test_a_bsn_far_from_its_word_stays() -> None:
     text = "Het BSN staat op de pas. " + "Lees verder. " * 10 + "111222333"
     assert mask(text, ALL) == (text, {})
