@@ -85,6 +85,7 @@ EVERY_KIND = (
         (f"Mijn BSN heeft u nodig. Het is, {'naar ik meen, ' * 6}111222333.", None, "bsn"),
         (f"Het is 111222333. Dat is, {'naar ik meen, ' * 6}mijn BSN.", None, "bsn"),
         ("btw NL111222333B01", "btw NL<BSN>B01", "bsn"),
+        ("btw NL689875551B01", "btw NL<BSN>B01", "bsn"),  # by chance right by mod 97 too
         ("NL 1112.22.333.B.02 (btw)", "NL <BSN>.B.02 (btw)", "bsn"),
         ("Omzetbelastingnummer nl-111.222.333-b01", "Omzetbelastingnummer nl-<BSN>-b01", "bsn"),
         ("111222333B01 is het btw-nummer", "<BSN>B01 is het btw-nummer", "bsn"),
