@@ -106,6 +106,7 @@ EVERY_KIND = (
         ("voornaam.achternaam@minbzk.nl", "<EMAIL>", "email"),
         ("jan-willem.van.dam2@denhaag.nl", "<EMAIL>", "email"),
         ("vries.j@rivm.nl", "<EMAIL>", "email"),
+        ("p.van.data@rivm.nl", "<EMAIL>", "email"),
         ("Kerkstraat 12\t1234 AB\tTiel", "<ADDRESS>\tTiel", "address"),
         ("Kerkstraat 12 • 1234 AB", "<ADDRESS>", "address"),
         ("Kerkstraat\t12\t1234AB", "<ADDRESS>", "address"),
