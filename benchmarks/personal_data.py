@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.corpus.personal_data import find  # noqa: E402
+from tests.corpus.personal_data.letters import Letters  # noqa: E402
 from tests.corpus.personal_data.recall import PRECISION, RECALL, SETTINGS, measure, shares  # noqa: E402
 from tests.corpus.personal_data.texts import Writer  # noqa: E402
 
@@ -43,22 +44,22 @@ def corpus(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Print the tables; return 1 where a kind misses its threshold."""
+    """Print the tables, one for each of the two writers of texts; return 1 where a kind misses its threshold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--errors", action="store_true", help="print what was missed or wrong: invented values only")
     arguments = parser.parse_args()
-    writer = Writer(arguments.seed)
-    texts = [writer.write() for _ in range(arguments.texts)]
     missed = False
-    print(f"{'kind':14}{'there':>8}{'recall':>9}{'precision':>11}")
-    for kind, counts in measure(texts, arguments.errors).items():
-        recall, precision = shares(counts)
-        missed |= recall < RECALL or precision < PRECISION
-        print(f"{kind:14}{counts[0]:8}{recall:9.4f}{precision:11.4f}")
-    print(f"seeded texts: {speed([text.text for text in texts])[0]:.1f} MB/s/core")
+    for writer in (Writer(arguments.seed), Letters(arguments.seed)):
+        texts = [writer.write() for _ in range(arguments.texts)]
+        print(f"{type(writer).__name__:14}{'there':>8}{'recall':>9}{'precision':>11}")
+        for kind, counts in measure(texts, arguments.errors).items():
+            recall, precision = shares(counts)
+            missed |= recall < RECALL or precision < PRECISION
+            print(f"{kind:14}{counts[0]:8}{recall:9.4f}{precision:11.4f}")
+        print(f"seeded texts: {speed([text.text for text in texts])[0]:.1f} MB/s/core")
     if arguments.corpus:
         total_bytes, total_seconds, total = 0, 0.0, Counter[str]()
         for name, read in corpus(arguments.corpus):

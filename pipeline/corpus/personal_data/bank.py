@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from stdnum import iban, luhn
 
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
-from pipeline.corpus.personal_data.sieve import Places, matches
+from pipeline.corpus.personal_data.places import Places, matches
 
+# In fours, at once, or in any groups: what stands between them is no part of the number, and neither is how many.
 _IBAN = re.compile(
-    r"[0-9](?<=[A-Za-z]{2}[0-9])(?<![\w][A-Za-z]{2}\d)\d"
-    r"(?P<separator>[ \u00a0.-]?)[A-Za-z0-9]{4}(?:(?P=separator)[A-Za-z0-9]{4}){1,6}"
-    r"(?:(?P=separator)[A-Za-z0-9]{1,3})?(?!\w)"
+    r"[0-9](?:(?<=[A-Za-z]{2}[0-9])(?<!\w[A-Za-z]{2}[0-9])|(?<=[A-Z]{2} [0-9])(?<!\w[A-Z]{2} [0-9]))\d"
+    r"(?:[ .-]{0,3}[A-Za-z0-9]){11,30}(?!\w)"
 )
-_SEPARATORS = re.compile(r"[ \u00a0.-]")
+_SEPARATORS = re.compile(r"[ .-]+")
+_LAST_GROUP = re.compile(r"[ .-]+[A-Za-z0-9]+\Z")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]")
 
 _CARD = re.compile(
@@ -38,16 +39,16 @@ def ibans(text: str, places: Places) -> Iterator[Found]:
     Of a match the longest valid number counts: the next words may look like more of it, as in NL… 00 EUR.
     """
     for match in matches(_IBAN, text, places.iban):
-        start = match.start() - 2
+        start = match.start() - (3 if text[match.start() - 1] == " " else 2)
         written = text[start : match.end()]
-        while len(written) >= 15:
-            if iban.is_valid(_SEPARATORS.sub("", written), check_country=False):
-                yield Found(start, start + len(written), "iban", _NOT_ALPHANUMERIC.sub("", written).upper())
+        while len(value := _SEPARATORS.sub("", written).upper()) >= 15:
+            if iban.is_valid(value, check_country=False):
+                yield Found(start, start + len(written), "iban", value)
                 break
-            cut = max(written.rfind(character) for character in " \u00a0.-")
-            if cut < 0:
+            shorter = _LAST_GROUP.sub("", written)
+            if shorter == written:
                 break
-            written = written[:cut]
+            written = shorter
 
 
 def _issued(digits: str) -> bool:

@@ -14,12 +14,13 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.personal_data.address import addresses
 from pipeline.corpus.personal_data.bank import credit_cards, ibans
-from pipeline.corpus.personal_data.found import Found
+from pipeline.corpus.personal_data.found import Found, typed
 from pipeline.corpus.personal_data.network import emails, ip_addresses
 from pipeline.corpus.personal_data.number_plate import number_plates
+from pipeline.corpus.personal_data.places import Places
 from pipeline.corpus.personal_data.public import PublicBodies
 from pipeline.corpus.personal_data.registers import bsns, kvk_numbers, passports
-from pipeline.corpus.personal_data.sieve import Places, places
+from pipeline.corpus.personal_data.sieve import places
 from pipeline.corpus.personal_data.telephone import check_regions, telephone_numbers
 from pipeline.corpus.settings import PersonalData
 
@@ -65,10 +66,11 @@ def find(text: str, kinds: PersonalData) -> list[Found]:
             if free_before and (place == len(taken) or found.end <= taken[place].start):
                 taken.insert(place, found)
 
-    where = places(text)
+    read = typed(text)
+    where = places(read)
     for kind, search in _SEARCHES.items():
         if getattr(kinds, kind):
-            take(search(text, where, kinds))
+            take(search(read, where, kinds))
     model = _model(kinds)
     if model is not None:
         from pipeline.corpus.personal_data.names import names

@@ -17,11 +17,13 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.personal_data.block import KINDS, find, mask
+from pipeline.corpus.personal_data.found import Found
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources.reading import WITHHELD
 
 _WITHHELD_FORM = re.compile(rf"{WITHHELD}-\d+(#\d+)?")
 _TIMES_ENCODED = 3
+_BLANKS = str.maketrans("-.+", "   ")
 
 
 def _readable(written: str) -> str:
@@ -34,32 +36,39 @@ def _readable(written: str) -> str:
     return written.replace("_", " ").replace("/", "\n")
 
 
+def _find(words: str, kinds: PersonalData) -> list[Found]:
+    """Return what is found in lines of words; names also where hyphens, dots and plus signs stand for blanks."""
+    found = find(words, kinds)
+    if kinds.names is not None:
+        only_names = kinds.model_copy(update=dict.fromkeys(KINDS, False))
+        found += find(words.translate(_BLANKS), only_names)
+    return found
+
+
 def marked(value: str, kinds: PersonalData) -> str:
     """Return a short value with markers; where a path or percent-encoding hides something, that marker is all."""
     masked, _ = mask(value, kinds)
-    hidden = find(_readable(masked), kinds) if "%" in masked or "/" in masked else []
+    hidden = _find(_readable(masked), kinds) if "%" in masked or "/" in masked else []
     return f"<{hidden[0].kind.upper()}>" if hidden else masked
 
 
 class Fields:
-    """Searches what stands beside a text for the kinds of personal data that are replaced in the text.
+    """Searches what stands beside a text for the kinds of personal data that are replaced in the text, names too.
 
-    Names of persons are sought in titles alone: the models for them know sentences, and no addresses or ids. Where a
-    corpus replaces nothing, everything stays as it is.
+    Where a corpus replaces nothing, everything stays as it is.
     """
 
     def __init__(self, kinds: PersonalData) -> None:
-        self._of_titles = kinds.model_copy(update={"replacement": "marker"})
-        self._others = self._of_titles.model_copy(update={"names": None})
+        self._kinds = kinds.model_copy(update={"replacement": "marker"})
         self._seeks = kinds.names is not None or any(getattr(kinds, kind) for kind in KINDS)
 
     def value(self, value: str | None) -> str | None:
         """Return what decided about a document, with markers."""
-        return value and marked(value, self._others)
+        return value and marked(value, self._kinds)
 
     def title(self, title: str | None) -> str | None:
         """Return a title with markers."""
-        return title and marked(title, self._of_titles)
+        return title and marked(title, self._kinds)
 
     def address(self, url: str | None) -> str | None:
         """Return host and path of an address; None of what is none.
@@ -76,7 +85,7 @@ class Fields:
         segments = [parts.netloc.rpartition("@")[2], *parts.path.split("/")]
         words = [_readable(segment) for segment in segments]
         ends = list(accumulate(len(segment) + 1 for segment in words))
-        for found in find("\n".join(words), self._others):
+        for found in reversed(_find("\n".join(words), self._kinds)):
             for number in range(bisect(ends, found.start), bisect(ends, found.end - 1) + 1):
                 segments[number] = f"<{found.kind.upper()}>"
         scheme = f"{parts.scheme}:" if parts.scheme else ""
@@ -90,7 +99,7 @@ class Fields:
         original = document.metadata.get("original_id")
         if original is None:
             return str(document.id)
-        if _WITHHELD_FORM.fullmatch(original) or find(_readable(original), self._others):
+        if _WITHHELD_FORM.fullmatch(original) or _find(_readable(original), self._kinds):
             return str(document.metadata["withheld_id"])
         return str(document.id)
 

@@ -19,9 +19,27 @@ class Found(NamedTuple):
     value: str
 
 
+# What word processors and PDF write for a hyphen and for a blank: other hyphens, dashes as long as a digit, the minus
+# sign, the hyphen at which a word may be cut, and blanks at which a line is not. One character for one, so that places
+# in the text stay what they are.
+_TYPESET = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u00ad", "-"),
+    **dict.fromkeys("\u00a0\u202f\u2007\u2009\u2060", " "),
+}
+
+
+def typed(text: str) -> str:
+    """Return a text of the same length with the hyphens and blanks of a keyboard: what all searches read."""
+    if text.isascii():
+        return text
+    for character, key in _TYPESET.items():
+        text = text.replace(character, key)
+    return text
+
+
 # A number that stands right behind one of these words is the number of a thing.
 _THING = (
-    r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|"
+    r"order|bestel(?:ling)?s?|facturen?|factuur|invoice|artikel|article|item|klant|debiteur|"
     r"customer|client|zaak|case|dossier|file|kenmerk|betalings?kenmerk|reference|referentie|ref\.?|art\.|polis|policy|serie|"
     r"serial|product|onderdeel|onderdelen|part|ticket|track(?:ing)?|track (?:and|&|en) trace|volg|lid|member|"
     r"membership|isbn|issn|ean|gtin|imei|barcode|streepjescode|doi|formulier|form|model|type|versie|version|release|"

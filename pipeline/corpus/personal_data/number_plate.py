@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pipeline.corpus.personal_data.found import Found, around, numbers_a_thing
-from pipeline.corpus.personal_data.sieve import Places, matches
+from pipeline.corpus.personal_data.places import Places, matches
 
 # Three groups of letters or digits, for which X and 9 are the road authority's own signs, as given out since 1951.
 _SIDECODES = {
@@ -26,13 +26,13 @@ _CONTEXT = re.compile(
     r"geparkeerd|\bparked|\brijdt\b|\breed\b|\bdrove\b|\brdw\b|\bapk\b"
 )
 # Without hyphens a plate looks like any code: only right behind a word for one.
+_NAMES = ("[Kk]enteken", "KENTEKEN", "[Nn]ummerbord", "[Nn]ummerplaat", "[Ll]icen[cs]e [Pp]late", "[Nn]umber [Pp]late")
+_BEHIND_NAME = "|".join(f"(?<={name}{tail})" for name in _NAMES for tail in ("", "s", "nummer", "bewijs"))
 _NAMED = re.compile(
-    r"(?:(?<=[Kk]enteken)|(?<=KENTEKEN)|(?<=[Nn]ummerbord)|(?<=[Nn]ummerplaat)|(?<=[Ll]icen[cs]e [Pp]late)|"
-    r"(?<=[Nn]umber [Pp]late)|(?<=[Rr]egistration)(?= (?:number|plate)))"
-    r"(?:nummer|bewijs|s)?(?: number| plate)?(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
-    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ -]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
+    rf"(?![A-Za-z])(?:(?:{_BEHIND_NAME})(?: number| plate)?|(?<=[Rr]egistration) (?:number|plate))"
+    r"(?: (?:is|was|van|met|of|with|nummer|number))?[ \t]*[:=]?[ \t]*[\"'(\[]?"
+    r"(?P<plate>(?:[A-Za-z]{1,3}|\d{1,3})([ ]?[-·]?[ ]?)(?:[A-Za-z]{1,3}|\d{1,3})\2(?:[A-Za-z]{1,3}|\d{1,3}))(?![\w-])"
 )
-_WORDS = ("enteken", "ENTEKEN", "ummerbord", "ummerplaat", "plate", "Plate", "egistration")
 _UNDASHED = re.compile(
     "|".join(sorted({code.replace("-", "") for code in _SIDECODES})).replace("X", "[A-Z]").replace("9", r"\d")
 )
@@ -40,13 +40,6 @@ _UNDASHED = re.compile(
 
 def _code(groups: list[str]) -> str:
     return "-".join("9" * len(group) if group.isdigit() else "X" * len(group) for group in groups)
-
-
-def _places(text: str, word: str) -> Iterator[int]:
-    place = text.find(word)
-    while place >= 0:
-        yield place
-        place = text.find(word, place + 1)
 
 
 def number_plates(text: str, places: Places) -> Iterator[Found]:
@@ -68,9 +61,7 @@ def number_plates(text: str, places: Places) -> Iterator[Found]:
         named = recent or _CONTEXT.search(around(text, start, match.end(), 60, 40))
         if named and not numbers_a_thing(text, start):
             yield Found(start, match.end(), "number_plate", "".join(groups))
-    for word in _WORDS:
-        for place in _places(text, word):
-            named = _NAMED.match(text, place + len(word))
-            value = re.sub("[ -]", "", named["plate"]).upper() if named else ""
-            if named and _UNDASHED.fullmatch(value):
-                yield Found(named.start("plate"), named.end("plate"), "number_plate", value)
+    for named in matches(_NAMED, text, places.plate_word):
+        value = re.sub("[ ·-]", "", named["plate"]).upper()
+        if _UNDASHED.fullmatch(value):
+            yield Found(named.start("plate"), named.end("plate"), "number_plate", value)

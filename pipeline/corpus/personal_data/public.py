@@ -40,8 +40,20 @@ _TELEPHONES = """
 +311400* +31774656767 +31702140214 +31247247247 +31555385385 +31880430430 +31880087447 +31881805250 +31880424242
 +31888982001 +31889001000 +31793232333 +31793232444 +31793232666 +31505997755 +31505998933
 """
-# An initial and a name are a person, whoever gave the address out.
-_PERSON = re.compile(r"[a-z](?:\.?[a-z])?\.(?:[a-z]+[-.]?)*[a-z]{3,}")
+# An initial and a name are a person, whoever gave the address out: j.jansen, ab.de.vries, vries.j. A first name and a
+# name are one too, jan.jansen or jan-willem.van.dam2, but where a part is the name of a function: burger.zaken.
+_NAME = r"[^\W\d_]+(?:-[^\W\d_]+)*"
+_INITIAL = re.compile(rf"[^\W\d_](?:\.?[^\W\d_])?\.(?:[^\W\d_]+[-.])*[^\W\d_]{{3,}}\d{{0,3}}|{_NAME}\.[^\W\d_]")
+_PERSON = re.compile(rf"{_NAME}(?:\.{_NAME})+\d{{0,3}}")
+_FUNCTION = re.compile(
+    r"(?:(?:^|[._-])(?:info|contact|afd|griffie|directie|college|kabinet|mail|pers|press|media|redactie|web|website|site|help|"
+    r"support|ict|hrm?|po|fg|avg|woo|wob|wmo|privacy|klacht|klachten|bezwaar|beroep|meldingen|vragen|aanvraag|aanvragen|"
+    r"project|programma|beleid|receptie|planning|factuur|facturen|crediteuren|debiteuren|inkoop|juridisch|no|reply|"
+    r"noreply|admin|data|open|gis|geo|stage|jobs|office|standards|pmo|public|national|general|unit|cluster|regio|district)|"
+    r"afdeling|zaken|loket|balie|desk|punt|dienst|diensten|bureau|team|lijn|zorg|beheer|centrum|voorlichting|"
+    r"communicatie|administratie|vergunning|vergunningen|belasting|belastingen|handhaving|ontwikkeling|melding|"
+    r"secretariaat|archief|commissie|bestuur|service)(?=$|[._-])"
+)
 
 
 def _normal(entry: str) -> str:
@@ -83,4 +95,6 @@ class PublicBodies:
             return True
         labels = domain.split(".")
         listed = any(self._lists(".".join(labels[place:])) for place in range(len(labels) - 1))
-        return listed and not _PERSON.fullmatch(local)
+        if not listed or _INITIAL.fullmatch(local):
+            return False
+        return not _PERSON.fullmatch(local) or bool(_FUNCTION.search(local))

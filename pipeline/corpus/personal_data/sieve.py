@@ -5,39 +5,18 @@ Each condition is necessary for what the pattern of that kind matches there, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from re import Match, Pattern
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.corpus.personal_data.places import EVERYWHERE, Places
 from pipeline.corpus.text.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]
 
-
-class Places(NamedTuple):
-    """For each pattern the places in a text, in order, where it can match; None for everywhere."""
-
-    at_sign: list[int] | None
-    spelled_at_sign: list[int] | None
-    iban: list[int] | None
-    credit_card: list[int] | None
-    bsn: list[int] | None
-    passport: list[int] | None
-    telephone: list[int] | None
-    kvk: list[int] | None
-    ipv4: list[int] | None
-    ipv6: list[int] | None
-    postcode: list[int] | None
-    number_plate: list[int] | None
-
-
 _KINDS = len(Places._fields)
-EVERYWHERE = Places(*[None] * _KINDS)
-_AT, _SPELLED_AT, _IBAN, _CARD, _BSN, _PASSPORT, _TELEPHONE, _KVK, _IPV4, _IPV6, _POSTCODE, _PLATE = range(_KINDS)
+_AT, _SPELLED_AT, _AT_WORD, _IBAN, _CARD, _BSN, _VAT, _PASSPORT, _TELEPHONE, _KVK, _IPV4, _IPV6, *_LAST = range(_KINDS)
+_POSTCODE, _PLATE, _PLATE_WORD = _LAST
 
 _DIGIT, _CAPITAL, _SMALL, _UNDERSCORE, _HEXADECIMAL, _GAP, _BRACKET = (1 << bit for bit in range(7))
 _LETTER, _CODE, _ALPHANUMERIC = _CAPITAL | _SMALL, _CAPITAL | _DIGIT, _CAPITAL | _SMALL | _DIGIT
@@ -48,11 +27,23 @@ _CLASSES[[*b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]] = _CAPITAL
 _CLASSES[[*b"abcdefghijklmnopqrstuvwxyz"]] = _SMALL
 _CLASSES[[*b"_"]] = _UNDERSCORE
 _CLASSES[[*b"ABCDEFabcdef"]] |= _HEXADECIMAL
-_CLASSES[[*b" .-/()+", *"\xa0–".encode()]] |= _GAP
-_CLASSES[[*b"[({"]] |= _BRACKET
+_CLASSES[[*b" .-/()+"]] |= _GAP
+_CLASSES[[*b"[({<"]] |= _BRACKET
 _SPACE, _COMMA, _HYPHEN, _DOT, _PLUS, _COLON, _SIGN, _SLASH, _OPEN = (np.uint8(ord(mark)) for mark in " ,-.+:@/(")
 _ZERO, _ONE, _TWO, _THREE = (np.uint8(ord(digit)) for digit in "0123")
-_BEFORE = 8  # bytes of padding before a text, and half of those behind it: what is looked at around a place
+# The ends of words behind which a plate may stand, with what may be behind them: kentekenbewijs, license plates.
+_PLATE_WORDS = np.array(
+    [
+        [*(end + tail).encode()[-6:]]
+        for end in ("enteken", "ummerbord", "ummerplaat", " plate")
+        for tail in ("", "s", "nummer", "bewijs")
+    ]
+    + [[*b"ration"]],
+    dtype=np.uint8,
+)
+_PLATE_ENDS = np.zeros(1 << 15, dtype=np.bool_)
+_PLATE_ENDS[(_PLATE_WORDS[:, 3:].astype(np.int64) & 31) @ [1 << 10, 1 << 5, 1]] = True
+_BEFORE = 16  # bytes of padding before a text, and half of those behind it: what is looked at around a place
 _LONGEST_GAP = 20  # bytes between two digits of a telephone number
 
 
@@ -74,10 +65,8 @@ def _is_postcode(data: Bytes, place: int) -> bool:
         if not _CLASSES[data[place + digit]] & _DIGIT:
             return False
     place += 4
-    if data[place] == _SPACE:
-        place += 1
-    elif data[place] == 0xC2 and data[place + 1] == 0xA0:
-        place += 2
+    for _ in range(2):
+        place += data[place] == _SPACE
     one, two, after = _CLASSES[data[place]], _CLASSES[data[place + 1]], data[place + 2]
     if one & two & _CAPITAL:
         return not _CLASSES[after] & _WORD and after != _HYPHEN
@@ -89,17 +78,46 @@ def _is_postcode(data: Bytes, place: int) -> bool:
 
 @compiled
 def _is_iban(data: Bytes, place: int) -> bool:
-    """Return whether a digit behind two letters can be the first of an account number."""
-    if _CLASSES[data[place - 3]] & _WORD or not _CLASSES[data[place + 1]] & _DIGIT:
+    """Return whether a digit behind two letters can be the first of an account number: two digits, eleven signs."""
+    if not _CLASSES[data[place + 1]] & _DIGIT:
         return False
     place += 2
-    if data[place] == 0xC2:
-        place += 2
-    elif data[place] == _SPACE or data[place] == _DOT or data[place] == _HYPHEN:
+    signs = gap = 0
+    while signs < 11 and gap <= 3:
+        byte = data[place]
         place += 1
-    first, second, third, last = data[place], data[place + 1], data[place + 2], data[place + 3]
-    pair = _CLASSES[first] & _ALPHANUMERIC and _CLASSES[second] & _ALPHANUMERIC
-    return bool(pair and _CLASSES[third] & _ALPHANUMERIC and _CLASSES[last] & _ALPHANUMERIC)
+        if _CLASSES[byte] & _ALPHANUMERIC:
+            signs, gap = signs + 1, 0
+        elif byte in (_SPACE, _DOT, _HYPHEN):
+            gap += 1
+        else:
+            break
+    return signs == 11
+
+
+@compiled
+def _is_bracketed(data: Bytes, place: int) -> bool:
+    """Return whether a bracket is followed by at or ap: [at], (AT), { at }, <apenstaartje>."""
+    place += 2 if data[place + 1] == _SPACE else 1
+    return bool(data[place] & 0xDF == 0x41 and data[place + 1] & 0xDF in (0x54, 0x50))
+
+
+@compiled
+def _is_spelled(data: Bytes, place: int) -> bool:
+    """Return whether a space is followed by an at and, a word further, a dot in letters, or by an apenstaart."""
+    second = data[place + 2] & 0xDF
+    if data[place + 1] & 0xDF != 0x41 or second not in (0x54, 0x50):
+        return False
+    if second == 0x50:
+        return bool(data[place + 3] & 0xDF == 0x45)
+    if data[place + 3] != _SPACE:
+        return False
+    place += 4
+    while data[place] > _SPACE:
+        place += 1
+    first, last = data[place + 1] & 0xDF, data[place + 3] & 0xDF
+    dot_or_punt = (first == 0x44 and last == 0x54) or (first == 0x50 and last == 0x4E)
+    return bool(data[place] == _SPACE and dot_or_punt)
 
 
 @compiled
@@ -164,6 +182,87 @@ def _is_american(data: Bytes, place: int) -> bool:
 
 
 @compiled
+def _ends_plate_word(data: Bytes, place: int) -> bool:
+    """Return whether the letters before a place end a word for a plate, in any case: kenteken, nummerbord, …"""
+    ends = (
+        (np.int64(data[place - 3]) & 31) << 10 | (np.int64(data[place - 2]) & 31) << 5 | np.int64(data[place - 1]) & 31
+    )
+    if _PLATE_ENDS[ends]:
+        for row in range(len(_PLATE_WORDS)):
+            column = 0
+            while column < 6 and _PLATE_WORDS[row, column] == data[place - 6 + column] | 0x20:
+                column += 1
+            if column == 6:
+                return True
+    return False
+
+
+@compiled
+def _at_digit(data: Bytes, place: int) -> int:
+    """Return a bit for each kind that can begin at the first of some digits."""
+    byte, last, two = data[place], data[place - 1], data[place - 2]
+    before, found = _CLASSES[last], 0
+    if byte == _ZERO and (two if last in (_SPACE, _DOT) else last) & 0xDF == 0x42:  # B01, b 01, B.01
+        found |= 1 << _VAT
+    if before & _LETTER:
+        if _CLASSES[two] & _LETTER and not _CLASSES[data[place - 3]] & _WORD and _is_iban(data, place):
+            found |= 1 << _IBAN
+        return found
+    if (
+        last == _SPACE
+        and _CLASSES[two] & _CLASSES[data[place - 3]] & _CAPITAL
+        and not _CLASSES[data[place - 4]] & _WORD
+        and _is_iban(data, place)
+    ):
+        found |= 1 << _IBAN
+    if before & _UNDERSCORE:
+        return found
+    joined = last in (_DOT, _HYPHEN)
+    in_number = joined or last in (_COMMA, _SLASH, _PLUS)
+    if not joined and not (last == _COMMA and _CLASSES[two] & _DIGIT):
+        is_bsn, is_kvk, is_card = _number(data, place)
+        found |= is_bsn << _BSN
+        if not in_number:
+            found |= is_kvk << _KVK | is_card << _CARD
+    if not joined and _is_ipv4(data, place):
+        found |= 1 << _IPV4
+    if (
+        (byte in (_TWO, _THREE))
+        and last != _DOT
+        and last != _COLON
+        and data[place + 4] == _COLON
+        and _CLASSES[data[place + 1]] & _CLASSES[data[place + 2]] & _CLASSES[data[place + 3]] & _HEXADECIMAL
+    ):
+        found |= 1 << _IPV6
+    if last not in (_DOT, _PLUS) and byte != _ZERO and _is_postcode(data, place):
+        found |= 1 << _POSTCODE
+    if last not in (_HYPHEN, _SLASH, _PLUS) and (
+        _digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_american(data, place)
+    ):
+        found |= 1 << _TELEPHONE
+    return found
+
+
+@compiled
+def _at_sign(data: Bytes, place: int) -> int:
+    """Return a bit for each kind that can begin at what is no letter and no digit."""
+    byte, before, after = data[place], _CLASSES[data[place - 1]], data[place + 1]
+    if byte in (_PLUS, _OPEN) and (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD:
+        found = int(_digits(data, place) >= 7) << _TELEPHONE
+    else:
+        found = 0
+    if byte == _SIGN:
+        found |= 1 << _AT
+    elif _CLASSES[byte] & _BRACKET and _is_bracketed(data, place):
+        found |= 1 << _SPELLED_AT
+    elif byte == _HYPHEN and before & _CODE and _CLASSES[after] & _CODE:
+        for behind in range(2, 5):
+            if data[place + behind] == _HYPHEN:
+                found |= 1 << _PLATE
+    return found
+
+
+@compiled
 def _candidates(data: Bytes) -> Codes:
     """Return place × kinds + kind, in order, of a padded text; one of -1 where it may have digits beyond ASCII."""
     codes, number = np.empty(64, dtype=np.int64), 0
@@ -182,13 +281,12 @@ def _candidates(data: Bytes) -> Codes:
         if kind & _CAPITAL:
             code += 1
             continue
-        last = data[place - 1]
-        before = _CLASSES[last]
-        if number + _KINDS > len(codes):
-            grown = np.empty(2 * len(codes), dtype=np.int64)
-            grown[:number] = codes[:number]
-            codes = grown
-        if kind & _DIGIT:
+        before = _CLASSES[data[place - 1]]
+        found = int(before & _LETTER and _ends_plate_word(data, place)) << _PLATE_WORD
+        if byte == _SPACE:
+            code = 0
+            found |= int(_is_spelled(data, place)) << _AT_WORD
+        elif kind & _DIGIT:
             code += 1
             if (
                 code == 9
@@ -196,95 +294,35 @@ def _candidates(data: Bytes) -> Codes:
                 and not _CLASSES[data[place - 9]] & _WORD
                 and not _CLASSES[data[place + 1]] & _WORD
             ):
-                codes[number] = character + _PASSPORT
-                number += 1
-            if before & _DIGIT:
-                continue
-            if before & _LETTER:
-                if _CLASSES[data[place - 2]] & _LETTER and _is_iban(data, place):
-                    codes[number] = character + _IBAN
-                    number += 1
-                continue
-            if before & _UNDERSCORE:
-                continue
-            joined = last in (_DOT, _HYPHEN)
-            in_number = joined or last in (_COMMA, _SLASH, _PLUS)
-            if not joined and last != _COMMA:
-                is_bsn, is_kvk, is_card = _number(data, place)
-                if is_bsn:
-                    codes[number] = character + _BSN
-                    number += 1
-                if is_kvk and not in_number:
-                    codes[number] = character + _KVK
-                    number += 1
-                if is_card and not in_number:
-                    codes[number] = character + _CARD
-                    number += 1
-            if not joined and _is_ipv4(data, place):
-                codes[number] = character + _IPV4
-                number += 1
-            if (
-                (byte in (_TWO, _THREE))
-                and last != _DOT
-                and last != _COLON
-                and data[place + 4] == _COLON
-                and _CLASSES[data[place + 1]] & _CLASSES[data[place + 2]] & _CLASSES[data[place + 3]] & _HEXADECIMAL
-            ):
-                codes[number] = character + _IPV6
-                number += 1
-            if (not in_number or last == _HYPHEN) and byte != _ZERO and _is_postcode(data, place):
-                codes[number] = character + _POSTCODE
-                number += 1
-            if last in (_HYPHEN, _SLASH, _PLUS):
-                continue
-            if _digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_american(data, place):
-                codes[number] = character + _TELEPHONE
-                number += 1
+                found |= 1 << _PASSPORT
+            if not before & _DIGIT:
+                found |= _at_digit(data, place)
+        else:
+            code = 0
+            if byte >= 0xD9 and _is_beyond(data, place):
+                codes[0] = -1
+                return codes[:1]
+            found |= _at_sign(data, place)
+        if found == 0:
             continue
-        code = 0
-        if byte >= 0xD9 and _is_beyond(data, place):
-            codes[0] = -1
-            return codes[:1]
-        if byte in (_PLUS, _OPEN):
-            after = data[place + 1]
-            if (_CLASSES[after] & _DIGIT or after == _PLUS) and not before & _WORD and _digits(data, place) >= 7:
-                codes[number] = character + _TELEPHONE
+        if number + _KINDS > len(codes):
+            grown = np.empty(2 * len(codes), dtype=np.int64)
+            grown[:number] = codes[:number]
+            codes = grown
+        for one in range(_KINDS):
+            if found >> one & 1:
+                codes[number] = character + one
                 number += 1
-        if byte == _SIGN:
-            codes[number] = character + _AT
-            number += 1
-        elif kind & _BRACKET and data[place + 1] & 0xDF == 0x41:  # [at], (AT), {apenstaartje}
-            codes[number] = character + _SPELLED_AT
-            number += 1
-        elif byte == _HYPHEN and before & _CODE and _CLASSES[data[place + 1]] & _CODE:
-            for behind in range(2, 5):
-                if data[place + behind] == _HYPHEN:
-                    codes[number] = character + _PLATE
-                    number += 1
-                    break
     return codes[:number]
 
 
 def places(text: str) -> Places:
     """Return where in a text personal data can begin."""
     padded = b"\n" * _BEFORE + text.encode("utf-8", "surrogatepass") + b"\n" * 2 * _BEFORE
-    found = Places([], [], [], [], [], [], [], [], [], [], [], [])
+    found = Places(*([] for _ in range(_KINDS)))
     for code in _candidates(np.frombuffer(padded, dtype=np.uint8)).tolist():
         if code < 0:
             return EVERYWHERE
         place, kind = divmod(code, _KINDS)
         found[kind].append(place)  # type: ignore[union-attr]
     return found
-
-
-def matches(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
-    """Yield what a pattern finds in a text, of which only these places have to be tried."""
-    if candidates is None:
-        yield from pattern.finditer(text)
-        return
-    end = 0
-    for place in candidates:
-        match = pattern.match(text, place) if place >= end else None
-        if match is not None:
-            end = match.end()
-            yield match

@@ -9,17 +9,19 @@ import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
-from pipeline.corpus.personal_data.sieve import Places, matches
+from pipeline.corpus.personal_data.places import Places, matches
 from pipeline.ground.errors import InputError
 
-_GAP = r"(?:[ \u00a0]?[-–/][ \u00a0]?|[. \u00a0])"
+_GAP = r"(?:[ ]?[-/][ ]?|[. ])"
+# Ten digits behind a zero are the next number: 035 6123456 / 06 12345678.
+_SAME = rf"{_GAP}(?!0(?:{_GAP}?\d){{9}}(?!\d))"
 # All begin at the same few characters, so that the search skips to them; what they are is read behind that place.
 _CANDIDATE = re.compile(
     r"[+(0-9](?<![\w/+-][+(0-9])(?<!\d[.,][+(0-9])(?:"
     # With a country code; the zero that is left out abroad may stand in brackets.
     rf"(?P<international>(?:(?<=\+)|(?<=\()\+|(?<=0)0)[1-9]\d{{0,2}}\)?{_GAP}?(?:\(0?\d{{0,4}}\){_GAP}?)?\d(?:{_GAP}?\d){{5,13}})(?!\w)"
     # In the layout of the country itself.
-    rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:{_GAP}?\d){{6,9}})(?!\w)"
+    rf"|(?P<national>(?:(?<=\()0|(?<=0))[1-9]\d{{0,3}}(?:{_GAP}?\))?(?:(?:{_SAME})?\d){{6,9}})(?!\w)"
     # North America: area code, exchange, line.
     r"|(?P<american>(?:(?<=\()[2-9]\d\d\)[ -]?|(?<=[2-9])\d\d[-.])[2-9]\d\d[-.]\d{4})(?![\w-]|[.,]\d))"
 )

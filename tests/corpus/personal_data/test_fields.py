@@ -61,6 +61,21 @@ def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
     assert fields.title("100% wol") == "100% wol" and fields.title(None) is None
 
 
+def test_every_column_has_the_same_search(names_model: Path) -> None:
+    """New forms and names of persons are found in titles, addresses, ids and values as they are in texts."""
+    fields = Fields(PersonalData(names=str(names_model)))
+    assert fields.title("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
+    assert fields.value("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
+    assert fields.address("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
+    assert fields.address("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
+    assert fields.address("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
+    assert fields.address("https://plek.nl/Tiel/a-b") == "https://plek.nl/Tiel/a-b"
+    for name, shown in {"brief_Jan-Jansen": "x/withheld-7", "B.S.N._111222333": "x/withheld-7", "brief-7": "x"}.items():
+        document = Document(text="", id="x", metadata={"original_id": name, "withheld_id": "x/withheld-7"})
+        assert fields.document_id(document) == shown, name
+    assert Fields(PersonalData()).address("https://plek.nl/over/Jan-Jansen") == "https://plek.nl/over/Jan-Jansen"
+
+
 LINES = b"""{"id": "jan.zaaier@post.nl", "text": "een", "title": "a"}
 {"id": "withheld-1", "text": "twee"}
 {"id": "jan.zaaier@post.nl", "text": "drie", "url": "https://plek.nl/0628461937"}
