@@ -100,7 +100,8 @@ class _Story:
         rights = source.get("rights") or {}
         basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)
         self.lines.append(f"document {self.id}")
-        self.lines.append(f"source {self.source}: licence {source['license']}{basis}")
+        own = f" (of a document: what it says itself, in {source['license_key']})" if "license_key" in source else ""
+        self.lines.append(f"source {self.source}: licence {source['license']}{own}{basis}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
@@ -131,6 +132,8 @@ class _Story:
                 return True
             if kept is not None:
                 facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
+                if step == "filter" and kept.get("license") not in (None, self.manifest["source"]["license"]):
+                    facts.append(f"licence {kept['license']}")
                 facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
                 if step == "deduplicate" and kept["cluster_size"] > 1:
                     facts.append(f"best of {kept['cluster_size']} copies")

@@ -94,6 +94,8 @@ class Chain:
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
     harmful: list[Path] = field(default_factory=list)
+    reading: dict[str, Any] = field(default_factory=dict)
+    damaged_shares: dict[str, float] = field(default_factory=dict)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -126,6 +128,7 @@ class Chain:
             harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
+            **self.reading,
         )
         return filter.run(
             settings,
@@ -148,7 +151,7 @@ class Chain:
         duplicates = self.folder / "duplicates"
         shutil.rmtree(duplicates, ignore_errors=True)
         counts = find_duplicates.run(
-            FindDuplicatesSettings(deduplication=self.corpus.deduplication),
+            FindDuplicatesSettings(deduplication=self.corpus.deduplication, damaged_shares=self.damaged_shares),
             signatures=signed,
             reserved=[],
             duplicates=duplicates,
