@@ -120,6 +120,9 @@ class _Story:
             gone = self._find(corpus, f"removed/{step}.")
             kept = None if gone else self._find(corpus, folder)
             if gone is None and kept is None:
+                if step == "filter" and (damage := self._damage(corpus)):
+                    self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
+                    return True
                 if step == "filter":
                     del self.lines[start:]
                     return False
@@ -145,6 +148,12 @@ class _Story:
                     self._copies(corpus, self.id)
         self._tokens(corpus)
         return True
+
+    def _damage(self, corpus: str) -> str | None:
+        """Return what was wrong with the raw file of the document, where the filter left that out."""
+        record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
+        listed = record.counts.get("quarantined", []) if record and self.file else []
+        return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
 
     def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
         # What is a duplicate is decided of the whole corpus, by a step of its own.

@@ -84,6 +84,9 @@ def corpus(statistics: Artefact) -> Json:
         "sources": sorted(content["sources"].items()),
         "languages": sorted((content.get("languages") or {}).items()),
         "licenses": sorted((content.get("licenses") or {}).items()),
+        "refused": [
+            (name, rows) for name, part in sorted(content["sources"].items()) if (rows := part.get("refused_licenses"))
+        ],
         "damaged": [
             (name, part, row)
             for name, part in sorted(content["sources"].items())

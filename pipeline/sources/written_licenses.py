@@ -31,6 +31,7 @@ _NAMES = {
     **dict.fromkeys(("public domain", "public domain mark", "public domain mark 1.0", "publiek domein"), PUBLIC_DOMAIN),
 }
 _OBJECT_KEYS = ("identifier", "spdx", "id", "@id", "name", "url")
+_AROUND = ' \t\n-–—:;,.()[]<>"'
 _ADDRESS = re.compile(r"https?://[^\s<>()\"]+", re.IGNORECASE)
 _ADDRESSES = {
     "apache.org": (r"/licenses/LICENSE-(2\.0)(?:\.txt|\.html)?", "Apache-{}"),
@@ -95,14 +96,17 @@ def _of_value(value: Any, names: Mapping[str, str]) -> str | None:
 
 
 def _of_text(text: str) -> str | None:
-    """Return the licence of an address, a name, or a name with the address of the same licence behind it."""
+    """Return the licence of an address, a name, or a name with the address or another name of the same behind it."""
     addresses = _ADDRESS.findall(text)
     if len(addresses) > 1:
         return None
-    name = _ADDRESS.sub(" ", text).strip(' \t\n-–—:;,.()[]<>"')
-    if not addresses:
+    name = _ADDRESS.sub(" ", text).strip(_AROUND)
+    if addresses:
+        license = _of_address(addresses[0])
+    elif twice := re.fullmatch(r"([^()]+)\(([^()]+)\)", name + ")" * name.count("(")):
+        name, license = twice[1].strip(_AROUND), _of_name(twice[2].strip(_AROUND))
+    else:
         return _of_name(name)
-    license = _of_address(addresses[0])
     if not name or license is None:
         return license
     elements = _creative_commons(name)
@@ -143,7 +147,7 @@ def _of_creative_commons(path: list[str]) -> str | None:
 
 
 def _of_name(name: str) -> str | None:
-    if not re.fullmatch(r"[\w .,+()–—-]+", name):
+    if not re.fullmatch(r"[\w .,+–—-]+", name):
         return None
     if (elements := _creative_commons(name)) is not None:
         return _known(f"CC-{elements[0]}-{elements[1]}") if elements[1] else None
