@@ -217,7 +217,6 @@ def run(
             "bytes_in": reader.bytes_in,
             "personal_data": dict(collect.personal_data),
             "flagged": flagged,
-            **read_from,
         },
     )
     kept_texts: dict[str, Any] = {}
@@ -225,7 +224,7 @@ def run(
     if texts is not None:
         kept_texts = {"removed_texts": texts.close()}
         of_unit["samples"] = texts.samples()
-    write_removed(removed, rows, {**of_unit, "stage": "filter"})
+    write_removed(removed, rows, {**of_unit, **read_from, "stage": "filter"})
     reasons = Counter(row["reason"] for row in rows)
     for one in quarantined:
         print(f"{settings.source}.{number}: nothing of {one.file} is used: {one.damage}", flush=True)

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from pipeline.corpus.copies.groups import Groups, equal_pairs
 from pipeline.corpus.copies.paragraphs import Bits, cuts, repeated_paragraphs
 from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
-from pipeline.corpus.quarantine import refuse_too_much
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings
 from pipeline.ground.errors import InputError
@@ -171,10 +170,8 @@ def run(
         reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
 
     Raises:
-        InputError: the signatures were made with other settings, there is too little memory, or the damaged files of a
-            source are more than it allows.
+        InputError: the signatures were made with other settings, or there is too little memory.
     """
-    refuse_too_much(signatures, settings.damaged_shares)
     section = settings.deduplication
     units = open_units(signatures, section, section.prefer)
     documents = sum(unit.rows for unit in units)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.corpus.documents import read_metadata
 from pipeline.ground.errors import InputError
 from pipeline.sources.damage import DamagedFile, Quarantined
 from pipeline.sources.formats import read_records
@@ -120,25 +119,17 @@ def joined(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**totals, "quarantined_bytes": sum(listed.values()), "quarantined": rows}
 
 
-def refuse_too_much(signatures: Iterable[Path], shares: dict[str, float]) -> None:
-    """Raise InputError where the damaged files of a source are more of its bytes than it allows.
+def refuse_too_much(source: str, found: dict[str, Any], share: float) -> None:
+    """Raise InputError where the damaged files of a source are more than a share of its bytes.
 
     Args:
-        signatures: the file of each unit, which says what its documents were read from.
-        shares: the largest share of each source.
+        found: what `joined` says of its units.
     """
-    units: dict[str, list[dict[str, Any]]] = {}
-    for path in signatures:
-        known = read_metadata(path)
-        units.setdefault(known["source"], []).append(known)
-    for source, of_source in sorted(units.items()):
-        found = joined(of_source)
-        rows, share = found["quarantined"], shares.get(source, 0.0)
-        if rows and found["quarantined_bytes"] > share * found["raw_bytes"]:
-            told = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN])
-            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-            raise InputError(
-                f"source {source}: {found['quarantined_bytes'] / found['raw_bytes']:.2%} of its "
-                f"{found['raw_bytes']} bytes are in damaged files, {told}{more}: fetch or repair the files, or raise "
-                f"damaged_share of the source above {share}"
-            )
+    rows, size = found["quarantined"], found["raw_bytes"]
+    if found["quarantined_bytes"] > share * size:
+        told = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN])
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        raise InputError(
+            f"source {source}: {found['quarantined_bytes'] / size:.2%} of its {size} bytes are in damaged files, "
+            f"{told}{more}: fetch or repair the files, or raise damaged_share of the source above {share}"
+        )

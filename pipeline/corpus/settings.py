@@ -168,7 +168,6 @@ class FindDuplicatesSettings(Settings):
     """How documents with equal signatures are grouped."""
 
     deduplication: Deduplication
-    damaged_shares: dict[str, float] = Field(default={}, description="by source: largest share of damaged bytes")
 
 
 class DeduplicateSettings(Settings):
@@ -185,6 +184,7 @@ class DescribedSource(Settings):
     name: str
     license: str
     language: str
+    damaged_share: float = Field(default=0.0, description="largest share of its bytes in damaged files")
 
 
 class StatisticsSettings(Settings):

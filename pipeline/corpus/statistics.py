@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.licenses import OF_LICENSE
-from pipeline.corpus.quarantine import joined
+from pipeline.corpus.quarantine import joined, refuse_too_much
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
@@ -47,9 +47,9 @@ def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict
         ("documents in its file", kept["documents"], kept["rows"]),
         ("documents", kept["documents_in"], kept["rows"] + table.num_rows),
     ]
-    if "raw_bytes" in kept:
-        damaged = sum(one["bytes"] for one in kept["quarantined"])
-        pairs.append(("bytes on disk", kept["raw_bytes"], kept["read_bytes"] + damaged))
+    if "raw_bytes" in removed:
+        damaged = sum(one["bytes"] for one in removed["quarantined"])
+        pairs.append(("bytes on disk", removed["raw_bytes"], removed["read_bytes"] + damaged))
     if before is not None:
         pairs += [
             ("documents from the step before", before["rows"], kept["documents_in"]),
@@ -144,7 +144,8 @@ def run(
     flags, and of the evaluation items found, task by task; and which raw files were left out for their damage.
 
     Raises:
-        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty.
+        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
+            more in damaged files than it may.
     """
     kept = _by_unit(filtered) | _by_unit(deduplicated) | _by_unit(final)
     gone = _by_unit(removed)
@@ -187,16 +188,17 @@ def run(
             languages.setdefault(language, Counter()).update(sizes)
         for license, sizes in last["licenses"].items():
             licenses[source].setdefault(license, Counter()).update(sizes)
-        read_from[source].append(first)
+        read_from[source].append(gone[unit, "filter"])
         refused[source].update(_refused_licenses(gone[unit, "filter"]["path"]))
     totals = _nothing()
     for name, source_counts in sources.items():
+        source_counts |= joined(read_from[name])
+        refuse_too_much(name, source_counts, described[name].damaged_share)
         if source_counts["documents_in"] == 0:
             raise InputError(f"source {name} is empty: give it files with text, or remove it from the sources")
         _add(totals, source_counts)
         source_counts["licenses"] = {license: dict(sizes) for license, sizes in sorted(licenses[name].items())}
         source_counts["refused_licenses"] = _most(refused[name])
-        source_counts |= joined(read_from[name])
     for key in ("raw_bytes", "read_bytes", "quarantined_bytes"):
         totals[key] = sum(source[key] for source in sources.values())
     content = {

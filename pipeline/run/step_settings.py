@@ -18,6 +18,7 @@ from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
+    DescribedSource,
     FilterSettings,
     FindDuplicatesSettings,
     PersonalData,
@@ -178,8 +179,7 @@ def _samples(source: Source, section: Corpus) -> dict[str, Any]:
 
 
 def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> Settings:
-    shares = {name: config.source(name).damaged_share for name in sorted(config.corpus_sources(i["corpus"]))}
-    return FindDuplicatesSettings(deduplication=config.corpus[i["corpus"]].deduplication, damaged_shares=shares)
+    return FindDuplicatesSettings(deduplication=config.corpus[i["corpus"]].deduplication)
 
 
 def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> Settings:
@@ -210,9 +210,7 @@ def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> Settings:
 
 def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
     described = [
-        {"name": source.name, "license": source.license, "language": source.language}
-        for name in config.corpus_sources(i["corpus"])
-        if (source := config.source(name))
+        {"name": name, **_shared(DescribedSource, config.source(name))} for name in config.corpus_sources(i["corpus"])
     ]
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
 

@@ -112,11 +112,10 @@ def test_a_source_of_nothing_but_damage_has_valid_files(chain: Any) -> None:
     chain.reading = QUARANTINE
     counts = chain.filter("s", {"a.jsonl.gz": b"geen", "b.parquet": b"iets"})
     assert counts["documents_in"] == 0 and chain.rows("s.filtered") == chain.rows("s.filter") == []
-    with pytest.raises(
-        InputError,
-        match=r"source s: 100\.00% of its 2 bytes are in damaged files, a\.jsonl\.gz \(damaged\), b\.parquet",
-    ):
-        chain.deduplicate(["s"])
+    chain.deduplicate(["s"])
+    refused = r"source s: 100\.00% of its 8 bytes are in damaged files, a\.jsonl\.gz \(damaged\), b\.parquet \(damaged"
+    with pytest.raises(InputError, match=refused):
+        chain.statistics(["s"])
 
 
 KINDS = st.lists(st.sampled_from(["good", "short", "copy", *DAMAGED]), min_size=1, max_size=6)
@@ -126,7 +125,7 @@ KINDS = st.lists(st.sampled_from(["good", "short", "copy", *DAMAGED]), min_size=
 @given(KINDS)
 def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], kinds: list[str]) -> None:
     chain = new_chain()
-    chain.reading, chain.damaged_shares = QUARANTINE, {"s": 1.0}
+    chain.reading, chain.damaged_share = QUARANTINE, 1.0
     files = {"first.jsonl": lines(texts["nl_fiets"])}
     good = {"good": lines(texts["nl_water"], texts["en_garden"]), "short": lines("Te kort."), "copy": lines("x", "y")}
     for number, kind in enumerate(kinds):
@@ -153,13 +152,14 @@ def test_the_share_is_of_the_source_over_all_its_units(new_chain: Any, texts: di
     content = lines(texts["nl_water"])
     chain.filter("s", {"a.jsonl": content, "b.jsonl.gz": b"x" * (len(content) // 9)})
     share = (len(content) // 9) / (len(content) + len(content) // 9)
+    chain.deduplicate(["s"])
     for given_share, refused in ((share, False), (share * 0.999, True), (0.0, True), (1.0, False)):
-        chain.damaged_shares = {"s": given_share}
+        chain.damaged_share = given_share
         if refused:
             with pytest.raises(InputError, match=r"b\.jsonl\.gz \(damaged\): fetch or repair the files, or raise"):
-                chain.deduplicate(["s"])
+                chain.statistics(["s"])
         else:
-            chain.deduplicate(["s"])
+            chain.statistics(["s"])
     row = {"file": "f", "bytes": 10, "damage": "truncated", "value": None}
     parts = [{"raw_bytes": 50, "read_bytes": 40, "quarantined": [row]}] * 2
     assert joined(parts)["quarantined"] == [{**row, "bytes": 20}]
@@ -206,4 +206,4 @@ def test_a_source_says_how_much_of_it_may_be_damaged(share: float | None, quaran
 
     assert read("corpus.filter").quarantine is quarantine is read("opt_out.reserved").quarantine
     assert read("opt_out.reserved").broken_share == read("corpus.filter").broken_share
-    assert read("corpus.find_duplicates").damaged_shares == {"s": 0.01 if share is None else share}
+    assert [one.damaged_share for one in read("corpus.statistics").sources] == [0.01 if share is None else share]

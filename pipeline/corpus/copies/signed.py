@@ -58,7 +58,6 @@ class SignatureWriter:
     def __init__(self, path: Path, settings: Signatures, unit: Mapping[str, Any]) -> None:
         self.schema = signature_schema(settings)
         self.metadata = {"source": unit["source"], "unit": unit["unit"], "paragraphs": 0}
-        self.metadata |= {key: unit[key] for key in ("raw_bytes", "quarantined") if key in unit}
         zstd_where_it_helps = {name: "zstd" if name in ("id", "characters") else "none" for name in self.schema.names}
         self._writer = pq.ParquetWriter(path, self.schema, compression=zstd_where_it_helps, use_dictionary=False)
         self._rows: list[dict[str, Any]] = []
