@@ -106,6 +106,9 @@ def test_few_broken_records_of_a_unit_leave_no_file_out(new_chain: Any, texts: d
         ("b.jsonl", "2 of 2 records, first 1 (broken_json)"),
         ("k.txt", "1 of 1 records, first 1 (invalid_utf8)"),
     ]
+    some = lines(texts["nl_water"], texts["en_garden"], texts["nl_fiets"]) + b"{\n"
+    counts = chain.filter("u", {"a.jsonl": some, "b.jsonl": b"{\n" * 9})
+    assert [one["file"] for one in counts["quarantined"]] == ["b.jsonl"] and counts["removed"] == {"broken_json": 1}
 
 
 def test_a_source_of_nothing_but_damage_has_valid_files(chain: Any) -> None:
