@@ -2,6 +2,10 @@ rule tokenizer_train:
     input:
         sources=SOURCES_READ,
         batches=tokenizer_batches,
+        # Nothing is made of a corpus that lost documents, or more files than it may.
+        counted=ancient(
+            lambda w: f"{RUN}/corpus/{run.tokenizer[w.tokenizer].corpus}/statistics.json"
+        ),
     output:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         configuration=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer_config.json",

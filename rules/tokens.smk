@@ -3,6 +3,9 @@ rule tokens_shard:
         sources=SOURCES_READ,
         tokenizer=lambda w: f"{RUN}/tokenizer/{run.tokens[w.tokens].tokenizer}/tokenizer.json",
         batches=tokens_batches,
+        counted=ancient(
+            lambda w: f"{RUN}/corpus/{run.tokens[w.tokens].corpus}/statistics.json"
+        ),
     output:
         train=f"{RUN}/tokens/{{tokens}}/train/{{shard}}.arrow",
         validation=f"{RUN}/tokens/{{tokens}}/validation/{{shard}}.arrow",

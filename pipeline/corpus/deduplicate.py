@@ -66,7 +66,7 @@ def run(
     Raises:
         InputError: the duplicates are not those of the documents.
     """
-    texts = removed_texts(settings.keep_removed, settings.samples, private)
+    texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
     known = read_metadata(documents)
     copies = _copies(duplicates, documents, known)
     unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}

@@ -114,10 +114,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class DocumentWriter:
-    """Writes rows that are already in order, and counts documents and bytes in all and per language, and flags."""
+    """Writes rows that are already in order; counts documents and bytes in all, by language, by licence, and flags."""
 
     def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
-        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}, "flags": {}}
+        self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}, "licenses": {}, "flags": {}}
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
 
     def __enter__(self) -> DocumentWriter:
@@ -132,11 +132,12 @@ class DocumentWriter:
         if table.num_rows == 0:
             return
         sizes = pc.binary_length(table["text"])
-        for language in pc.unique(table["language"]).to_pylist():
-            counts = self.metadata["languages"].setdefault(language, {"documents": 0, "bytes": 0})
-            chosen = sizes.filter(pc.equal(table["language"], language))
-            counts["documents"] += len(chosen)
-            counts["bytes"] += pc.sum(chosen).as_py()
+        for column, counted in (("language", "languages"), ("license", "licenses")):
+            grouped = pa.table({"name": table[column], "bytes": sizes}).group_by("name")
+            for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+                counts = self.metadata[counted].setdefault(row["name"], {"documents": 0, "bytes": 0})
+                counts["documents"] += row["count_all"]
+                counts["bytes"] += row["bytes_sum"]
         for entry in pc.value_counts(pc.list_flatten(table["flags"])).to_pylist():
             self.metadata["flags"][entry["values"]] = self.metadata["flags"].get(entry["values"], 0) + entry["counts"]
         self.metadata["documents"] += table.num_rows

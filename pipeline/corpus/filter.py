@@ -13,7 +13,9 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
+from pipeline.corpus.own_license import OwnLicense, refuse_other_licenses
 from pipeline.corpus.personal_data import Fields, MaskFields, MaskPersonalData
+from pipeline.corpus.quarantine import Files, RawFiles
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.removed_texts import RemovedTexts, removed_texts
 from pipeline.corpus.rules.c4 import C4Quality
@@ -111,14 +113,13 @@ def blocks(
             names,
             files,
             removed,
-            settings.text_key,
-            settings.id_key,
+            settings.keys(settings.license_key),
             settings.broken_share,
-            settings.date_key,
             settings.document_bytes,
             is_part,
         ),
         *([OptOutFilter(opt_out, holder, removed)] if opt_out else []),
+        OwnLicense(settings, removed),
         MaskFields(fields),
         Normalise(settings.normalisation),
         IdentifyLanguage(
@@ -161,7 +162,8 @@ def run(
 ) -> dict[str, Any]:
     """Write the kept documents and the removed ones; return their numbers, by reason.
 
-    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
+    The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it. A file that
+    cannot be read whole, or has too many broken records, is left out whole and named.
 
     Args:
         unit: the unit's file of the manifest: names and sizes of the files, and what of them is reserved.
@@ -169,18 +171,32 @@ def run(
         harmful: the files of the word lists and classifiers of `settings.harmful`, in their order.
 
     Raises:
-        InputError: the files are not those of the manifest, are damaged, or broken beyond `broken_share`; the model is
-            not the one of the settings, or does not know a language.
+        InputError: the files are not those of the manifest, or damaged where none may be left out; the model is not the
+            one of the settings, or does not know a language; too many documents name another licence than that
+            of their source.
     """
     content = json.loads(unit.read_text(encoding="utf-8"))
     refuse_other_files(content, files)
-    names, number, listed = [entry["name"] for entry in content["files"]], content["unit"], content["opt_out"]
+    number, listed = content["unit"], content["opt_out"]
+    raw = RawFiles(
+        list(zip([entry["name"] for entry in content["files"]], files, strict=True)),
+        settings.keys(settings.license_key),
+        settings.document_bytes,
+        settings.broken_share,
+        is_part=content["is_part"],
+    )
     opt_out = OptOut(**{kind: listed[kind] for kind in KINDS}) if listed else None
     holder = listed and listed["holder"]
-    texts = removed_texts(settings.keep_removed, settings.samples, private)
     language_model = _checked_model(settings, model)
-    steps = blocks(settings, names, files, content["is_part"], opt_out, holder, language_model, harmful, texts)
-    executed = execute([*steps, Collect()])
+
+    def judge(chosen: Files) -> list[PipelineStep]:
+        names, paths = [name for name, _ in chosen], [path for _, path in chosen]
+        texts = removed_texts(settings.keep_removed, settings.samples, private, settings.own_sample_licenses)
+        steps = blocks(settings, names, paths, raw.is_part, opt_out, holder, language_model, harmful, texts)
+        return execute([*steps, Collect()])
+
+    executed, quarantined = raw.without_damage(judge, quarantine=settings.quarantine)
+    read_from = raw.described(quarantined)
     flagged = next(block.counts for block in executed if isinstance(block, FlagHarmful))
     masked_fields = next(block.counts for block in executed if isinstance(block, MaskFields))
     reader, collect = executed[0], executed[-1]
@@ -190,6 +206,7 @@ def run(
             f"{settings.source}.{number}: {reader.records_in} documents in, {collect.kept} kept, "
             f"{len(rows)} removed: the counts do not add up"
         )
+    refuse_other_licenses(settings, rows, reader.records_in)
     of_unit: dict[str, Any] = {"source": settings.source, "unit": number}
     metadata = collect.documents.write(
         documents,
@@ -207,8 +224,10 @@ def run(
     if texts is not None:
         kept_texts = {"removed_texts": texts.close()}
         of_unit["samples"] = texts.samples()
-    write_removed(removed, rows, {**of_unit, "stage": "filter"})
+    write_removed(removed, rows, {**of_unit, **read_from, "stage": "filter"})
     reasons = Counter(row["reason"] for row in rows)
+    for one in quarantined:
+        print(f"{settings.source}.{number}: nothing of {one.file} is used: {one.damage}", flush=True)
     print(f"{settings.source}.{number}: {collect.kept} of {reader.records_in} documents kept", flush=True)
     return {
         "documents_in": reader.records_in,
@@ -220,5 +239,6 @@ def run(
         "masked_fields": dict(sorted(masked_fields.items())),
         "dropped_lines": dict(sorted(collect.dropped_lines.items())),
         "flagged": flagged,
+        **read_from,
         **kept_texts,
     }

@@ -11,11 +11,13 @@ from datatrove.pipeline.base import PipelineStep
 
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.removed_texts import RemovedTexts
-from pipeline.ground.errors import InputError
+from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import read_records
 from pipeline.sources.parts import read_part
 from pipeline.sources.reading import BROKEN, WITHHELD, RawDocument, raw_documents
 from pipeline.sources.records import Keys
+
+NO_OTHER_KEYS = Keys()
 
 
 class RemovedDocuments:
@@ -66,7 +68,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
         is_part: whether the files are parts, which `pipeline.sources.parts` wrote, of the files that have the names.
 
     Raises:
-        InputError: a file is damaged, or more than `broken_share` of all records are broken.
+        DamagedFile: a file cannot be read whole, or more than `broken_share` of all records are broken.
     """
 
     type = "📖 - READER"
@@ -79,10 +81,8 @@ class Reader(PipelineStep):  # type: ignore[misc]
         names: list[str],
         files: list[Path],
         removed: RemovedDocuments,
-        text_key: str = "text",
-        id_key: str = "id",
+        keys: Keys = NO_OTHER_KEYS,
         broken_share: float = 0.05,
-        date_key: str = "date",
         document_bytes: int = 20_000_000,
         is_part: bool = False,
     ) -> None:
@@ -91,7 +91,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
         self.license = license
         self.files = sorted(zip(names, files, strict=True))
         self.removed = removed
-        self.keys = Keys(text_key, id_key, date_key)
+        self.keys = keys
         self.broken_share = broken_share
         self.document_bytes = document_bytes
         self.is_part = is_part
@@ -119,9 +119,10 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 else:
                     yield self._document(found, name)
         if self.broken > self.broken_share * self.records_in:
-            raise InputError(
+            raise DamagedFile(
                 f"source {self.source}: {self.broken / self.records_in:.1%} of {self.records_in} lines are broken, "
-                f"first {self.first_broken}: repair the files, or raise broken_share above {self.broken_share}"
+                f"first {self.first_broken}: repair the files, or raise broken_share above {self.broken_share}",
+                "broken_records",
             )
 
     def _raw_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
@@ -143,6 +144,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 "title": found.title,
                 "date": found.date,
                 "holder": found.holder,
+                "own_license": found.license,
                 "original_id": found.original_id,
                 "withheld_id": f"{self.source}/{name}/{WITHHELD}-{found.number}",
                 "bytes": found.size,

@@ -48,7 +48,12 @@ REASONS: dict[str, dict[str, Reason]] = {
         "no_main_text": Reason("no main text was found in the page, {value}"),
         "not_a_page": Reason("it is no page but {value}"),
         "http_status": Reason("the server answered {value} and not 200"),
+        "trailing_bytes": Reason("it is what stands behind the end of the archive, and no document, {value}"),
         removal.OPT_OUT: Reason("its holder reserved it: {value}"),
+        removal.LICENSE_NOT_STATED: Reason("it has no licence of its own where its source says that it stands"),
+        removal.LICENSE_NOT_UNDERSTOOD: Reason("which licence is meant cannot be told of {value}"),
+        removal.LICENSE_NOT_ALLOWED: Reason("its own licence, which the run does not allow, is {value}"),
+        removal.LICENSE_DIFFERS: Reason("its source has another licence than it names itself, {value}"),
         removal.LANGUAGE: Reason(
             "its most probable language is {value}", _LEAST, ("languages.{language}.minimum_score",)
         ),

@@ -8,6 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 OPT_OUT: Final = "opt_out"  # its holder reserved it, or it is a copy of what a holder reserved
+LICENSE_NOT_STATED: Final = "license_not_stated"  # of its own, where the source names the field for it
+LICENSE_NOT_UNDERSTOOD: Final = "license_not_understood"
+LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
+LICENSE_DIFFERS: Final = "license_differs"  # from that of its source, which names no field for it
 HARMFUL: Final = "harmful"  # a list or classifier flagged it that removes what it flags
 LANGUAGE: Final = "language"
 MIXED_LANGUAGE: Final = "mixed_language"

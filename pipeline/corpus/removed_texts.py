@@ -11,20 +11,22 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
+from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.personal_data import MaskPersonalData
-from pipeline.corpus.removal import HARMFUL, OPT_OUT
+from pipeline.corpus.removal import HARMFUL
 from pipeline.corpus.settings import PersonalData
 from pipeline.ground import owner
 from pipeline.ground.hashing import sha256_of
+from pipeline.sources.licenses import is_allowed
 
-WITHOUT_TEXT = (OPT_OUT, HARMFUL)  # the reasons for which no text is kept
+WITHOUT_TEXT = (*OF_RIGHTS, HARMFUL)  # the reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))
 
 
 def may_keep(reason: str, metadata: dict[str, Any]) -> bool:
-    """Return whether the text of a removed document may be kept: no reserved, harmful or flagged one."""
+    """Return whether the text of a removed document may be kept: none that its rights, harm or a flag removed."""
     return not metadata.get("flags") and reason not in WITHOUT_TEXT
 
 
@@ -37,9 +39,11 @@ class RemovedTexts:
     Args:
         path: the private file; None writes no file.
         samples: whether the licence of the source allows samples to be shown.
+        licenses: under which documents of their own licence may be shown; None where the source has decided.
     """
 
-    def __init__(self, path: Path | None, *, samples: bool) -> None:
+    def __init__(self, path: Path | None, *, samples: bool, licenses: list[str] | None = None) -> None:
+        self._licenses = licenses
         self._path = path
         self._partial = path and owner.partial(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
@@ -52,11 +56,12 @@ class RemovedTexts:
         """Add a removed document, a mapping of the columns of REMOVED_SCHEMA, and the document itself."""
         text = None
         if document.text and may_keep(row["reason"], document.metadata):
-            wanted = self._is_sample(row)
+            license = str(document.metadata.get("license") or "")
+            wanted = self._is_sample(row, license)
             if wanted or self._path is not None:
                 text = self._masked(document)
             if wanted:
-                self._sample(row, str(text))
+                self._sample(row, license, str(text))
         if self._path is not None:
             self._rows.append({**row, "text": text})
             if len(self._rows) == ROWS_PER_GROUP:
@@ -66,16 +71,17 @@ class RemovedTexts:
         copy = Document(text=document.text, id=document.id, metadata=dict(document.metadata))
         return str(next(iter(self._mask.run(iter([copy])))).text)
 
-    def _is_sample(self, row: dict[str, Any]) -> bool:
-        if self._samples is None:
+    def _is_sample(self, row: dict[str, Any], license: str) -> bool:
+        if self._samples is None or not (self._licenses is None or is_allowed(license, self._licenses)):
             return False
         found = self._samples.get(row["reason"], [])
         return len(found) < SAMPLES_PER_REASON or (id_hash(row["id"]), row["id"]) < found[-1][:2]
 
-    def _sample(self, row: dict[str, Any], text: str) -> None:
+    def _sample(self, row: dict[str, Any], license: str, text: str) -> None:
         assert self._samples is not None
         shown = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
-        sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")} | {"text": shown}
+        sample = {key: row[key] for key in ("stage", "reason", "source", "id", "value")}
+        sample |= {"license": license, "text": shown}
         found = self._samples.setdefault(row["reason"], [])
         insort(found, (id_hash(row["id"]), row["id"], sample), key=lambda entry: entry[:2])
         del found[SAMPLES_PER_REASON:]
@@ -109,10 +115,12 @@ class RemovedTexts:
         return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
 
 
-def removed_texts(keep: bool, samples: bool, private: Path | None) -> RemovedTexts | None:
+def removed_texts(
+    keep: bool, samples: bool, private: Path | None, licenses: list[str] | None = None
+) -> RemovedTexts | None:
     """Return where removed texts go; where none are to be kept, delete those of an earlier run and return None."""
     if keep:
-        return RemovedTexts(private, samples=samples)
+        return RemovedTexts(private, samples=samples, licenses=licenses)
     if private is not None:
         private.unlink(missing_ok=True)
     return None

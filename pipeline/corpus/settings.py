@@ -12,6 +12,7 @@ from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.rules.presets import PRESETS, Preset, completed
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.ground.settings import Settings
+from pipeline.sources.settings import FieldKeys
 
 
 class Normalisation(Settings):
@@ -114,7 +115,12 @@ class Corpus(Settings):
     deduplication: Deduplication = Deduplication()
     decontamination: Decontamination = Decontamination()
     exclude_sources: list[str] = Field(default=[])
-    broken_share: float = Field(default=0.05, ge=0, le=1, description="largest share of lines that may be unreadable")
+    broken_share: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="largest share of records that may be unreadable, or name another licence than their source",
+    )
     keep_removed: bool = Field(default=False, description="keep the masked texts of removed documents, privately")
     sample_licenses: list[str] = Field(
         default=SAMPLE_LICENSES,
@@ -132,14 +138,14 @@ class Corpus(Settings):
         return {**written, "languages": completed(languages, preset)}
 
 
-class FilterSettings(Settings):
+class FilterSettings(FieldKeys):
     """How a source is read and filtered."""
 
     source: str
     license: str
-    text_key: str = "text"
-    id_key: str = "id"
-    date_key: str = "date"
+    license_key: str | None = None
+    license_names: dict[str, str] = {}
+    allowed_licenses: list[str] = Field(default=[], description="of documents, where they have their own licence")
     document_bytes: int = 20_000_000
     languages: dict[str, LanguageRules]
     normalisation: Normalisation = Normalisation()
@@ -148,8 +154,10 @@ class FilterSettings(Settings):
     harmful_sha256: list[str] = Field(default=[], description="of the files of its lists and classifiers")
     personal_data: PersonalData
     broken_share: float
+    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
     keep_removed: bool = False
     samples: bool = False
+    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
 
 
 class SignaturesSettings(Signatures):
@@ -167,6 +175,7 @@ class DeduplicateSettings(Settings):
 
     keep_removed: bool = False
     samples: bool = False
+    own_sample_licenses: list[str] | None = Field(default=None, description="where documents have their own licence")
 
 
 class DescribedSource(Settings):
@@ -175,6 +184,7 @@ class DescribedSource(Settings):
     name: str
     license: str
     language: str
+    damaged_share: float = Field(default=0.0, description="largest share of its bytes in damaged files")
 
 
 class StatisticsSettings(Settings):

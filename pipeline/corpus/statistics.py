@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.licenses import OF_LICENSE
+from pipeline.corpus.quarantine import joined, refuse_too_much
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
 # The steps that remove documents, in their order.
+REFUSED_SHOWN = 20
 STEPS = ("filter", "deduplicate", "decontaminate")
 Unit = tuple[str, int]
 
@@ -43,6 +47,9 @@ def _step(kept: dict[str, Any], removed: dict[str, Any], step: str, before: dict
         ("documents in its file", kept["documents"], kept["rows"]),
         ("documents", kept["documents_in"], kept["rows"] + table.num_rows),
     ]
+    if "raw_bytes" in removed:
+        damaged = sum(one["bytes"] for one in removed["quarantined"])
+        pairs.append(("bytes on disk", removed["raw_bytes"], removed["read_bytes"] + damaged))
     if before is not None:
         pairs += [
             ("documents from the step before", before["rows"], kept["documents_in"]),
@@ -70,6 +77,28 @@ def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
         step["in"] += added["in"]
         step["kept"] += added["kept"]
         step["removed"] = dict(sorted((Counter(step["removed"]) + Counter(added["removed"])).items()))
+
+
+def _refused_licenses(removed: Path) -> Counter[str]:
+    """Return what stood for a licence in the documents that were removed for it, by how many."""
+    table = pq.read_table(removed, columns=["value"], filters=[("reason", "in", OF_LICENSE)])
+    return Counter(value if value is not None else "" for value in table["value"].to_pylist())
+
+
+def _most(counted: Counter[str]) -> list[list[Any]]:
+    """Return [what stood there, documents] of the most frequent, and of all others together under null."""
+    ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    others = sum(number for _, number in ranked[REFUSED_SHOWN:])
+    return [[value, number] for value, number in ranked[:REFUSED_SHOWN]] + ([[None, others]] if others else [])
+
+
+def _together(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return the sums of documents and bytes by name."""
+    sums: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, sizes in part.items():
+            sums.setdefault(name, Counter()).update(sizes)
+    return {name: dict(sizes) for name, sizes in sorted(sums.items())}
 
 
 def _nothing() -> dict[str, Any]:
@@ -111,11 +140,12 @@ def run(
     final: list[Path],
     statistics: Path,
 ) -> dict[str, Any]:
-    """Write the counts of every source, of all together, of each language, of masked personal data, of flags, and of
-    the evaluation items found, task by task.
+    """Write the counts of every source, of all together, of each language and licence, of masked personal data, of
+    flags, and of the evaluation items found, task by task; and which raw files were left out for their damage.
 
     Raises:
-        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty.
+        InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
+            more in damaged files than it may.
     """
     kept = _by_unit(filtered) | _by_unit(deduplicated) | _by_unit(final)
     gone = _by_unit(removed)
@@ -126,6 +156,9 @@ def run(
         for name, source in sorted(described.items())
     }
     languages: dict[str, Counter[str]] = {}
+    licenses: dict[str, dict[str, Counter[str]]] = {name: {} for name in sources}
+    refused: dict[str, Counter[str]] = {name: Counter() for name in sources}
+    read_from: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
     personal_data: Counter[str] = Counter()
     flags: dict[str, Counter[str]] = {}
     for unit in units:
@@ -153,20 +186,31 @@ def run(
             flags.setdefault(flag, Counter(kept=0)).update(counted | {"kept": last["flags"].get(flag, 0)})
         for language, sizes in last["languages"].items():
             languages.setdefault(language, Counter()).update(sizes)
+        for license, sizes in last["licenses"].items():
+            licenses[source].setdefault(license, Counter()).update(sizes)
+        read_from[source].append(gone[unit, "filter"])
+        refused[source].update(_refused_licenses(gone[unit, "filter"]["path"]))
     totals = _nothing()
     for name, source_counts in sources.items():
+        source_counts |= joined(read_from[name])
+        refuse_too_much(name, source_counts, described[name].damaged_share)
         if source_counts["documents_in"] == 0:
             raise InputError(f"source {name} is empty: give it files with text, or remove it from the sources")
         _add(totals, source_counts)
+        source_counts["licenses"] = {license: dict(sizes) for license, sizes in sorted(licenses[name].items())}
+        source_counts["refused_licenses"] = _most(refused[name])
+    for key in ("raw_bytes", "read_bytes", "quarantined_bytes"):
+        totals[key] = sum(source[key] for source in sources.values())
     content = {
         "corpus": settings.corpus,
         "sources": sources,
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
+        "licenses": _together(source["licenses"] for source in sources.values()),
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
         "contamination": _contamination(hits),
     }
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)
-    return {key: totals[key] for key in ("documents_in", "bytes_in", "documents_out", "bytes_out")}
+    return {key: totals[key] for key in ("documents_in", "bytes_in", "documents_out", "bytes_out", "quarantined_bytes")}

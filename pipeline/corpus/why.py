@@ -100,7 +100,8 @@ class _Story:
         rights = source.get("rights") or {}
         basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)
         self.lines.append(f"document {self.id}")
-        self.lines.append(f"source {self.source}: licence {source['license']}{basis}")
+        own = f" (of a document: what it says itself, in {source['license_key']})" if "license_key" in source else ""
+        self.lines.append(f"source {self.source}: licence {source['license']}{own}{basis}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
@@ -119,6 +120,9 @@ class _Story:
             gone = self._find(corpus, f"removed/{step}.")
             kept = None if gone else self._find(corpus, folder)
             if gone is None and kept is None:
+                if step == "filter" and (damage := self._damage(corpus)):
+                    self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
+                    return True
                 if step == "filter":
                     del self.lines[start:]
                     return False
@@ -131,6 +135,8 @@ class _Story:
                 return True
             if kept is not None:
                 facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
+                if step == "filter" and kept.get("license") not in (None, self.manifest["source"]["license"]):
+                    facts.append(f"licence {kept['license']}")
                 facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
                 if step == "deduplicate" and kept["cluster_size"] > 1:
                     facts.append(f"best of {kept['cluster_size']} copies")
@@ -142,6 +148,12 @@ class _Story:
                     self._copies(corpus, self.id)
         self._tokens(corpus)
         return True
+
+    def _damage(self, corpus: str) -> str | None:
+        """Return what was wrong with the raw file of the document, where the filter left that out."""
+        record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
+        listed = record.counts.get("quarantined", []) if record and self.file else []
+        return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
 
     def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
         # What is a duplicate is decided of the whole corpus, by a step of its own.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ import xxhash
 
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
-from pipeline.sources.formats import read_records, split_name
+from pipeline.sources.damage import DamagedFile
+from pipeline.sources.formats import column_at, read_records, split_name, stored_keys
 from pipeline.sources.reading import WITHHELD, as_string
-from pipeline.sources.records import Keys
+from pipeline.sources.records import Keys, value_at
 from pipeline.sources.settings import EntriesSettings
-from pipeline.sources.streams import pieces
+from pipeline.sources.streams import Pieces, refuse_unreadable
 
 Index = npt.NDArray[np.uint64]
 WAITING = 500_000  # hashes that are held before they are sorted
@@ -54,13 +56,14 @@ def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
     """Yield some columns of a Parquet file as strings, None where it has no such column or no valid string."""
     try:
         with pq.ParquetFile(path) as file:
-            present = [name for name in dict.fromkeys(wanted) if name in file.schema_arrow.names]
+            present = stored_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                read = {name: _strings(batch.column(name)) for name in present}
+                read = {name: _strings(column_at(batch, name)) for name in present}
                 nothing: list[str | None] = [None] * batch.num_rows
                 yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
-    except (pa.ArrowException, OSError):
-        raise InputError(f"{path} is truncated or not a Parquet file: fetch the file again") from None
+    except (pa.ArrowException, OSError) as error:
+        refuse_unreadable(path, error)
+        raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
 def _strings(column: pa.Array) -> list[str | None]:
@@ -82,27 +85,33 @@ def _of_part(path: Path) -> Iterator[Named]:
         yield Named(tuple(value for value in (full, original) if value is not None), url, holder)
 
 
-def _of_file(path: Path, name: str, place: str, id_key: str, limit: int) -> Iterator[Named]:
+def _of_file(path: Path, name: str, place: str, keys: Keys, limit: int) -> Iterator[Named]:
     stem, compression = split_name(name)
     if stem.endswith(".parquet"):
-        for number, (original, url, holder) in enumerate(_columns(path, [id_key, "url", "holder"]), 1):
+        for number, (original, url, holder) in enumerate(_columns(path, [keys.id, keys.url, keys.holder]), 1):
             yield Named(_ids(place, number, original), url, holder)
     elif stem.endswith(".warc"):
         from pipeline.sources.web import archived_ids  # a second to import, and few sources need it
 
-        for number, (original, url) in enumerate(archived_ids(pieces(path, compression), path), 1):
+        for number, (original, url) in enumerate(archived_ids(iter(Pieces(path, compression)), path), 1):
             yield Named(_ids(place, number, as_string(original)), url, None)
     elif stem.endswith((".jsonl", ".ndjson")):
-        for record in read_records(path, name, Keys(id=id_key), limit):
+        for record in read_records(path, name, keys, limit):
             fields = record.fields or {}
-            ids = _ids(place, record.number, as_string(fields.get(id_key)))
-            yield Named(ids, as_string(fields.get("url")), as_string(fields.get("holder")))
+            ids = _ids(place, record.number, as_string(value_at(fields, keys.id)))
+            yield Named(ids, as_string(value_at(fields, keys.url)), as_string(value_at(fields, keys.holder)))
     else:  # the one document of a file of text or of a page has no id and no address
         yield Named(_ids(place, 1, None), None, None)
 
 
+def _until_damage(read: Iterator[Named]) -> Iterator[Named]:
+    """Yield what can be read: whether anything of a damaged file is used is for the filter to decide."""
+    with suppress(DamagedFile):
+        yield from read
+
+
 def entries_of(
-    source: str, files: Iterable[tuple[str, Path]], id_key: str, limit: int, *, is_part: bool = False
+    source: str, files: Iterable[tuple[str, Path]], keys: Keys, limit: int, *, is_part: bool = False
 ) -> Index:
     """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
 
@@ -112,14 +121,14 @@ def entries_of(
         limit: the largest record, in bytes, that is read.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: a file cannot be read.
     """
     found = np.empty(0, dtype=np.uint64)
     waiting: set[int] = set()
     for name, path in files:
         waiting.update(_hashes("id", [f"{source}/{name}/{WITHHELD}"]))
-        read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", id_key, limit)
-        for ids, url, holder in read:
+        read = _of_part(path) if is_part else _of_file(path, name, f"{source}/{name}", keys, limit)
+        for ids, url, holder in _until_damage(read):
             waiting.update(_hashes("id", ids))
             if url is not None:
                 waiting.update(_hashes("domain", suffixes_of(host_of(url))))
@@ -197,11 +206,12 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
         listing: the unit's file of the listing, which names the files in their order.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: a file cannot be read.
     """
     listed = json.loads(listing.read_text(encoding="utf-8"))["files"]
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
-    found = entries_of(settings.source, named, settings.id_key, settings.document_bytes, is_part=is_part)
+    keys = Keys(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
+    found = entries_of(settings.source, named, keys, settings.document_bytes, is_part=is_part)
     write_entries(entries, found)
     return {"files": len(files), "entries": len(found)}

@@ -18,6 +18,7 @@ from datatrove.data import Document
 
 from pipeline.corpus.copies.signed import signature_schema
 from pipeline.corpus.personal_data import Fields, MaskPersonalData
+from pipeline.corpus.quarantine import Files, RawFiles
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.rules.c4 import C4Quality
 from pipeline.corpus.rules.settings import C4
@@ -44,19 +45,17 @@ def _shown(entry: str) -> str:
 class _Reserved:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
-    def __init__(self, settings: ReservedSettings, files: list[Path], described: dict[str, Any]) -> None:
+    def __init__(self, settings: ReservedSettings, files: Files, described: dict[str, Any]) -> None:
         self.fields = Fields(settings.personal_data)
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = Reader(
             settings.source,
             "",
-            [entry["name"] for entry in described["files"]],
-            files,
+            [name for name, _ in files],
+            [path for _, path in files],
             removed,
-            settings.text_key,
-            settings.id_key,
-            1.0,  # what is broken is judged by the filter
-            settings.date_key,
+            settings.keys(),
+            settings.broken_share,
             settings.document_bytes,
             described["is_part"],
         )
@@ -96,7 +95,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
 
     A document whose lines the corpus may drop has a row for each form. Paragraphs are not signed: they would be cut
     out of documents that only quote them. The file's metadata counts the documents, their bytes, and, for each entry,
-    the documents that it names.
+    the documents that it names. Damaged files are left out, as the filter leaves them out.
 
     Args:
         unit: the unit's file of the manifest: names of the files, and what of them is reserved.
@@ -110,12 +109,24 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
     counts: dict[str, Any] = {"documents": 0, "bytes": 0, "entries": {}}
     if content["opt_out"]:
         refuse_other_files(content, files)
-        found = _Reserved(settings, files, content)
         known = {"source": settings.source, "unit": content["unit"]}
-        with tempfile.TemporaryDirectory() as folder:
-            signed = Path(folder) / "signed.parquet"
-            SignDocuments(signed, settings.signatures, known).run(found.forms())
-            table = pq.read_table(signed)
+
+        def sign(chosen: Files) -> tuple[_Reserved, pa.Table]:
+            found = _Reserved(settings, chosen, content)
+            with tempfile.TemporaryDirectory() as folder:
+                signed = Path(folder) / "signed.parquet"
+                SignDocuments(signed, settings.signatures, known).run(found.forms())
+                return found, pq.read_table(signed)
+
+        named = [entry["name"] for entry in content["files"]]
+        raw = RawFiles(
+            list(zip(named, files, strict=True)),
+            settings.keys(),
+            settings.document_bytes,
+            settings.broken_share,
+            is_part=content["is_part"],
+        )
+        (found, table), _ = raw.without_damage(sign, quarantine=settings.quarantine)
         if settings.signatures.paragraphs:
             nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
             table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)

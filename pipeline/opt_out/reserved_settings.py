@@ -10,6 +10,7 @@ from pipeline.corpus.rules.settings import C4, LanguageRules
 from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
 from pipeline.corpus.text.splitters import Splitter
 from pipeline.ground.settings import Settings
+from pipeline.sources.settings import FieldKeys
 
 
 class LineRules(Settings):
@@ -20,14 +21,13 @@ class LineRules(Settings):
     c4: C4
 
 
-class ReservedSettings(Settings):
+class ReservedSettings(FieldKeys):
     """How a source is read, and what the filter changes in a text besides judging it."""
 
     source: str
-    text_key: str = "text"
-    id_key: str = "id"
-    date_key: str = "date"
     document_bytes: int = 20_000_000
+    broken_share: float = 1.0
+    quarantine: bool = Field(default=False, description="leave a damaged file out, as the filter does")
     normalisation: Normalisation
     line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
     personal_data: PersonalData

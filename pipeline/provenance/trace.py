@@ -106,7 +106,8 @@ class _Lineage:
         basis = (
             f", {', '.join(f'{k}: {v}' for k, v in sorted(rights.items()) if v)}" if isinstance(rights, dict) else ""
         )
-        self.licences[name] = f"{source.get('license', 'no licence stated')}{basis}"
+        own = f" (of a document: what it says itself, in {key})" if (key := source.get("license_key")) else ""
+        self.licences[name] = f"{source.get('license', 'no licence stated')}{own}{basis}"
         return f", source {name}, licence {self.licences[name]}"
 
 

@@ -60,6 +60,15 @@ def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
     corpus = content["corpus"]
     for source, part in sorted(content["sources"].items()):
         yield from _stage_checks("corpus {corpus}, source {source}", {"corpus": corpus, "source": source}, part, link)
+        if "read_bytes" in part:
+            damaged = sum(row["bytes"] for row in part["quarantined"])
+            yield Check(
+                "corpus {corpus}, source {source}: bytes on disk = read + in damaged files",
+                {"corpus": corpus, "source": source},
+                f"{part['raw_bytes']:,} = {part['read_bytes']:,} + {damaged:,}",
+                part["raw_bytes"] == part["read_bytes"] + damaged,
+                link,
+            )
     yield from _stage_checks("corpus {corpus}, all sources", {"corpus": corpus}, content["totals"], link)
     for key in ("documents_in", "documents_out", "bytes_in", "bytes_out"):
         total = content["totals"][key]

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.corpus.removal import HARMFUL, OPT_OUT
+from pipeline.corpus.licenses import OF_RIGHTS, told_licenses
+from pipeline.corpus.removal import HARMFUL
 from pipeline.energy.figures import Account, together
 from pipeline.ground.settings import joined
 from pipeline.report import dag, timeline, training
@@ -53,12 +54,24 @@ def sources(material: Material) -> list[Json]:
                 "name": name,
                 "source": source,
                 "rights": source.get("rights") or {},
+                "license": told_licenses(
+                    str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
+                ),
                 "manifest": manifest,
                 "corpora": corpora,
                 "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],
             }
         )
     return rows
+
+
+def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
+    """Return the documents of a source by licence; of several corpora, the one that used most of a licence counts."""
+    documents: dict[str, int] = {}
+    for _, part in corpora:
+        for license, sizes in (part.get("licenses") or {}).items():
+            documents[license] = max(documents.get(license, 0), sizes["documents"])
+    return documents
 
 
 def corpus(statistics: Artefact) -> Json:
@@ -70,18 +83,28 @@ def corpus(statistics: Artefact) -> Json:
         "totals": content["totals"],
         "sources": sorted(content["sources"].items()),
         "languages": sorted((content.get("languages") or {}).items()),
+        "licenses": sorted((content.get("licenses") or {}).items()),
+        "refused": [
+            (name, rows) for name, part in sorted(content["sources"].items()) if (rows := part.get("refused_licenses"))
+        ],
+        "damaged": [
+            (name, part, row)
+            for name, part in sorted(content["sources"].items())
+            for row in part.get("quarantined", [])
+        ],
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
         "contamination": sorted((content.get("contamination") or {}).items()),
     }
 
 
-def removed(material: Material, reason: str) -> list[tuple[str, str, int]]:
-    """Return (corpus, step and reason, documents) of every step that removed documents for the reason."""
+def removed(material: Material, *reasons: str) -> list[tuple[str, str, int]]:
+    """Return (corpus, step and reason, documents) of every step that removed documents for one of the reasons."""
     return [
         (statistics.content["corpus"], f"{step['stage']}: {reason}", count)
         for statistics in material.statistics
         for step in statistics.content["totals"]["stages"]
+        for reason in reasons
         if (count := step["removed"].get(reason))
     ]
 
@@ -248,6 +271,6 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "first": min(moments, default=""),
         "last": max(moments, default=""),
         "plan": plan(material.plan.content),
-        "removed_for_reservation": removed(material, OPT_OUT),
+        "removed_for_reservation": removed(material, *OF_RIGHTS),
         "removed_as_harmful": removed(material, HARMFUL),
     }

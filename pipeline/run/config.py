@@ -86,8 +86,8 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _licenses(self) -> Config:
-        """Check that every source has a licence that this run allows."""
-        for source in self.sources:
+        """Check that this run allows the licence of every source, but for those whose documents have their own."""
+        for source in (source for source in self.sources if source.license_key is None):
             if self.allowed_licenses is not None and not is_allowed(source.license, self.allowed_licenses):
                 raise ValueError(
                     f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "

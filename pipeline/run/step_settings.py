@@ -18,6 +18,7 @@ from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
+    DescribedSource,
     FilterSettings,
     FindDuplicatesSettings,
     PersonalData,
@@ -46,7 +47,7 @@ from pipeline.report.disclosure import Stated
 from pipeline.report.settings import PageSettings
 from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config
-from pipeline.sources.licenses import is_allowed
+from pipeline.sources.licenses import is_allowed, licenses_in
 from pipeline.sources.settings import (
     DatasetSettings,
     EntriesSettings,
@@ -76,7 +77,13 @@ def sources_listing(config: Config, i: Mapping[str, str]) -> Settings:
 def sources_split(config: Config, i: Mapping[str, str]) -> Settings:
     name, parts = config.source_units(i["source"]).large_files[i["file"]]
     source = config.source(i["source"])
-    return SplitSettings(source=source.name, file_name=name, parts=parts, **_shared(SplitSettings, source))
+    return SplitSettings(
+        source=source.name,
+        file_name=name,
+        parts=parts,
+        quarantine=source.damaged_share > 0,
+        **_shared(SplitSettings, source),
+    )
 
 
 def sources_dataset(config: Config, i: Mapping[str, str]) -> Settings:
@@ -109,7 +116,9 @@ def corpus_filter(config: Config, i: Mapping[str, str]) -> Settings:
         source=source.name,
         language_model_sha256=section.language_model and section.language_model.sha256,
         harmful_sha256=_harmful(config, i["corpus"]),
-        samples=_may_sample(source, section),
+        quarantine=source.damaged_share > 0,
+        allowed_licenses=_allowed_licenses(config, source),
+        **_samples(source, section),
         **shared | {"harmful": section.harmful.named()},
     )
 
@@ -130,6 +139,7 @@ def opt_out_reserved(config: Config, i: Mapping[str, str]) -> Settings:
         source=source.name,
         line_rules=line_rules(for_source(section.languages, filters) for filters in copied),
         signatures=_signatures(config, i["corpus"]),
+        quarantine=source.damaged_share > 0,
         **shared,
     )
 
@@ -152,10 +162,20 @@ def _harmful(config: Config, corpus: str) -> list[str]:
     return [_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(corpus)]
 
 
-def _may_sample(source: Source, section: Corpus) -> bool:
-    """Return whether samples of the removed documents of a source are kept and shown."""
+def _allowed_licenses(config: Config, source: Source) -> list[str]:
+    """Return the licences that documents of a source may have of their own: those of the run, or what it declares."""
+    if source.license_key is None:
+        return []
+    declared = {*licenses_in(source.license), *source.license_names.values()}
+    return sorted(declared) if config.allowed_licenses is None else config.allowed_licenses
+
+
+def _samples(source: Source, section: Corpus) -> dict[str, Any]:
+    """Return whether samples of the removed documents of a source are kept and shown, and of which licences."""
+    if source.license_key is not None:
+        return {"samples": True, "own_sample_licenses": section.sample_licenses} if section.keep_removed else {}
     free = source.rights.basis == "public-domain" or is_allowed(source.license, section.sample_licenses)
-    return section.keep_removed and free
+    return {"samples": section.keep_removed and free}
 
 
 def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> Settings:
@@ -164,8 +184,8 @@ def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> Settings:
 
 def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
-    samples = _may_sample(config.source(i["source"]), section)
-    return DeduplicateSettings(keep_removed=section.keep_removed, samples=samples)
+    samples = _samples(config.source(i["source"]), section)
+    return DeduplicateSettings(keep_removed=section.keep_removed, **samples)
 
 
 def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
@@ -190,9 +210,7 @@ def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> Settings:
 
 def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
     described = [
-        {"name": source.name, "license": source.license, "language": source.language}
-        for name in config.corpus_sources(i["corpus"])
-        if (source := config.source(name))
+        {"name": name, **_shared(DescribedSource, config.source(name))} for name in config.corpus_sources(i["corpus"])
     ]
     return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
 

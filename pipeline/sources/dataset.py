@@ -27,7 +27,7 @@ def run(settings: DatasetSettings, *, files: list[Path], parts: Path) -> dict[st
     Raises:
         InputError: the data set, its configuration or its split does not exist or cannot be read.
     """
-    keys = Keys(settings.text_key, settings.id_key, settings.date_key)
+    keys = settings.keys(settings.license_key)
     parts.mkdir(mode=0o770)  # raw texts
     writer = PartWriter(parts, settings.units)
     place = f"{settings.source}/{settings.dataset.split}"
@@ -60,7 +60,8 @@ def _records(settings: DatasetSettings, keys: Keys, cache: Path) -> Any:
                 f"source {settings.source}: {dataset.name} has no column {keys.text!r}: "
                 f"set text_key of the source to one of {columns}"
             )
-        wanted = [column for column in dict.fromkeys([*keys, "url", "title", "holder"]) if column in (columns or [])]
+        heads = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.wanted)
+        wanted = [column for column in heads if column in (columns or [])]
         for number, fields in enumerate(rows.select_columns(wanted) if wanted else rows, 1):
             text = fields.get(keys.text)
             if isinstance(text, str) and (size := len(text.encode("utf-8", "replace"))) > settings.document_bytes:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.ground.errors import InputError
+from pipeline.sources.damage import DamagedFile
 from pipeline.sources.records import Keys, Record, too_large
-from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, lines, pieces, whole
+from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, Pieces, lines, refuse_unreadable, whole
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
@@ -31,22 +33,31 @@ def read_records(path: Path, name: str, keys: Keys, limit: int) -> Iterator[Reco
         limit: the largest record, in bytes, that is held in memory; a larger one is a record without a text.
 
     Raises:
-        InputError: the format is not known, or the file is damaged.
+        DamagedFile: the file cannot be read whole.
+        InputError: the format is not known, or the file has no column for the text.
     """
     stem, compression = split_name(name)
+    if stem.endswith(".parquet") and not compression:
+        yield from _parquet(path, keys, limit)
+        return
+    pieces = Pieces(path, compression)
     if stem.endswith((".jsonl", ".ndjson")):
-        yield from _json_lines(pieces(path, compression), limit)
+        records = _json_lines(iter(pieces), limit)
     elif stem.endswith((".txt", ".md")):
-        yield from _plain_text(pieces(path, compression), keys, limit)
+        records = _plain_text(iter(pieces), keys, limit)
     elif stem.endswith((".html", ".htm", ".warc")):
         from pipeline.sources import web  # a second to import, and few sources need it
 
         read = web.read_archive if stem.endswith(".warc") else web.read_page
-        yield from read(pieces(path, compression), path, keys, limit)
-    elif stem.endswith(".parquet") and not compression:
-        yield from _parquet(path, keys, limit)
+        records = read(iter(pieces), path, keys, limit)
     else:
         raise InputError(f"{path}: the format is not known by its name: use one of {FORMATS}")
+    number = 0
+    for record in records:
+        number = record.number
+        yield record
+    if pieces.trailing:
+        yield Record(number + 1, pieces.trailing, None, "trailing_bytes", position=path.stat().st_size)
 
 
 def _json_lines(source: Iterator[Piece], limit: int) -> Iterator[Record]:
@@ -92,7 +103,7 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[Record]:
             raise InputError(f"{path} has two columns of one name ({max(present, key=present.count)}): rename one")
         shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
         with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
-            columns = [key for key in dict.fromkeys([*keys, "url", "title", "holder"]) if key in present]
+            columns = stored_keys(schema, keys.wanted)
             number = position = 0
             for group in range(file.num_row_groups):
                 described = file.metadata.row_group(group)
@@ -100,23 +111,50 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[Record]:
                 size = sum(described.column(i).total_compressed_size for i in range(described.num_columns))
                 rows, done = min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS), 0
                 for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    for record in _rows(batch, keys, limit, number, position + size * done // described.num_rows):
+                    place = position + size * done // described.num_rows
+                    for record in _rows(batch, columns, keys, limit, number, place):
                         expansion.add(record.size)
                         yield record
                     number, done = number + batch.num_rows, done + batch.num_rows
                 position += size
-    except (pa.ArrowException, OSError):
-        raise InputError(f"{path} is truncated or not a Parquet file: fetch the file again") from None
+    except (pa.ArrowException, OSError) as error:
+        refuse_unreadable(path, error)
+        raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
-def _rows(batch: pa.RecordBatch, keys: Keys, limit: int, before: int, position: int) -> Iterator[Record]:
+def stored_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
+    """Return which keys name a column, or a field of a column."""
+    return [key for key in wanted if _is_stored(schema, key)]
+
+
+def _is_stored(fields: pa.Schema | pa.StructType, key: str) -> bool:
+    if key in fields.names:
+        return True
+    head, _, rest = key.partition(".")
+    if not rest or head not in fields.names:
+        return False
+    kind = fields.field(head).type
+    return pa.types.is_struct(kind) and _is_stored(kind, rest)
+
+
+def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
+    """Return the column that a key of `stored_keys` names, shape (rows,)."""
+    if key in batch.schema.names:
+        return batch.column(key)
+    head, *rest = key.split(".")
+    return pc.struct_field(batch.column(head), rest)
+
+
+def _rows(
+    batch: pa.RecordBatch, columns: list[str], keys: Keys, limit: int, before: int, position: int
+) -> Iterator[Record]:
     text = batch.column(keys.text)
     indices = None
     if pa.types.is_dictionary(text.type):
         indices, text = text.indices.to_pylist(), text.dictionary
     if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
         text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
-    others = {key: batch.column(key) for key in batch.schema.names if key != keys.text}
+    others = {key: column_at(batch, key) for key in columns if key != keys.text}
     for row in range(batch.num_rows):
         place = row if indices is None else indices[row]
         cell = pa.scalar(None) if place is None else text[place]

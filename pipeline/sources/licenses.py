@@ -23,6 +23,15 @@ def canonical(expression: str) -> str:
         ) from None
 
 
+def licenses_in(expression: str) -> list[str]:
+    """Return the licences that a canonical expression names, each with its exception where it has one."""
+    return sorted({token for token in _tokens(expression) if token not in ("(", ")", "AND", "OR")})
+
+
+def _tokens(expression: str) -> list[str]:
+    return re.findall(r"\(|\)|\bAND\b|\bOR\b|[^\s()]+(?: WITH [^\s()]+)?", expression)
+
+
 def is_allowed(expression: str, allowed: Collection[str]) -> bool:
     """Return whether the allowed licences satisfy a canonical expression: all sides of AND, one side of OR.
 
@@ -30,7 +39,7 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
     """
     if expression in allowed:
         return True
-    tokens = re.findall(r"\(|\)|\bAND\b|\bOR\b|[^\s()]+(?: WITH [^\s()]+)?", expression)
+    tokens = _tokens(expression)
 
     def either() -> bool:
         found = [both()]

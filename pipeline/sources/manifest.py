@@ -54,7 +54,8 @@ def run(
     Raises:
         InputError: the files of the source hold no byte, or the list cannot be read.
     """
-    described = settings.model_dump(mode="json")
+    unset = {"license_key", "license_names"} if settings.license_key is None else None
+    described = settings.model_dump(mode="json", exclude=unset)
     described["name"] = described.pop("source")
     content: dict[str, Any] = {"source": described}
     listed = None

@@ -7,6 +7,7 @@ whole file.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.ground.errors import InputError
+from pipeline.sources.damage import Damage, DamagedFile
 from pipeline.sources.reading import RawDocument
 
 PART_SCHEMA = pa.schema(
@@ -22,7 +24,7 @@ PART_SCHEMA = pa.schema(
         pa.field("id", pa.string(), nullable=False),
         pa.field("number", pa.int64(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
-        *(pa.field(name, pa.string()) for name in ("text", "url", "title", "date", "holder", "original_id")),
+        *(pa.field(name, pa.string()) for name in ("text", "url", "title", "date", "holder", "original_id", "license")),
         *(pa.field(name, pa.string()) for name in ("reason", "value")),
     ]
 )
@@ -51,12 +53,17 @@ def part_unit(name: str, part: int) -> str:
 
 
 class PartWriter:
-    """Writes the parts of one file into a folder; every part exists in the end, also one without a row."""
+    """Writes the parts of one file into a folder; every part exists in the end, also one without a row.
 
-    def __init__(self, folder: Path, parts: int) -> None:
+    Args:
+        raw_bytes: of the raw file, those that each part stands for; none where there is no raw file.
+    """
+
+    def __init__(self, folder: Path, parts: int, raw_bytes: list[int] | None = None) -> None:
         self.documents = 0
         self.bytes = 0
         self._folder = folder
+        self._raw_bytes = raw_bytes
         self._rows: dict[int, list[dict[str, Any]]] = {part: [] for part in range(parts)}
         self._sizes = dict.fromkeys(self._rows, 0)
         self._writers: dict[int, pq.ParquetWriter] = {}
@@ -72,7 +79,18 @@ class PartWriter:
 
     def finish(self, part: int) -> None:
         """Write what remains of a part to which nothing more is added."""
+        self._close(part, {})
+
+    def finish_damaged(self, damage: Damage) -> None:
+        """Write all parts of a file that cannot be read whole: none has a row, and each says why."""
+        for part in self._rows:
+            self._close(part, {"damage": damage})
+
+    def _close(self, part: int, described: dict[str, Any]) -> None:
         self._flush(part)
+        if self._raw_bytes is not None:
+            stored = {"raw_bytes": self._raw_bytes[part], **described}
+            self._writers[part].add_key_value_metadata({"polder": json.dumps(stored)})
         self._writers.pop(part).close()
 
     def _flush(self, part: int) -> None:
@@ -84,14 +102,29 @@ class PartWriter:
         self._rows[part], self._sizes[part] = [], 0
 
 
+def _described(file: pq.ParquetFile) -> dict[str, Any]:
+    """Return what a Parquet file says of the raw file that it is a part of, where it is one."""
+    stored = (file.metadata.metadata or {}).get(b"polder")
+    return dict(json.loads(stored)) if stored else {}
+
+
+def raw_bytes(path: Path) -> int:
+    """Return the bytes of the raw file that a part stands for; of a data set, which has none, its own."""
+    with pq.ParquetFile(path) as file:
+        return int(_described(file).get("raw_bytes", path.stat().st_size))
+
+
 def read_part(path: Path) -> Iterator[RawDocument]:
     """Yield the documents of a part.
 
     Raises:
+        DamagedFile: the raw file that it is a part of cannot be read whole.
         InputError: the file is no part, or damaged.
     """
     try:
         with pq.ParquetFile(path) as file:
+            if damage := _described(file).get("damage"):
+                raise DamagedFile(f"{path} is a part of a file that cannot be read whole ({damage})", damage)
             for group in range(file.num_row_groups):
                 for row in file.read_row_group(group).to_pylist():
                     yield RawDocument(**row)
@@ -99,9 +132,14 @@ def read_part(path: Path) -> Iterator[RawDocument]:
         raise InputError(f"{path} is damaged: delete its folder, so that the source is cut again") from None
 
 
-def write_in_order(folder: Path, parts: int, documents: Iterable[tuple[int, RawDocument]]) -> PartWriter:
-    """Write (part, document) pairs whose parts never decrease, holding one part open at a time."""
-    writer = PartWriter(folder, parts)
+def write_in_order(folder: Path, raw_bytes: list[int], documents: Iterable[tuple[int, RawDocument]]) -> PartWriter:
+    """Write (part, document) pairs whose parts never decrease, holding one part open at a time.
+
+    Args:
+        raw_bytes: of the raw file, those that each part stands for.
+    """
+    parts = len(raw_bytes)
+    writer = PartWriter(folder, parts, raw_bytes)
     current = 0
     for part, document in documents:
         while current < part:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from pipeline.sources.records import Keys, Record, Unreadable
+from pipeline.sources.records import Keys, Record, Unreadable, value_at
+from pipeline.sources.written_licenses import as_written
 
 WITHHELD = "withheld"  # with the number of its record, what a document is called whose own id may not be shown
 # What a source may hold in any number: a broken record is one that its maker did not mean to be so.
@@ -19,6 +20,7 @@ BROKEN: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8"
 class RawDocument:
     """A record with its id: SOURCE/NAME OF FILE/ORIGINAL ID. Without a text, `reason` and `value` say why.
 
+    `license` is what the record says of its own licence, as it stands there.
     `number` counts the records of the file from 1, `size` is in bytes: of the text, or of the record where it has none.
     """
 
@@ -31,6 +33,7 @@ class RawDocument:
     date: str | None = None
     holder: str | None = None
     original_id: str | None = None
+    license: str | None = None
     reason: Unreadable | None = None
     value: str | None = None
 
@@ -44,7 +47,7 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
     seen: set[str] = set()
     for record in records:
         fields, reason, value, size = record.fields, record.reason, record.value, record.size
-        text = fields.get(keys.text) if fields is not None else None
+        text = value_at(fields, keys.text) if fields is not None else None
         if fields is not None:
             if not isinstance(text, str) or not text.strip():
                 reason, value = "missing_text", "empty" if isinstance(text, str) else type(text).__name__
@@ -57,18 +60,19 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
             name = _unique(str(record.number), seen)
             yield RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value), record
             continue
-        original = as_string(fields.get(keys.id))
+        original = as_string(value_at(fields, keys.id))
         name = _unique(str(record.number - 1) if original is None else original, seen)
         document = RawDocument(
             id=f"{place}/{name}",
             number=record.number,
             size=size,
             text=text,
-            url=as_string(fields.get("url")),
-            title=as_string(fields.get("title")),
-            date=iso_date(fields.get(keys.date)),
-            holder=as_string(fields.get("holder")),
+            url=as_string(value_at(fields, keys.url)),
+            title=as_string(value_at(fields, keys.title)),
+            date=iso_date(value_at(fields, keys.date)),
+            holder=as_string(value_at(fields, keys.holder)),
             original_id=original,
+            license=next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None),
         )
         yield document, record
 

@@ -15,15 +15,42 @@ Unreadable = Literal[
     "no_main_text",
     "not_a_page",
     "http_status",
+    "trailing_bytes",
 ]
+
+# Where rows say under which licence they are, looked at also where a source names no field.
+COMMON_LICENSE_KEYS = ("license", "licence", "metadata.license")
 
 
 class Keys(NamedTuple):
-    """The names of the fields that are read from a record."""
+    """The names of the fields that are read from a record; a dot stands before a field of a field."""
 
     text: str = "text"
     id: str = "id"
     date: str = "date"
+    url: str = "url"
+    title: str = "title"
+    holder: str = "holder"
+    license: str | None = None
+
+    @property
+    def licenses(self) -> tuple[str, ...]:
+        """Where a record's own licence may stand."""
+        return (self.license,) if self.license else COMMON_LICENSE_KEYS
+
+    @property
+    def wanted(self) -> list[str]:
+        """All fields that are read, each once."""
+        return [*dict.fromkeys([self.text, self.id, self.date, self.url, self.title, self.holder, *self.licenses])]
+
+
+def value_at(fields: dict[str, Any], key: str) -> Any:
+    """Return what stands at a key: in the field of that name or, behind a dot, in a field of a field."""
+    if key in fields:
+        return fields[key]
+    head, _, rest = key.partition(".")
+    inner = fields.get(head)
+    return value_at(inner, rest) if rest and isinstance(inner, dict) else None
 
 
 @dataclass

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.ground.settings import Settings
 from pipeline.sources.licenses import canonical
+from pipeline.sources.records import Keys
 
 
 class Rights(Settings):
@@ -45,7 +46,24 @@ class Dataset(Settings):
         return self
 
 
-class Source(Settings):
+class FieldKeys(Settings):
+    """In which fields of a record its text, and what is known of it, stands; `metadata.url` is a field of a field."""
+
+    text_key: str = Field(default="text", min_length=1)
+    id_key: str = Field(default="id", min_length=1)
+    date_key: str = Field(default="date", min_length=1)
+    url_key: str = Field(default="url", min_length=1)
+    title_key: str = Field(default="title", min_length=1)
+    holder_key: str = Field(default="holder", min_length=1, description="who holds the rights, for opt-out lists")
+
+    def keys(self, license_key: str | None = None) -> Keys:
+        """Return the names of the fields."""
+        return Keys(
+            *(self.text_key, self.id_key, self.date_key, self.url_key, self.title_key, self.holder_key), license_key
+        )
+
+
+class Source(FieldKeys):
     """A named collection of raw files with one licence, cut into a fixed number of units."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
@@ -61,9 +79,15 @@ class Source(Settings):
     )
     unit_bytes: int = Field(default=1 << 26, ge=1 << 10, description="a larger file, on disk, is cut into parts")
     document_bytes: int = Field(default=20_000_000, ge=1, description="a larger record is removed as too_large")
-    text_key: str = Field(default="text", min_length=1)
-    id_key: str = Field(default="id", min_length=1)
-    date_key: str = Field(default="date", min_length=1)
+    damaged_share: float = Field(
+        default=0.01, ge=0, le=1, description="largest share of its bytes in damaged files, which are left out"
+    )
+    license_key: str | None = Field(
+        default=None, min_length=1, description="the field with a document's own licence, which then decides"
+    )
+    license_names: dict[str, str] = Field(
+        default={}, description="what words in that field mean, SPDX; of an empty name: what no licence means"
+    )
     filters: dict[str, dict[str, Any]] = Field(
         default={}, description="by language, what this source changes in the rules of a corpus"
     )
@@ -73,6 +97,17 @@ class Source(Settings):
     def _spdx(cls, license: str) -> str:
         return canonical(license)
 
+    @field_validator("license_names")
+    @classmethod
+    def _spdx_names(cls, names: dict[str, str]) -> dict[str, str]:
+        return {name.strip().casefold(): canonical(license) for name, license in sorted(names.items())}
+
+    @model_validator(mode="after")
+    def _own_licenses(self) -> Source:
+        if self.license_names and self.license_key is None:
+            raise ValueError(f"source {self.name}: license_names needs license_key, the field that it explains")
+        return self
+
     @model_validator(mode="after")
     def _one_place(self) -> Source:
         if (self.path is None) == (self.dataset is None):
@@ -80,7 +115,7 @@ class Source(Settings):
         return self
 
 
-class SplitSettings(Settings):
+class SplitSettings(FieldKeys):
     """One large file of a source, and how it is read."""
 
     source: str
@@ -88,21 +123,18 @@ class SplitSettings(Settings):
     parts: int
     unit_bytes: int
     document_bytes: int
-    text_key: str
-    id_key: str
-    date_key: str
+    license_key: str | None = None
+    quarantine: bool = Field(default=False, description="leave a damaged file out instead of stopping")
 
 
-class DatasetSettings(Settings):
+class DatasetSettings(FieldKeys):
     """One Hugging Face data set, and how it is read."""
 
     source: str
     dataset: Dataset
     units: int
     document_bytes: int
-    text_key: str
-    id_key: str
-    date_key: str
+    license_key: str | None = None
 
 
 class ListingSettings(Settings):
@@ -128,6 +160,8 @@ class EntriesSettings(Settings):
     source: str
     document_bytes: int
     id_key: str
+    url_key: str = "url"
+    holder_key: str = "holder"
 
 
 class ManifestSettings(Settings):
@@ -139,3 +173,5 @@ class ManifestSettings(Settings):
     rights: Rights
     units: int
     dataset: Dataset | None = None
+    license_key: str | None = None
+    license_names: dict[str, str] = {}

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipeline.ground.errors import InputError
+from pipeline.sources.damage import Damage, DamagedFile
 
-COMPRESSIONS = ("gz", "zst", "bz2", "xz")
 PIECE_BYTES = 1 << 16
 LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
+LARGEST_TRAIL = 1 << 12  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
 
 # A decompressed piece, and how many bytes of the file had been read before it.
 Piece = tuple[bytes, int]
+
+
+def refuse_unreadable(path: Path, error: Exception) -> None:
+    """Raise InputError for an error of the disk, which says nothing about the file and may be gone tomorrow."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
 
 
 class Expansion:
     """Adds up what a file expands to.
 
     Raises:
-        InputError: it is more than any text expands to.
+        DamagedFile: it is more than any text expands to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,49 +45,132 @@ class Expansion:
         """Count `size` bytes of content."""
         self._given += size
         if self._given > self._allowed:
-            raise InputError(
+            raise DamagedFile(
                 f"{self._path} expands to more than {self._allowed} bytes, over {LARGEST_EXPANSION} times its size: "
-                "it looks like a decompression bomb; remove it, or decompress it yourself if you trust it"
+                "it looks like a decompression bomb; remove it, or decompress it yourself if you trust it",
+                "decompression_bomb",
             )
 
 
-def pieces(path: Path, compression: str) -> Iterator[Piece]:
-    """Yield the decompressed content of a file in pieces of at most PIECE_BYTES.
+class _Gzip:
+    """One member of a gzip file, with the methods of the decompressors of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._member.decompress(self._member.unconsumed_tail + data, max_length)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._member.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+
+# How one member of an archive is read, and what the next one begins with.
+_MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
+    "gz": (_Gzip, b"\x1f\x8b\x08"),
+    "bz2": (bz2.BZ2Decompressor, b"BZh"),
+    "xz": (lzma.LZMADecompressor, b"\xfd7zXZ\x00"),
+}
+COMPRESSIONS = ("zst", *_MEMBERS)
+
+
+class Pieces:
+    """The decompressed content of a file in pieces of at most PIECE_BYTES; several archives in a row are read as one.
+
+    Zeros behind the last one are padding. Up to LARGEST_TRAIL other bytes, in which no archive begins, are left out as
+    gzip(1) does; `trailing` says afterwards how many.
 
     Args:
         compression: one of COMPRESSIONS, or an empty string.
 
     Raises:
-        InputError: the archive is truncated or damaged, or expands like a decompression bomb.
+        DamagedFile: the archive is truncated or damaged, or expands like a decompression bomb.
+        InputError: the file cannot be read.
     """
-    expansion = Expansion(path)
-    if compression and not path.stat().st_size:
-        raise InputError(f"{path} is empty, which no archive is: fetch the file again")
-    with path.open("rb") as raw:
-        try:
-            stream = _opened(raw, compression)
-            while True:
-                position = raw.tell()
-                piece = stream.read(PIECE_BYTES)
-                if not piece:
-                    break
-                expansion.add(len(piece) if compression else 0)
-                yield piece, position
-        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} is truncated or damaged ({error}): fetch the file again") from None
 
+    def __init__(self, path: Path, compression: str) -> None:
+        self.trailing = 0
+        self._path = path
+        self._compression = compression
 
-def _opened(raw: Any, compression: str) -> Any:
-    """Return a readable stream of the decompressed bytes; all of them read several archives in a row as one."""
-    if compression == "gz":
-        return gzip.GzipFile(fileobj=raw)
-    if compression == "bz2":
-        return bz2.BZ2File(raw)
-    if compression == "xz":
-        return lzma.LZMAFile(raw)
-    if compression == "zst":  # unlike zstandard's own reader, this one notices that the last frame has no end
-        return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-    return raw
+    def __iter__(self) -> Iterator[Piece]:
+        path, expansion = self._path, Expansion(self._path)
+        if self._compression and not path.stat().st_size:
+            raise DamagedFile(f"{path} is empty, which no archive is: fetch the file again", "truncated")
+        with path.open("rb") as raw:
+            try:
+                for piece, position in self._members(raw) if self._compression in _MEMBERS else self._stream(raw):
+                    expansion.add(len(piece) if self._compression else 0)
+                    yield piece, position
+            except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
+                refuse_unreadable(path, error)
+                damage: Damage = "truncated" if isinstance(error, EOFError) or "runcated" in str(error) else "damaged"
+                sentence = f"{path} is truncated or damaged ({error}): fetch the file again"
+                raise DamagedFile(sentence, damage) from None
+
+    def _stream(self, raw: Any) -> Iterator[Piece]:
+        # Unlike zstandard's own reader, that of Arrow notices that the last frame has no end.
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd") if self._compression else raw
+        while True:
+            position = raw.tell()
+            piece = stream.read(PIECE_BYTES)
+            if not piece:
+                return
+            yield piece, position
+
+    def _members(self, raw: Any) -> Iterator[Piece]:
+        """Yield the content of the archives in a row; each is checked against its checksum where it ends."""
+        new, magic = _MEMBERS[self._compression]
+        position = 0
+
+        def more() -> bytes:
+            nonlocal position
+            position = raw.tell()
+            return bytes(raw.read(PIECE_BYTES))
+
+        data = more()
+        while data:
+            member = new()
+            while not member.eof:
+                piece = member.decompress(data, PIECE_BYTES)
+                data = b""
+                if piece:
+                    yield piece, position
+                elif not member.eof and member.needs_input:
+                    data = more()
+                    if not data:
+                        raise EOFError("it ends in the middle")
+            data = member.unused_data or more()
+            while data and not (data := data.lstrip(b"\0")):
+                data = more()
+            if data and len(data) < len(magic):
+                data += raw.read(len(magic))
+            if data and not data.startswith(magic):
+                self._trail(data + raw.read(LARGEST_TRAIL), magic)
+                return
+
+    def _trail(self, data: bytes, magic: bytes) -> None:
+        """Take what stands behind the last archive for what it is.
+
+        Raises:
+            DamagedFile: it may be an archive that lost its beginning, or another one follows.
+        """
+        if magic.startswith(data):
+            raise EOFError("it ends in the middle")
+        if len(data) > LARGEST_TRAIL or magic in data:
+            raise DamagedFile(
+                f"{self._path} is damaged (between its archives stand bytes of none): fetch the file again", "damaged"
+            )
+        self.trailing = len(data)
 
 
 class PieceReader:

@@ -10,7 +10,7 @@ from trafilatura import extract, load_html
 from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 
-from pipeline.ground.errors import InputError
+from pipeline.sources.damage import DamagedFile
 from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.streams import Piece, PieceReader, whole
 
@@ -37,7 +37,7 @@ def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> It
         if text is None:
             yield Record(1, size, None, "no_main_text")
         else:
-            yield Record(1, size, {keys.text: text, "title": title})
+            yield Record(1, size, {keys.text: text, keys.title: title})
 
 
 def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[Record]:
@@ -46,7 +46,7 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
     What describes the crawl (requests, metadata) is no record. The id is that of the WARC record.
 
     Raises:
-        InputError: the archive is truncated or no WARC file.
+        DamagedFile: the archive is truncated or no WARC file.
     """
     reader = PieceReader(source)
     number = 0
@@ -58,23 +58,28 @@ def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) ->
             while entry.raw_stream.read(1 << 16):
                 pass
             if entry.raw_stream.limit > 0:
-                raise InputError(f"{path} is truncated or damaged (a record has no end): fetch the file again")
+                sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
+                raise DamagedFile(sentence, "truncated")
     except ArchiveLoadFailed:  # its message quotes the file
-        raise InputError(f"{path} is truncated or damaged, or no WARC file: fetch the file again") from None
+        raise _no_archive(path) from None
 
 
 def archived_ids(source: Iterator[Piece], path: Path) -> Iterator[tuple[str, str | None]]:
     """Yield id, empty where it has none, and address of what `read_archive` yields, in its order; no page is read.
 
     Raises:
-        InputError: the archive is no WARC file.
+        DamagedFile: the archive is no WARC file.
     """
     try:
         for entry in ArchiveIterator(PieceReader(source)):
             if entry.rec_type in ("response", "resource", "conversion"):
                 yield _archived_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
     except ArchiveLoadFailed:  # its message quotes the file
-        raise InputError(f"{path} is truncated or damaged, or no WARC file: fetch the file again") from None
+        raise _no_archive(path) from None
+
+
+def _no_archive(path: Path) -> DamagedFile:
+    return DamagedFile(f"{path} is truncated or damaged, or no WARC file: fetch the file again", "damaged")
 
 
 def _archived_id(entry: Any) -> str:
@@ -104,8 +109,8 @@ def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) ->
             return Record(number, len(content), None, "no_main_text", position=position)
         text = found
     fields = {
-        "url": entry.rec_headers.get_header("WARC-Target-URI"),
-        "title": title,
+        keys.url: entry.rec_headers.get_header("WARC-Target-URI"),
+        keys.title: title,
         keys.date: entry.rec_headers.get_header("WARC-Date"),
         keys.id: _archived_id(entry),
         keys.text: text,

@@ -94,6 +94,8 @@ class Chain:
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
     harmful: list[Path] = field(default_factory=list)
+    reading: dict[str, Any] = field(default_factory=dict)
+    damaged_share: float = 0.0
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -126,6 +128,7 @@ class Chain:
             harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
+            **self.reading,
         )
         return filter.run(
             settings,
@@ -200,7 +203,8 @@ class Chain:
 
     def statistics(self, sources: list[str]) -> dict[str, Any]:
         """Count the corpus."""
-        described = [{"name": source, "license": "CC0-1.0", "language": "nl"} for source in sources]
+        common = {"license": "CC0-1.0", "language": "nl", "damaged_share": self.damaged_share}
+        described = [{"name": source, **common} for source in sources]
         statistics.run(
             StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
             filtered=[self.folder / f"{source}.filtered" for source in sources],

@@ -76,7 +76,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
 def test_parquet_and_plain_text(tmp_path: Path) -> None:
     rows = {"key": pa.array([1, 2]), "body": pa.array(["een", None]), "other": pa.array([0, 0])}
     contents = {"x.parquet": parquet(rows)}
-    documents, removed, _ = read(tmp_path, contents, text_key="body", id_key="key", broken_share=0.5)
+    documents, removed, _ = read(tmp_path, contents, keys=Keys("body", "key"), broken_share=0.5)
     assert [(d.id, d.text) for d in documents] == [("s/x.parquet/1", "een")]
     assert [(row["id"], row["reason"]) for row in removed] == [("s/x.parquet/2", "missing_text")]
     documents, _, _ = read(tmp_path, {"a.txt": b"regel\nregel", "b.md.gz": gzip.compress(b"# kop"), "c.txt": b""})

@@ -12,6 +12,7 @@ from datatrove.data import Document
 
 from pipeline.corpus import removal
 from pipeline.corpus.filter import RULE_BLOCKS
+from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.reasons import REASONS, sentence
 from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
 from pipeline.corpus.rules.settings import LanguageRules
@@ -28,7 +29,7 @@ RULES = [(block, rule) for block in MEASURING for rule in block.declared]
 # These are no matter of more or less.
 WITHOUT_THRESHOLD = {
     *get_args(Unreadable),
-    removal.OPT_OUT,
+    *OF_RIGHTS,
     removal.EMPTY,
     removal.EXACT_DUPLICATE,
 } - {"too_large"}

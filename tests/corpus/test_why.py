@@ -216,3 +216,27 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
         "    Its holder reserved it: domain weg.nl.",
         listed,
     ]
+
+
+def test_a_licence_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "sources/s").mkdir(parents=True)
+    files = [{"name": name, "bytes": 9, "sha256": "abc"} for name in ("x.jsonl", "y.jsonl.gz")]
+    described = {"source": {"license": "MIT", "license_key": "l"}, "units": {"0": {"files": files}}}
+    (run / "sources/s/manifest.json").write_text(json.dumps(described))
+    (run / "corpus/main/filtered").mkdir(parents=True)
+    kept = {"id": ["s/x.jsonl/1", "s/x.jsonl/2"], "license": ["CC0-1.0", "MIT"]}
+    kept |= {"language": ["nl"] * 2, "language_score": [1.0] * 2}
+    pq.write_table(pa.table(kept), run / "corpus/main/filtered/s.0.parquet")
+    (run / "provenance/records").mkdir(parents=True)
+    content = record("corpus.filter", {"corpus": "main", "source": "s", "unit": "0"}, {}, [])
+    content["counts"] = {"quarantined": [{"file": "y.jsonl.gz", "bytes": 9, "damage": "truncated", "value": None}]}
+    (run / "provenance/records/corpus.filter.main.s.0.json").write_text(json.dumps(content))
+    told = why(run, "s/x.jsonl/1")
+    assert told[1] == "source s: licence MIT (of a document: what it says itself, in l)"
+    assert "  filter: kept (nl 1.0000; licence CC0-1.0)" in told
+    assert "  filter: kept (nl 1.0000)" in why(run, "s/x.jsonl/2")
+    damage = "  filter: nothing of its file is used, for it cannot be read whole: truncated"
+    assert why(run, "s/y.jsonl.gz/7")[-1] == damage
+    with pytest.raises(InputError, match=r"no corpus in .* read a document"):
+        why(run, "s/x.jsonl/7")

@@ -64,7 +64,7 @@ def test_the_narrowed_list_decides_as_the_whole_one(
         writer.write(0, found)
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
-        found_entries = entries_of("s", [("x.jsonl", path)], "id", 999, is_part=is_part)
+        found_entries = entries_of("s", [("x.jsonl", path)], Keys(), 999, is_part=is_part)
         narrowed = ListedEntries(opt_out, holder).relevant(found_entries)
         told = decided(documents, opt_out, holder)
         assert decided(documents, narrowed, holder) == told
@@ -89,7 +89,7 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
     every = OptOut(**{kind: [value for case in cases.values() for value in getattr(case, kind)] for kind in KINDS})
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.sources.web.main_text", None)
-        found = {name: entries_of("s", [(name, tmp_path / name)], "id", 10_000) for name in cases}
+        found = {name: entries_of("s", [(name, tmp_path / name)], Keys(), 10_000) for name in cases}
     for name, case in cases.items():
         assert ListedEntries(every, "someone").relevant(found[name]) == case, name
         read = raw_documents(read_records(tmp_path / name, name, Keys(), 10_000), f"s/{name}", Keys())
@@ -105,7 +105,7 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
         for number, half in enumerate((lines[:20], lines[20:])[::order]):
             (tmp_path / f"{number}.jsonl").write_text("\n".join(half))
         names = ["0.jsonl", "1.jsonl"][::order]
-        with_place = entries_of("s", [("x.jsonl", tmp_path / name) for name in names], "id", 999)
+        with_place = entries_of("s", [("x.jsonl", tmp_path / name) for name in names], Keys(), 999)
         write_entries(tmp_path / "index", with_place)
         results.append((tmp_path / "index").read_bytes())
     assert results[0] == results[1] and b"Krant" not in results[0] and b"naam" not in results[0]
@@ -113,14 +113,15 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
     assert len(with_place) == 2 * 40 + 2
 
 
-def test_a_row_that_is_no_utf8_is_left_to_the_filter_and_damage_is_named(tmp_path: Path) -> None:
+def test_a_row_that_is_no_utf8_and_damage_are_left_to_the_filter(tmp_path: Path) -> None:
     ids = pa.array([b"goed", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ids, "text": ["t", "t"]}), tmp_path / "x.parquet")
-    index = entries_of("s", [("x.parquet", tmp_path / "x.parquet")], "id", 999)
+    index = entries_of("s", [("x.parquet", tmp_path / "x.parquet")], Keys(), 999)
     assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
-    (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"x\.parquet is truncated"):
-        entries_of("s", [("x.parquet", tmp_path / "x.parquet")], "id", 999)
+    (tmp_path / "y.parquet").write_bytes(b"PAR1")
+    both = [(name, tmp_path / name) for name in ("y.parquet", "x.parquet")]
+    index = entries_of("s", both, Keys(), 999)
+    assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").relevant(index).ids == ["goed"]
     (tmp_path / "index").write_bytes(b"")
     with pytest.raises(InputError, match=r"index is damaged: delete it"):
         read_entries(tmp_path / "index")
@@ -130,7 +131,7 @@ def test_a_part_is_read_by_its_columns(tmp_path: Path) -> None:
     writer = PartWriter(tmp_path, 1)
     writer.write(0, RawDocument("s/data/9", 1, 5, "tekst", url="https://a.nl", original_id="9"))
     writer.finish(0)
-    index = entries_of("s", [("train", tmp_path / part_name(0))], "id", 999, is_part=True)
+    index = entries_of("s", [("train", tmp_path / part_name(0))], Keys(), 999, is_part=True)
     listed = OptOut(domains=["a.nl", "b.nl"], ids=["9", "s/data/9", "s/train/0"])
     assert ListedEntries(listed, "someone").relevant(index) == OptOut(domains=["a.nl"], ids=["9", "s/data/9"])
     assert next(read_part(tmp_path / part_name(0))).text == "tekst"

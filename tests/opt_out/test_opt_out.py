@@ -66,17 +66,28 @@ def test_all_entries_that_name_a_document_are_told() -> None:
 class Source:
     """One file as one unit, with an opt-out list."""
 
-    def __init__(self, folder: Path, texts: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        texts: dict[str, str],
+        name: str = "x.jsonl",
+        more: list[dict[str, Any]] | None = None,
+        **keys: str,
+    ) -> None:
         self.folder = folder
+        self.keys = keys
         rows = [
             {"id": name, "text": text, "url": f"https://www.{name[:2]}.nl/{name}", "date": "2019-05-06T07:08:09"}
             for name, text in texts.items()
-        ]
-        self.file = folder / "x.jsonl"
-        self.file.write_text("\n".join(map(json.dumps, rows)))
-        self.fingerprint = fingerprinted(folder / "hashed", "s", {"x.jsonl": self.file})
+        ] + (more or [])
+        self.file = folder / name
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(rows), self.file)
+        else:
+            self.file.write_text("\n".join(map(json.dumps, rows)))
+        self.fingerprint = fingerprinted(folder / "hashed", "s", {name: self.file})
         entries.run(
-            EntriesSettings(source="s", document_bytes=10_000, id_key="id"),
+            EntriesSettings(source="s", document_bytes=10_000, id_key="id", **keys),
             listing=folder / "hashed" / "0.listing",
             files=[self.file],
             entries=folder / "0.npy",
@@ -108,6 +119,7 @@ class Source:
             languages=Corpus().languages,
             personal_data=Corpus().personal_data,
             broken_share=0.0,
+            **self.keys,
         )
         kept, removed = self.folder / "kept", self.folder / "removed"
         filter.run(settings, unit=self.folder / "units/0.json", files=[self.file], documents=kept, removed=removed)
@@ -147,3 +159,25 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
 def test_no_address_at_all_is_on_no_domain() -> None:
     nothing = on_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
     assert nothing.dtype == bool and len(nothing) == 0
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_a_holder_and_an_address_stand_where_the_source_says(tmp_path: Path, texts: dict[str, str], name: str) -> None:
+    rows = [
+        {"id": key, "text": texts[key], "holder": "De Krant", "metadata": {"author": author, "link": link}}
+        for key, author, link in (
+            ("nl_water", "Een Schrijver", "https://a.nl/1"),
+            ("nl_fiets", "Iemand Anders", "https://b.nl/2"),
+            ("en_garden", "Iemand Anders", "https://c.nl/3"),
+        )
+    ]
+    source = Source(tmp_path, {}, name, rows, url_key="metadata.link", holder_key="metadata.author")
+    source.manifest("holder: Een Schrijver\nholder: Nergens Genoemd\nb.nl\n")
+    unit = json.loads((tmp_path / "units/0.json").read_text())
+    assert (unit["opt_out"]["holders"], unit["opt_out"]["domains"]) == (["Een Schrijver"], ["b.nl"])
+    kept, removed = source.filter()
+    assert [(row["id"], row["url"]) for row in kept] == [(f"s/{name}/en_garden", "https://c.nl/3")]
+    assert {row["id"].rpartition("/")[2]: row["value"] for row in removed} == {
+        "nl_water": "holder Een Schrijver",
+        "nl_fiets": "domain b.nl",
+    }

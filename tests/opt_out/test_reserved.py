@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -24,6 +25,7 @@ from pipeline.corpus.settings import (
     SignaturesSettings,
 )
 from pipeline.corpus.text.splitters import Splitter
+from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.opt_out import reserved
 from pipeline.opt_out.reserved_settings import ReservedSettings, line_rules
@@ -147,6 +149,8 @@ class Case:
             line_rules=line_rules([corpus.languages]),
             personal_data=corpus.personal_data,
             signatures=SignaturesSettings(**corpus.deduplication.model_dump(include=keys)),
+            broken_share=corpus.broken_share,
+            quarantine=self.chain.reading.get("quarantine", False),
         )
         return reserved.run(
             step, unit=folder / "unit.json", files=sorted(self.raw.iterdir()), reserved=folder / "s.reserved"
@@ -272,3 +276,19 @@ def test_paragraphs_of_a_reserved_document_are_cut_nowhere(
     case.reserve(ids=["water"])
     assert case.forget("t")[0] == {"t/y.jsonl/quote"}
     assert quoted in chain.rows("t.deduplicated")[0]["text"]
+
+
+def test_what_is_reserved_is_counted_as_the_filter_reads_it(
+    chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
+    chain.reading = {"quarantine": True}
+    good, cut = as_json_lines({"water": texts["nl_water"]}), gzip.compress(as_json_lines({"fiets": texts["nl_fiets"]}))
+    case = Case(chain, {"a.jsonl": good, "b.jsonl.gz": cut[:-5], "c.jsonl": good + b"{\n" * 9})
+    assert case.reserve(ids=["water", "fiets"]) == {
+        "documents": 1,
+        "bytes": len(texts["nl_water"].encode()),
+        "entries": 1,
+    }
+    chain.reading = {}
+    with pytest.raises(InputError, match=r"b\.jsonl\.gz is truncated"):
+        case.reserve(ids=["water"])

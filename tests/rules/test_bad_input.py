@@ -51,15 +51,17 @@ def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_truncated_gzip_names_the_file_and_leaves_nothing(fresh: Project) -> None:
+def test_a_truncated_gzip_stops_where_the_corpus_is_counted_and_names_the_file(fresh: Project) -> None:
     guide = fresh.path("config/corpus/en_guide.jsonl.gz")
     guide.write_bytes(guide.read_bytes()[:-200])
     with pytest.raises(EOFError):
         gzip.decompress(guide.read_bytes())
-    printed = fresh.run("corpus", check=False)
+    printed = fresh.run("tokenizer", check=False)
     assert fresh.returncode != 0
-    assert "en_guide.jsonl.gz" in printed and "error: " in printed and "Traceback" not in printed
-    assert not list((fresh.results / "corpus/main").rglob("*en_guide*"))
+    assert "error: source en_guide: 100.00% of its" in printed and "en_guide.jsonl.gz (truncated)" in printed
+    assert "Traceback" not in printed
+    assert not (fresh.results / "tokenizer").exists()
+    assert not (fresh.results / "corpus/main/statistics.json").exists()
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ COLUMNS = {
     "language": "the language that was identified, ISO 639-1",
     "language_score": "the probability of that language",
     "source": "the source that the document is from",
-    "license": "the licence of the source, SPDX",
+    "license": "the licence of the document, SPDX: that of its source, or its own where the source says so",
     "url": "the address of the document, where the source states one",
     "title": "the title of the document, where the source states one",
     "date": "the date of the document, where the source states one",
@@ -122,7 +122,7 @@ def metadata(settings: PublishSettings, dataset: dict[str, Any], description: st
         in_language=sorted(dataset["languages"]),
         publisher=[mlcroissant.Organization(ctx=context, name=provider)],
         data_collection_raw_data="; ".join(
-            f"{name}: {source['rights']['holder']}, {source['license']}, {source['rights']['basis']}"
+            f"{name}: {source['rights']['holder']}, {source['license_told']}, {source['rights']['basis']}"
             for name, source in dataset["sources"].items()
         ),
         data_preprocessing_protocol=[

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
+from pipeline.corpus.licenses import told_licenses
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 from pipeline.ground.errors import InputError
@@ -177,6 +178,12 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
             source.name: {
                 "language": source.language,
                 "license": source.license,
+                "license_told": told_licenses(
+                    source.license,
+                    {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
+                    source.license_key,
+                ),
+                "quarantined": counted["sources"][source.name]["quarantined"],
                 "rights": source.rights.model_dump(mode="json"),
                 "documents_in": counted["sources"][source.name]["documents_in"],
                 **groups["sources"].get(source.name, nothing),

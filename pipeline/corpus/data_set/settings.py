@@ -17,6 +17,7 @@ class PublishedSource(Settings):
     name: str
     language: str
     license: str
+    license_key: str | None = None
     rights: Rights
 
 

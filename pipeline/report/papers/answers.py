@@ -368,7 +368,7 @@ class Answers:
         unknown = w("not stated")
         rows = tuple(
             (
-                *(s.name, s.language or unknown, s.license or unknown, s.basis or unknown, s.holder or unknown),
+                *(s.name, s.language or unknown, s.license_told or unknown, s.basis or unknown, s.holder or unknown),
                 *(s.address or "–", w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._times(s.name)),
             )

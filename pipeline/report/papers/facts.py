@@ -23,12 +23,16 @@ TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes."""
+    """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes.
+
+    `license_told` counts the licences of its documents, where they have their own.
+    """
 
     name: str
     category: Category
     language: str
     license: str
+    license_told: str
     basis: str
     holder: str
     address: str | None
@@ -96,6 +100,7 @@ def sources_of(material: Material, rows: list[Json], stated: dict[str, Category]
                 category=stated.get(row["name"]) or category(source),
                 language=str(source.get("language") or ""),
                 license=str(source.get("license") or ""),
+                license_told=row["license"],
                 basis=str(rights.get("basis") or ""),
                 holder=str(rights.get("holder") or ""),
                 address=rights.get("url") or (dataset.get("name") if dataset.get("revision") else None),

@@ -16,6 +16,7 @@ from pipeline.ground.errors import InputError
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.entries import ListedEntries, entries_of
 from pipeline.opt_out.lists import OptOut, read_opt_out
+from pipeline.sources.records import Keys
 
 FIELDS = Fields(PersonalData())
 
@@ -120,7 +121,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     opt_out = OptOut(ids=[entry])
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
-    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], "id", 999)
+    index = entries_of("s", [("x.jsonl", tmp_path / "x.jsonl")], Keys(), 999)
     assert ListedEntries(opt_out, "someone").relevant(index).ids == [entry]
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").relevant(index).ids == []
 

@@ -1,0 +1,75 @@
+"""The datatrove block that judges the licence that a document has of its own, beside that of its source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datatrove.data import Document
+from datatrove.pipeline.filters.base_filter import BaseFilter
+
+from pipeline.corpus.reader import RemovedDocuments
+from pipeline.corpus.removal import LICENSE_DIFFERS, LICENSE_NOT_ALLOWED, LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD
+from pipeline.corpus.settings import FilterSettings
+from pipeline.ground.errors import InputError
+from pipeline.sources.licenses import is_allowed
+from pipeline.sources.written_licenses import read_license
+
+SHOWN_CHARACTERS = 200
+READ_BEFORE = 10_000  # what so many different words mean is remembered
+
+
+class OwnLicense(BaseFilter):  # type: ignore[misc]
+    """Gives each document its own licence where its source names the field for it, and removes what is not allowed.
+
+    A licence that is not there, or that cannot be told, is allowed by nobody. Where the source names no field, a
+    document keeps the licence of its source, unless it names another one itself: it is removed rather than given a
+    licence that it does not have. What stood there is the value that decided.
+    """
+
+    name = "Own licence"
+
+    def __init__(self, settings: FilterSettings, exclusion_writer: RemovedDocuments | None = None) -> None:
+        super().__init__(exclusion_writer)
+        self.settings = settings
+        self._read: dict[str, str | None] = {}
+
+    def license(self, written: str | None) -> str | None:
+        """Return which licence a document says that it has; None where it says none, or none that can be told."""
+        if written is None:
+            return self.settings.license_names.get("")
+        if written not in self._read:
+            if len(self._read) == READ_BEFORE:
+                self._read.clear()
+            self._read[written] = read_license(written, self.settings.license_names)
+        return self._read[written]
+
+    def filter(self, document: Document) -> bool | tuple[bool, str]:
+        """Return whether the document stays, and the reason where it does not."""
+        written = document.metadata["own_license"]
+        found = self.license(written)
+        if self.settings.license_key is None:
+            reason = LICENSE_DIFFERS if written is not None and found != self.settings.license else None
+        elif found is None:
+            reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
+        else:
+            reason = None if is_allowed(found, self.settings.allowed_licenses) else LICENSE_NOT_ALLOWED
+            document.metadata["license"] = found
+        if reason is None:
+            return True
+        document.metadata["filter_value"] = written and written[:SHOWN_CHARACTERS]
+        return False, reason
+
+
+def refuse_other_licenses(settings: FilterSettings, removed: list[dict[str, Any]], documents_in: int) -> None:
+    """Raise InputError where more than `broken_share` of the documents of a unit name another licence than the source.
+
+    Args:
+        removed: the removed documents, mappings of the columns of REMOVED_SCHEMA.
+    """
+    differing = [row for row in removed if row["reason"] == LICENSE_DIFFERS]
+    if len(differing) > settings.broken_share * documents_in:
+        raise InputError(
+            f"source {settings.source} has the licence {settings.license}, and {len(differing)} of {documents_in} "
+            f"documents name another one, first {differing[0]['id']} ({differing[0]['value']}): set license_key of the "
+            "source to the field with their licence, and license_names to what its words mean"
+        )

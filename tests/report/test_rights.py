@@ -1,0 +1,65 @@
+"""Licences of documents and damaged files are told wherever a reader looks for what a model was trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.report.example import HOSTILE, Run
+from tests.report.test_page import made, outline
+
+LICENSES = {"CC-BY-4.0": {"documents": 500, "bytes": 10}, "CC0-1.0": {"documents": 1055, "bytes": 2_000_000}}
+DAMAGED = [
+    {"file": f"a-{HOSTILE}.jsonl.gz", "bytes": 20_000, "damage": "truncated", "value": None},
+    {"file": "b.jsonl", "bytes": 10_000, "damage": "broken_records", "value": "3 of 4 records, first 1 (broken_json)"},
+]
+
+
+def mixed(run: Run, **changes: Any) -> None:
+    """Give the documents of one source their own licences, and damage to two of its files."""
+    statistics = run.read("corpus/main/statistics.json")
+    own = {"licenses": LICENSES, "refused_licenses": [["CC-BY-NC-4.0", 7], [HOSTILE, 2], ["", 3], [None, 5]]}
+    sizes = {"raw_bytes": 3_000_000, "read_bytes": 2_970_000, "quarantined_bytes": 30_000, "quarantined": DAMAGED}
+    statistics["sources"]["tales"] |= {**own, **sizes, **changes}
+    statistics["licenses"] = LICENSES
+    for part in (statistics["sources"]["tales"], statistics["totals"]):
+        part["stages"][0]["removed"]["license_not_allowed"] = 7
+    run.write("corpus/main/statistics.json", statistics)
+    manifest = run.read("sources/tales/manifest.json")
+    manifest["source"]["license_key"] = "metadata.license"
+    run.write("sources/tales/manifest.json", manifest)
+
+
+def test_a_mixed_source_is_told_by_the_licences_of_its_documents(run_folder: Run) -> None:
+    mixed(run_folder)
+    written = made(run_folder)
+    page = outline(written["page"])
+    assert page.text.count("CC0-1.0 × 1,055; CC-BY-4.0 × 500") == 2  # on the first page and in the table of sources
+    assert "Licences of the result: CC-BY-4.0 500 documents, 10 B; CC0-1.0 1,055 documents, 2.00 MB" in page.text
+    refused = f"CC-BY-NC-4.0 × 7; {HOSTILE} × 2; nothing × 3; others × 5."
+    assert f"Removed from tales for what stood where their licence should be: {refused}" in page.text
+    card = written["model_card"].read_text()
+    assert (
+        "CC0-1.0 × 1,055; CC-BY-4.0 × 500" in card and "documents of corpus main: CC-BY-4.0 500, CC0-1.0 1,055" in card
+    )
+    summary = (written["papers"] / "training-content-summary.en.md").read_text()
+    assert "CC0-1.0 × 1,055; CC-BY-4.0 × 500" in summary
+    assert "| main | filter: license\\_not\\_allowed | 7 |" in summary
+
+
+def test_damaged_files_are_told_loudly_and_add_up(run_folder: Run) -> None:
+    mixed(run_folder)
+    written = made(run_folder)
+    page = outline(written["page"])
+    assert "✗ Corpus main lacks 2 damaged files, 30.0 kB, of which nothing is used." in page.text
+    assert f"tales a-{HOSTILE}.jsonl.gz 20,000 0.67 % truncated" in page.text
+    assert "tales b.jsonl 10,000 0.33 % broken_records: 3 of 4 records, first 1 (broken_json)" in page.text
+    held = "corpus main, source tales: bytes on disk = read + in damaged files 3,000,000 = 2,970,000 + 30,000 ✓ yes"
+    assert held in page.text
+    card = written["model_card"].read_text()
+    assert "b.jsonl of tales (10,000 bytes, broken" in card and "<script" not in card
+    mixed(run_folder, read_bytes=1)
+    assert "3,000,000 = 1 + 30,000 ✗ no" in outline(made(run_folder)["page"]).text
+
+
+def test_where_nothing_is_damaged_nothing_is_said(run_folder: Run) -> None:
+    assert "damaged files" not in outline(made(run_folder)["page"]).text
