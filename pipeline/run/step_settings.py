@@ -14,7 +14,6 @@ from typing import Any
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -102,7 +101,7 @@ def corpus_filter(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     shared = _shared(FilterSettings, source, section)
     shared |= {
-        "languages": for_source(section.languages, source.filters),
+        "languages": section.rules_for(source),
         "personal_data": _with_hash(section.personal_data),
     }
     return FilterSettings(
@@ -124,11 +123,11 @@ def corpus_signatures(config: Config, i: Mapping[str, str]) -> Settings:
 
 def opt_out_reserved(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
+    copied = map(config.source, config.corpus_sources(i["corpus"]))
     shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
     return ReservedSettings(
         source=source.name,
-        line_rules=line_rules(for_source(section.languages, filters) for filters in copied),
+        line_rules=line_rules(map(section.rules_for, copied)),
         signatures=_signatures(config, i["corpus"]),
         **shared,
     )
