@@ -116,7 +116,7 @@ def _origin(path: list[str], limit: Any, configuration: Any, corpus: str, source
     """Return where a threshold comes from, by the configuration that the run was started with."""
     if configuration is None:
         return "as the job was told"
-    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source])
+    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source]) or {}
     if path[0] == "languages":
         if _at(own, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"

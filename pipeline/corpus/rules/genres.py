@@ -29,13 +29,13 @@ _MAXIMUM_MEAN_WORD_LENGTH = {"nl": 17.0, "en": 10.0}
 
 _QUALITY: dict[Genre, dict[str, Any]] = {
     "prose": {"stop_word_share": 0.25},
-    "laws": {"stop_word_share": 0.2, "alphabetic_words": 0.65},
+    "laws": {"stop_word_share": 0.2, "alphabetic_words": 0.65, "symbol_ratio": None},  # forms have dotted lines
     # Verse of before 1800 spells most function words otherwise.
     "drama": {"stop_word_share": 0.15, "ellipsis_lines": None},
     # Lists of commands and tables of fields are what manuals are for; a menu is told by its lines, see below.
     "documentation": {
-        "stop_word_share": 0.12,
-        "alphabetic_words": 0.6,
+        "stop_word_share": 0.06,
+        "alphabetic_words": 0.5,
         "code_characters": 0.04,
         "minimum_words": 25,
         "symbol_ratio": None,
@@ -43,7 +43,7 @@ _QUALITY: dict[Genre, dict[str, Any]] = {
     "web": {"stop_word_share": 0.18, "alphabetic_words": 0.75, "minimum_words": 10, "ellipsis_lines": 0.5},
     "speech": {"stop_word_share": 0.2, "minimum_words": 10, "symbol_ratio": None, "ellipsis_lines": None},
 }
-_LINES: dict[str, Any] = {"duplicate_lines": 0.5, "duplicate_paragraphs": 0.5}
+_LINES: dict[str, Any] = {"duplicate_lines": 0.5, "duplicate_line_characters": 0.3, "duplicate_paragraphs": 0.5}
 # A statute says the same of one thing after another: twice as often as Gopher allows, and a manual three times.
 _TWICE = {5: 0.3, 6: 0.28, 7: 0.26, 8: 0.24, 9: 0.22, 10: 0.2}
 _REPETITION: dict[Genre, dict[str, Any]] = {

@@ -69,7 +69,7 @@ class Prose(Judged[Quality]):
         return self.ellipsis_marks / self.size
 
     def code_characters(self) -> float:
-        """Return the share of characters that are { } < > or ;, of those that are not white space."""
+        """Return the share of braces, angle brackets and semicolons in the characters that are not white space."""
         blank = sum(map(self.text.count, " \n\t"))
         return sum(map(self.text.count, "{}<>;")) / max(1, len(self.text) - blank)
 

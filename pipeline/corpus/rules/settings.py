@@ -44,7 +44,7 @@ class Quality(Settings):
     ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
     alphabetic_words: float | None = Field(default=0.8, description="smallest share of words with a letter")
     code_characters: float | None = Field(
-        default=None, description="largest share of { } < > ; in the characters that are not white space"
+        default=None, description="largest share of {}<>; in the characters that are not white space"
     )
     minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
     repeated_stop_words: bool = Field(default=False, description="whether a stop word counts each time that it occurs")
