@@ -7,7 +7,7 @@ function is of the step of its name, for a job with these values of its wildcard
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ from pipeline.sources.settings import (
     DatasetSettings,
     EntriesSettings,
     FingerprintSettings,
+    Genre,
     ListingSettings,
     ManifestSettings,
     Source,
@@ -203,6 +204,7 @@ def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:
 def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
     answers = Stated(config.disclosure, None, None)
+    sources = [config.source(name) for name in config.corpus_sources(i["corpus"])]
     return PublishSettings(
         run=config.run.name,
         corpus=i["corpus"],
@@ -210,12 +212,17 @@ def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
         contact=config.run.contact,
         stated={key: text for key in STATED if (text := answers.text(key))},
         keep_removed=section.keep_removed,
-        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
-        sources=[
-            PublishedSource(**_shared(PublishedSource, config.source(name)))
-            for name in config.corpus_sources(i["corpus"])
-        ],
+        filters=_thresholds(section, {source.genre for source in sources}),
+        sources=[PublishedSource(**_shared(PublishedSource, source)) for source in sources],
     )
+
+
+def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
+    """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
+    if not section.genres:
+        return section.model_dump(mode="json", include={"languages", "deduplication"})
+    shown = section.model_dump(mode="json", include={"genres", "deduplication"})
+    return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
 
 
 def _tokenizer(

@@ -116,6 +116,17 @@ def test_each_source_is_judged_by_its_genre() -> None:
     assert rules_of(with_genres({}, preset="web"), NAMES[0]) == GENRES["web"]
 
 
+def test_the_card_shows_the_rules_of_the_genres_that_the_corpus_has() -> None:
+    for raw, genres in (
+        (with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre"), {"laws", "web"}),
+        (with_genres(ALL_LAWS), None),
+    ):
+        settings: Any = step_settings(load(raw), "corpus.publish", {"corpus": "main"})
+        assert settings.filters.keys() == {"deduplication", "languages" if genres is None else "genres"}
+        assert genres is None or settings.filters["genres"].keys() == genres
+        assert [source.genre for source in settings.sources][:1] == ["laws"]
+
+
 def test_what_is_written_goes_before_the_genre() -> None:
     languages = {"nl": {"quality": {"minimum_words": 7, "symbol_ratio": 0.4}}, "en": None}
     genres = {"laws": {"nl": {"quality": {"minimum_words": 8}}}}
