@@ -71,6 +71,32 @@ def test_a_genre_keeps_prose_and_removes_menus_code_and_tables_of_numbers(genre:
         assert not kept(junk), junk
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "corpus.md"
+
+
+def test_the_page_says_the_thresholds_of_the_genres() -> None:
+    said: dict[str, list[str]] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        name, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
+        said[name] = cells
+    genres = said["threshold"]
+    assert genres == list(GENRES)
+    for place, genre in enumerate(genres):
+        for rules in GENRES[genre].values():
+            quality, repetition = rules.quality, rules.repetition
+            assert quality is not None and repetition is not None and repetition.within_words == 200
+            n_grams = repetition.duplicate_n_grams
+            found = {
+                "least share of stop words": f"{quality.stop_word_share}",
+                "least share of words with a letter": f"{quality.alphabetic_words}",
+                "largest share of code characters": f"{quality.code_characters}",
+                "least number of words": f"{quality.minimum_words}",
+                "duplicate 5-grams to 10-grams": f"{n_grams[5]} to {n_grams[10]}",
+            }
+            assert found == {name: said[name][place] for name in found}, genre
+            assert (rules.fineweb is not None and rules.fineweb.punctuated_lines) == (genre == "documentation" and 0.01)
+
+
 @pytest.mark.parametrize("genre", GENRES)
 def test_what_a_genre_keeps_it_keeps_again(genre: str) -> None:
     """The rules edit nothing, so that a corpus that is filtered a second time stays itself."""
