@@ -121,15 +121,17 @@ def _origin(path: list[str], limit: Any, configuration: Any, corpus: str, source
     """Return where a threshold comes from, by the configuration that the run was started with."""
     if configuration is None:
         return "as the job was told"
-    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source])
+    section, own = _at(configuration, ["corpus", corpus]) or {}, _at(configuration, ["sources", source]) or {}
     if path[0] == "languages":
         if _at(own, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"
         preset = section.get("preset", "standard")
+        preset = own.get("genre", preset) if preset == "genre" else preset
         known = PRESETS.get(preset, {}).get(path[1])
         if known is not None and _at(known.model_dump(mode="json"), path[2:]) == limit:
             return f"from the preset {preset}"
-    written = (own, section, section.get("decontamination"))
+    of_genre = {"languages": _at(section, ["genres", own.get("genre", "")])}
+    written = (own, section, of_genre, section.get("decontamination"))
     return "written in the configuration" if any(_at(part, path) is not None for part in written) else "a default"
 
 

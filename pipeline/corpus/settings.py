@@ -9,10 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
 from pipeline.corpus.rules.harmful_settings import Harmful
-from pipeline.corpus.rules.presets import PRESETS, Preset, completed
+from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.ground.settings import Settings
-from pipeline.sources.settings import FieldKeys
+from pipeline.sources.settings import FieldKeys, Genre, Source
 
 
 class Normalisation(Settings):
@@ -108,6 +108,9 @@ class Corpus(Settings):
 
     preset: Preset = Field(default="standard", description="the rules that `languages` changes")
     languages: dict[str, LanguageRules] = Field(default=PRESETS["standard"], min_length=1)
+    genres: dict[Genre, dict[str, LanguageRules]] = Field(
+        default={}, description="with the preset `genre`: what is changed for the sources of a genre, by language"
+    )
     normalisation: Normalisation = Normalisation()
     language_model: LanguageModel | None = Field(default=None, description="instead of the one of py3langid")
     harmful: Harmful = Harmful()
@@ -130,12 +133,33 @@ class Corpus(Settings):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, written: Any) -> Any:
-        """Complete what is written about Dutch and English with the rules of the preset."""
+        """Complete what is written about Dutch and English with the rules of the preset, or of each genre."""
         if not isinstance(written, Mapping) or not {"preset", "languages"} & written.keys():
             return written
         preset = written.get("preset", "standard")
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
-        return {**written, "languages": completed(languages, preset)}
+        genres = {"genres": by_genre(languages, written.get("genres", {}))} if preset == "genre" else {}
+        return {**written, **genres, "languages": completed(languages, preset)}
+
+    @model_validator(mode="after")
+    def _languages_of_genres(self) -> Corpus:
+        if self.genres and self.preset != "genre":
+            raise ValueError("genres: these are rules of the preset genre: write preset: genre, or leave them out")
+        for genre, languages in self.genres.items():
+            if unknown := sorted(languages.keys() - self.languages.keys()):
+                raise ValueError(f"genres.{genre}: the corpus has no language {unknown[0]!r}: add it to languages")
+        return self
+
+    def rules_for(self, source: Source) -> dict[str, LanguageRules]:
+        """Return the rules by which the documents of a source are judged, by language.
+
+        Raises:
+            ValueError: the source has no genre, and that decides; or it changes what the corpus does not have.
+        """
+        if self.preset == "genre" and source.genre is None:
+            raise ValueError(f"the preset is genre, and the source has none: write one of {', '.join(self.genres)}")
+        of_genre = None if source.genre is None else self.genres.get(source.genre)
+        return for_source(of_genre or self.languages, source.filters)
 
 
 class FilterSettings(FieldKeys):

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import UNTRAINED, Evaluation, Suite
@@ -123,13 +122,13 @@ class Config(Settings):
                     raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
             for source_name in self.corpus_sources(name):
                 try:
-                    for_source(corpus.languages, self.source(source_name).filters)
+                    corpus.rules_for(self.source(source_name))
                 except ValidationError as error:
                     problem = error.errors()[0]
                     key = ".".join(map(str, problem["loc"]))
                     raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
                 except ValueError as error:
-                    raise ValueError(f"sources.{source_name}.filters, corpus {name}: {error}") from None
+                    raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
         return self
 
     @model_validator(mode="after")

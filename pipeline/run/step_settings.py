@@ -7,14 +7,13 @@ function is of the step of its name, for a job with these values of its wildcard
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -52,6 +51,7 @@ from pipeline.sources.settings import (
     DatasetSettings,
     EntriesSettings,
     FingerprintSettings,
+    Genre,
     ListingSettings,
     ManifestSettings,
     Source,
@@ -109,7 +109,7 @@ def corpus_filter(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     shared = _shared(FilterSettings, source, section)
     shared |= {
-        "languages": for_source(section.languages, source.filters),
+        "languages": section.rules_for(source),
         "personal_data": _with_hash(section.personal_data),
     }
     return FilterSettings(
@@ -133,11 +133,11 @@ def corpus_signatures(config: Config, i: Mapping[str, str]) -> Settings:
 
 def opt_out_reserved(config: Config, i: Mapping[str, str]) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    copied = (config.source(name).filters for name in config.corpus_sources(i["corpus"]))
+    copied = map(config.source, config.corpus_sources(i["corpus"]))
     shared = _shared(ReservedSettings, source, section) | {"personal_data": _with_hash(section.personal_data)}
     return ReservedSettings(
         source=source.name,
-        line_rules=line_rules(for_source(section.languages, filters) for filters in copied),
+        line_rules=line_rules(map(section.rules_for, copied)),
         signatures=_signatures(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         **shared,
@@ -222,6 +222,7 @@ def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:
 def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]]
     answers = Stated(config.disclosure, None, None)
+    sources = [config.source(name) for name in config.corpus_sources(i["corpus"])]
     return PublishSettings(
         run=config.run.name,
         corpus=i["corpus"],
@@ -229,12 +230,17 @@ def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
         contact=config.run.contact,
         stated={key: text for key in STATED if (text := answers.text(key))},
         keep_removed=section.keep_removed,
-        filters=section.model_dump(mode="json", include={"languages", "deduplication"}),
-        sources=[
-            PublishedSource(**_shared(PublishedSource, config.source(name)))
-            for name in config.corpus_sources(i["corpus"])
-        ],
+        filters=_thresholds(section, {source.genre for source in sources}),
+        sources=[PublishedSource(**_shared(PublishedSource, source)) for source in sources],
     )
+
+
+def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
+    """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
+    if not section.genres:
+        return section.model_dump(mode="json", include={"languages", "deduplication"})
+    shown = section.model_dump(mode="json", include={"genres", "deduplication"})
+    return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
 
 
 def _tokenizer(

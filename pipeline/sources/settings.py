@@ -13,6 +13,8 @@ from pipeline.ground.settings import Settings
 from pipeline.sources.licenses import canonical
 from pipeline.sources.records import Keys
 
+Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
+
 
 class Rights(Settings):
     """Why a source may be used, and who can be asked about it."""
@@ -70,6 +72,7 @@ class Source(FieldKeys):
     path: str | None = Field(default=None, min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
     dataset: Dataset | None = None
     language: str = Field(min_length=2, description="the language that the source is said to be in, ISO 639-1")
+    genre: Genre | None = Field(default=None, description="decides the rules where the preset of a corpus is `genre`")
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
     rights: Rights
     opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")

@@ -101,8 +101,8 @@ class Published:
                 "keep_removed": self.keep_removed,
                 "filters": Corpus().model_dump(mode="json", include={"languages", "deduplication"}),
                 "sources": [
-                    {"name": name, "language": "nl", "license": "CC0-1.0", "rights": described}
-                    for name in ("een", "twee")
+                    {"name": name, "language": "nl", "genre": genre, "license": "CC0-1.0", "rights": described}
+                    for name, genre in (("een", "laws"), ("twee", None))
                 ],
             }
         )
@@ -174,6 +174,9 @@ def test_counts_add_up_by_source_language_licence_and_year(published: Published)
     for group in ("sources", "languages", "licenses", "years"):
         assert sum(part["documents"] for part in data[group].values()) == documents
         assert sum(part["bytes"] for part in data[group].values()) == data["totals"]["bytes_out"]
+    laws = {key: data["sources"]["een"][key] for key in ("documents", "bytes")}
+    assert data["genres"] == {"laws": laws} and laws["documents"] > 0  # a source without a genre is in no group
+    assert "By genre" in published.read("page") and "| genre | laws |" in published.read("card")
     for kind in ("lengths", "scores"):
         assert sum(number for bins in data[kind].values() for _, number in bins) == documents
     assert list(data["years"]) == ["2019", "2020", "not stated"]

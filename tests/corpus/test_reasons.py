@@ -34,7 +34,7 @@ WITHOUT_THRESHOLD = {
     removal.EXACT_DUPLICATE,
 } - {"too_large"}
 # What changes a measure of its section, and is none.
-NO_THRESHOLDS = {"stop_words", "repeated_stop_words", "short_line_length"}
+NO_THRESHOLDS = {"stop_words", "repeated_stop_words", "short_line_length", "within_words"}
 LISTS = {"word_lists": [{"name": "a", "path": "a", "minimum_hits": 2, "minimum_share": 0.5}]}
 HARMFUL = LISTS | {"classifiers": [{"name": "b", "path": "b", "label": "x", "threshold": 0.75}]}
 # Every rule, also those that are off by default.
@@ -45,7 +45,7 @@ EVERY: dict[str, Any] = {
 WRITTEN: dict[str, Any] = {"languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
 TEXT = "\n".join(
     [
-        "- de een-twee … # 12 …",
+        "- de een-twee; … # 12 …",
         "nu komt het nog eens.",
         "nu komt het nog eens.",
         *TEXTS["nl_water"].split(", "),
@@ -164,6 +164,17 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
             "written in the configuration for s",
         ),
         (None, "as the job was told"),
+        (
+            {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s", "genre": "prose"}]},
+            "from the preset prose",
+        ),
+        (
+            {
+                "corpus": {"main": {"preset": "genre", "genres": {"web": {"nl": {"quality": {"minimum_words": 50}}}}}},
+                "sources": [{"name": "s", "genre": "web"}],
+            },
+            "written in the configuration)",
+        ),
     ]:
         text = str(told("filter", "too_few_words", configuration=configuration))
         assert text.startswith(said + origin), text

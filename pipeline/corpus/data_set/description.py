@@ -105,6 +105,16 @@ class Counts:
         return found
 
 
+def _by_genre(sources: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return documents and bytes by genre, in order, of the sources that name theirs."""
+    found: dict[str, dict[str, int]] = {}
+    for genre, name in sorted((source["genre"], name) for name, source in sources.items() if source["genre"]):
+        part = found.setdefault(genre, {"documents": 0, "bytes": 0})
+        for key in part:
+            part[key] += sources[name][key]
+    return found
+
+
 def _histogram(counts: Counter[int]) -> list[list[int]]:
     """Return [bin, documents] from the first bin that is not empty to the last one."""
     return [[number, counts[number]] for number in range(min(counts), max(counts) + 1)]
@@ -169,27 +179,30 @@ def describe(settings: PublishSettings, statistics: Path, removed: list[Path], f
     groups = {name: counts.group(name) for name in GROUPS}
     nothing = {"documents": 0, "bytes": 0}
     steps = [step["stage"] for step in counted["totals"]["stages"]]
+    sources = {
+        source.name: {
+            "language": source.language,
+            "genre": source.genre,
+            "license": source.license,
+            "license_told": told_licenses(
+                source.license,
+                {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
+                source.license_key,
+            ),
+            "quarantined": counted["sources"][source.name]["quarantined"],
+            "rights": source.rights.model_dump(mode="json"),
+            "documents_in": counted["sources"][source.name]["documents_in"],
+            **groups["sources"].get(source.name, nothing),
+        }
+        for source in sorted(settings.sources, key=lambda source: source.name)
+    }
     return {
         "run": settings.run,
         "corpus": settings.corpus,
         "totals": counted["totals"],
         **groups,
-        "sources": {
-            source.name: {
-                "language": source.language,
-                "license": source.license,
-                "license_told": told_licenses(
-                    source.license,
-                    {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
-                    source.license_key,
-                ),
-                "quarantined": counted["sources"][source.name]["quarantined"],
-                "rights": source.rights.model_dump(mode="json"),
-                "documents_in": counted["sources"][source.name]["documents_in"],
-                **groups["sources"].get(source.name, nothing),
-            }
-            for source in sorted(settings.sources, key=lambda source: source.name)
-        },
+        "sources": sources,
+        "genres": _by_genre(sources),
         "domains": counts.largest_domains(),
         "personal_data": counted["personal_data"],
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.ground.settings import Settings
-from pipeline.sources.settings import Rights
+from pipeline.sources.settings import Genre, Rights
 
 STATED = ("data_selection", "intended_use", "limitations", "removal")
 """What Croissant's vocabulary for responsible AI asks that only the provider knows: keys of `disclosure`."""
@@ -16,6 +16,7 @@ class PublishedSource(Settings):
 
     name: str
     language: str
+    genre: Genre | None = None
     license: str
     license_key: str | None = None
     rights: Rights

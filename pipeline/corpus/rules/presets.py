@@ -5,7 +5,7 @@ Dutch, with words to which their punctuation belongs. `fineweb2` is the recipe o
 English, with the words that their thresholds were made for: configs/nld_Latn.yml of huggingface/fineweb-2 as in its
 paper, and examples/fineweb.py of datatrove, but for the order (see `rule_blocks`). `gptnl` is that of GPT-NL's public
 data-curation pipeline: the defaults of its stage heuristic_filtering and of the filters that it names, with NLTK's
-words as there.
+words as there. Those of genres are in `genres.py`; `genre` lets the genre of each source choose one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from pipeline.corpus.rules.genres import FUNCTION_WORDS, GENRES
 from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules, NordicPile, Quality, Repetition
+from pipeline.sources.settings import Genre
 
 DUTCH_STOP_WORDS = ["de", "het", "een", "en", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet"]
 
@@ -62,16 +64,7 @@ _DUTCH_FINEWEB2 = LanguageRules(
     fineweb=FineWeb(punctuated_lines=0.102, short_lines=None, duplicate_line_characters=0.1, new_lines=0.154),
 )
 _ENGLISH_FINEWEB = LanguageRules(words="spacy", c4=C4(terminal_punctuation=False), fineweb=FineWeb())
-# GPT-NL counts each occurrence of a word of NLTK's lists, which have to be downloaded; these are the commonest of them.
-_DUTCH_FUNCTION_WORDS = (
-    "de het een en van in is dat op te zijn met voor niet aan die er om bij ook als dan maar of uit naar over door tot "
-    "was werd worden wordt hebben heeft had kan zal dit deze wat wie hij zij ze ik je u we men hun zich nog al geen"
-)
-_ENGLISH_FUNCTION_WORDS = (
-    "the be to of and that have with a an in is are was were been it its on for as at by from this these those or but "
-    "not no if then than so he she they we you i his her their our your my me him them which who what when will can "
-    "do does did has had there here"
-)
+# GPT-NL counts each occurrence of a word of NLTK's lists; FUNCTION_WORDS has the commonest of them.
 _GPTNL = LanguageRules(
     minimum_score=0.65,
     words="nltk",
@@ -87,18 +80,22 @@ _GPTNL = LanguageRules(
         minimum_mean_word_length=None,
         maximum_mean_word_length=None,
         repeated_stop_words=True,
-        stop_words=_ENGLISH_FUNCTION_WORDS.split(),
+        stop_words=FUNCTION_WORDS["en"],
     ),
     nordic_pile=NordicPile(),
 )
-_DUTCH_QUALITY = {**dict(_GPTNL.quality or {}), "stop_words": _DUTCH_FUNCTION_WORDS.split()}
+_DUTCH_QUALITY = {**dict(_GPTNL.quality or {}), "stop_words": FUNCTION_WORDS["nl"]}
 _DUTCH_GPTNL = _GPTNL.model_copy(update={"quality": Quality.model_validate(_DUTCH_QUALITY)})
 
-Preset = Literal["standard", "gptnl", "fineweb2"]
-PRESETS: dict[Preset, dict[str, LanguageRules]] = {
+Preset = Literal["standard", "gptnl", "fineweb2", "genre", Genre]
+# What a corpus with the preset `genre` writes of a language is merged with the rules of each genre; those of `prose`
+# stand for the corpus where a language alone is asked for.
+PRESETS: dict[str, dict[str, LanguageRules]] = {
     "standard": {"nl": DUTCH, "en": ENGLISH},
     "gptnl": {"nl": _DUTCH_GPTNL, "en": _GPTNL},
     "fineweb2": {"nl": _DUTCH_FINEWEB2, "en": _ENGLISH_FINEWEB},
+    "genre": GENRES["prose"],
+    **GENRES,
 }
 
 
@@ -124,6 +121,20 @@ def completed(languages: Any, preset: Any) -> Any:
         if code in known and (rules is None or isinstance(rules, Mapping))
         else rules
         for code, rules in languages.items()
+    }
+
+
+def by_genre(languages: Any, genres: Any) -> Any:
+    """Return for each genre its rules with what is written about a language, and about the genre, in their place.
+
+    What is no mapping is left to the validation of the settings.
+    """
+    if not isinstance(languages, Mapping) or not isinstance(genres, Mapping):
+        return genres
+    known: dict[Any, Any] = {genre: genres.get(genre) or {} for genre in GENRES}
+    return {**genres} | {
+        genre: completed(merged(languages, changes), genre) if isinstance(changes, Mapping) else changes
+        for genre, changes in known.items()
     }
 
 

@@ -47,6 +47,11 @@ class Prose(Judged[Quality]):
         """The number of ellipses."""
         return self.text.count("...") + self.text.count("…")
 
+    @cached_property
+    def alphabetic(self) -> int:
+        """The number of words with a letter."""
+        return int((self.words.kinds_W & LETTER != 0).sum())
+
     def plain_words(self) -> int:
         """Return the number of words that are not punctuation."""
         return self.number
@@ -62,6 +67,11 @@ class Prose(Judged[Quality]):
     def ellipses(self) -> float:
         """Return the number of ellipses per word."""
         return self.ellipsis_marks / self.size
+
+    def code_characters(self) -> float:
+        """Return the share of braces, angle brackets and semicolons in the characters that are not white space."""
+        blank = sum(map(self.text.count, " \n\t"))
+        return sum(map(self.text.count, "{}<>;")) / max(1, len(self.text) - blank)
 
     def _share_of_lines(self, marks: int, largest: float | None, has_mark: Callable[[str], bool]) -> float:
         """Return the share of lines that have a mark; that of the marks, which is no less, where it is small enough."""
@@ -83,12 +93,17 @@ class Prose(Judged[Quality]):
 
     def alphabetic_words(self) -> float:
         """Return the share of words with a letter."""
-        return int((self.words.kinds_W & LETTER != 0).sum()) / self.size
+        return self.alphabetic / self.size
 
     def stop_words(self) -> int:
         """Return the number of stop words."""
         count = self.words.occurrences if self.rules.repeated_stop_words else self.words.different
         return count(set(self.rules.stop_words))
+
+    def stop_word_share(self) -> float:
+        """Return the share of the words with a letter that are stop words."""
+        written = {form for word in self.rules.stop_words for form in (word, word.capitalize(), word.upper())}
+        return self.words.occurrences(written) / max(1, self.alphabetic)
 
 
 class GopherQuality(MeasureBlock[Quality]):
@@ -107,8 +122,10 @@ class GopherQuality(MeasureBlock[Quality]):
         Rule("long_words", Prose.mean_word_length, most="maximum_mean_word_length"),
         Rule("hash_signs", Prose.hash_signs, most="symbol_ratio"),
         Rule("ellipses", Prose.ellipses, most="symbol_ratio"),
+        Rule("code_characters", Prose.code_characters, most="code_characters"),
         Rule("bullet_lines", Prose.bullet_lines, most="bullet_lines"),
         Rule("ellipsis_lines", Prose.ellipsis_lines, most="ellipsis_lines"),
         Rule("few_alphabetic_words", Prose.alphabetic_words, least="alphabetic_words"),
         Rule("few_stop_words", Prose.stop_words, least="minimum_stop_words"),
+        Rule("small_stop_word_share", Prose.stop_word_share, least="stop_word_share"),
     )

@@ -68,13 +68,13 @@ def _first_places(numbers_W: Integers, places: Integers, first_W: Integers, coun
 
 
 @compiled
-def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int) -> tuple[Numbers, Numbers]:
+def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int) -> tuple[Numbers, Numbers]:
     """Return the characters of the commonest n-gram and of the n-grams that occurred before, for n up to `largest`.
 
     The first counts all occurrences of the commonest, the first among equals, spaces included. The second counts the
-    n-grams that occurred before, read from left to right without overlap. Both have n = 2 at index 2; for n above the
-    number of words they are 0. An n-gram that occurs twice has within it two shorter ones that do, so that ever fewer
-    places are looked at.
+    n-grams that began at most `within` words before as well, read from left to right without overlap. Both have n = 2
+    at index 2; for n above the number of words they are 0. An n-gram that occurs twice has within it two shorter ones
+    that do, so that ever fewer places are looked at.
     """
     size = len(numbers_W)
     top, repeated = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1, dtype=np.int64)
@@ -84,7 +84,8 @@ def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int) -> tu
     shorter = numbers_W.astype(np.int32)  # the first place of the n-gram one shorter at each place
     first_W, counts_W = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
     places = np.arange(max(0, size - 1)).astype(np.int32)
-    visited_W = np.zeros(size, dtype=np.int32)  # the n for which the n-gram that stands here first was read
+    # The place at which the n-gram that stands here first was read last, and n times the size of the text.
+    read_W = np.zeros(size, dtype=np.int64)
     for n in range(2, min(largest, size) + 1):
         kept = _first_places(shorter, places, first_W, counts_W)
         places = places[:kept]
@@ -97,11 +98,11 @@ def repeated_n_grams(numbers_W: Numbers, lengths_W: Numbers, largest: int) -> tu
         for place in places:
             if place < free:
                 continue
-            if visited_W[first_W[place]] == n:
+            before = read_W[first_W[place]] - n * size
+            read_W[first_W[place]] = n * size + place
+            if before >= 0 and place - before <= within:
                 free = int(place) + n
                 repeated[n] += ends[free] - ends[place]
-            else:
-                visited_W[first_W[place]] = n
         follows = 0
         for index in range(kept - 1):
             if places[index + 1] == places[index] + 1:
@@ -131,7 +132,8 @@ class Repeated(Judged[Repetition]):
     def n_grams(self) -> tuple[Numbers, Numbers]:
         """The characters of the commonest n-gram and of those that occurred before, for each n that a rule asks of."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
-        return repeated_n_grams(self.words.numbers_W, self.words.lengths_W, longest)
+        within = self.rules.within_words or len(self.words.numbers_W)
+        return repeated_n_grams(self.words.numbers_W, self.words.lengths_W, longest, within)
 
     def duplicate_paragraphs(self) -> float:
         """Return the share of paragraphs that occurred before."""

@@ -17,6 +17,12 @@ class Repetition(Settings):
     duplicate_paragraph_characters: float | None = 0.2
     top_n_grams: dict[int, float] = Field(default={2: 0.2, 3: 0.18, 4: 0.16})
     duplicate_n_grams: dict[int, float] = Field(default={5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1})
+    within_words: int | None = Field(
+        default=None,
+        ge=1,
+        description="how many words back a duplicate n-gram may lie; in the whole document where null, and then the "
+        "share grows with its length",
+    )
 
     @field_validator("top_n_grams", "duplicate_n_grams")
     @classmethod
@@ -37,9 +43,17 @@ class Quality(Settings):
     bullet_lines: float | None = Field(default=0.9, description="largest share of lines that begin with a bullet")
     ellipsis_lines: float | None = Field(default=0.3, description="largest share of lines that end in an ellipsis")
     alphabetic_words: float | None = Field(default=0.8, description="smallest share of words with a letter")
+    code_characters: float | None = Field(
+        default=None, description="largest share of {}<>; in the characters that are not white space"
+    )
     minimum_stop_words: int = Field(default=2, ge=0, description="least number of different stop words")
     repeated_stop_words: bool = Field(default=False, description="whether a stop word counts each time that it occurs")
     stop_words: list[str] = Field(default=["the", "be", "to", "of", "and", "that", "have", "with"])
+    stop_word_share: float | None = Field(
+        default=None,
+        description="least share of the words with a letter that are stop words in any case; `stop_words` has to have "
+        "all function words of the language, as the presets of genres do",
+    )
 
     @model_validator(mode="after")
     def _enough_stop_words(self) -> Quality:
@@ -110,7 +124,9 @@ class LanguageRules(Settings):
         default=None, ge=0, le=1, description="largest share of a document that may be in another language"
     )
     words: Splitter = Field(
-        default="plain", description="spacy, nltk: those of that library, in which every mark is a word"
+        default="plain",
+        description="lexical: no marks alone, such as the bars of tables; spacy, nltk: those of that library, in which "
+        "every mark is a word",
     )
     repetition: Repetition | None = Repetition()
     quality: Quality | None = Quality()

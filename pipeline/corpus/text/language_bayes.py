@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from pipeline.corpus.text.capitals import without_capitals
 from pipeline.corpus.text.compiled import compiled
 from pipeline.corpus.text.stretches import cut
 from pipeline.ground.errors import InputError
@@ -103,8 +104,7 @@ class BayesIdentifier:
 
     @staticmethod
     def _encoded(text: str) -> bytes:
-        text = text.lower() if text.isupper() else text
-        return unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
+        return unicodedata.normalize("NFC", without_capitals(text)).encode("utf-8", "surrogatepass")
 
     def n_grams(self, data: bytes) -> NGrams:
         """Return the n-gram that each byte of a text completes, -1 for none."""
@@ -116,7 +116,10 @@ class BayesIdentifier:
         return sums + self._prior if number else sums
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
-        """Return the language of a text and its probability, as py3langid does, and those of its stretches."""
+        """Return the language of a text and its probability, as py3langid does, and those of its stretches.
+
+        Unlike there, a text in capitals may have small letters as well.
+        """
         data = self._encoded(text)
         grams = self.n_grams(data)
         scores = self._scores(grams) / math.sqrt(len(data) or 1)

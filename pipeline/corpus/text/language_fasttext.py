@@ -10,6 +10,7 @@ from pathlib import Path
 import fasttext
 from datatrove.utils._import_utils import ASSETS_PATH
 
+from pipeline.corpus.text.capitals import without_capitals
 from pipeline.corpus.text.stretches import cut
 from pipeline.ground.errors import InputError
 
@@ -52,6 +53,7 @@ class FastTextIdentifier:
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, and the language and bytes of stretches if asked."""
+        text = without_capitals(text)
         data = text.encode()
         parts = list(cut(data)) if stretches else []
         judged = [(self._predicted(data[start:end].decode("utf-8", "ignore"))[0], end - start) for start, end in parts]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pipeline.ground.errors import InputError
 
-Splitter = Literal["plain", "spacy", "nltk"]
+Splitter = Literal["plain", "lexical", "spacy", "nltk"]
 Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each pretoken
 
 # What NLTK always splits alike: digits, or Latin letters, and the mark behind them.

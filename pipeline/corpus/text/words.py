@@ -26,7 +26,8 @@ TokenizePretokens = Callable[[str], tuple[list[str], Numbers]]
 
 # A word with its inner apostrophes and hyphens and the one mark that follows it, or a run of marks. Were every comma a
 # word, the rule on words without a letter would remove dialogue, verse and two in five articles of an encyclopaedia.
-_WORD = re.compile(r"\w+(?:['’-]\w+)*[^\w\s]?|[^\w\s]+")
+_LEXICAL = r"\w+(?:['’-]\w+)*[^\w\s]?"
+_WORD = re.compile(rf"{_LEXICAL}|[^\w\s]+")
 _PUNCTUATION = "".join(sorted(PUNCTUATION_SET))
 _PRETOKENS_KEPT = 2**18
 
@@ -48,6 +49,10 @@ def _plain_words(pretokens: str) -> tuple[list[str], Numbers]:
     ends_P = np.cumsum([len(pretoken) for pretoken in pretokens.split("\n")[:-1]])
     # A pretoken is made of its words without a gap.
     return words, np.diff(np.searchsorted(ends_W, ends_P) + 1, prepend=0)
+
+
+def _lexical_words(pretokens: list[str]) -> list[list[str]]:
+    return list(map(re.compile(_LEXICAL).findall, pretokens))
 
 
 def _words_of_each(tokenize: Tokenize) -> TokenizePretokens:
@@ -197,8 +202,8 @@ class _Splitting:
     """One way of splitting, with its vocabulary and the last text that it split."""
 
     def __init__(self, splitter: Splitter, language: str) -> None:
-        if splitter == "plain":
-            tokenize: TokenizePretokens = _plain_words
+        if splitter in ("plain", "lexical"):
+            tokenize = _plain_words if splitter == "plain" else _words_of_each(_lexical_words)
             stops: Callable[[str], bool] = lambda word: word[-1] in TERMINAL_PUNCTUATION or word[-1] == "…"  # noqa: E731
         else:
             tokenize = _words_of_each(spacy_words(language) if splitter == "spacy" else nltk_words())
@@ -231,8 +236,8 @@ def split(text: str, splitter: Splitter = "plain", language: str = "") -> Words:
     """Return the words of a text; asked again for the same text, the same object.
 
     Args:
-        splitter: `plain`, the words of `word_tokenize`; `spacy`, those of spaCy's tokenizer for the language; or
-            `nltk`, those of NLTK's.
+        splitter: `plain`, the words of `word_tokenize`; `lexical`, these without those that are marks alone, such as
+            the bars of tables; `spacy`, those of spaCy's tokenizer for the language; or `nltk`, those of NLTK's.
 
     Raises:
         InputError: spaCy does not know the language.

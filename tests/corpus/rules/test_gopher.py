@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.quality import GopherQuality
-from pipeline.corpus.rules.repetition import GopherRepetition, repeated_n_grams
+from pipeline.corpus.rules.repetition import GopherRepetition, Repeated, repeated_n_grams
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.words import forget, word_tokenize
 from tests.corpus.rules.peers import stock
@@ -120,25 +120,45 @@ def test_same_decisions_on_any_words(text: str) -> None:
         assert quality == their_quality
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([3, 5, 7, 11]), max_size=40), st.integers(1, 9))
-def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int) -> None:
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([3, 5, 7, 11]), max_size=40), st.integers(1, 9), st.integers(1, 45))
+def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]
-    top, repeated = repeated_n_grams(np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64), largest)
+    arrays = (np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64))
+    top, repeated = repeated_n_grams(*arrays, largest, within)
     for n in range(2, largest + 1):
         n_grams = [tuple(numbers[place : place + n]) for place in range(len(numbers) - n + 1)]
         characters = {n_gram: sum(1 + number % 4 for number in n_gram) for n_gram in n_grams}
         counts = Counter(n_grams)
         commonest = max(counts, key=lambda n_gram: counts[n_gram], default=())
         assert top[n] == ((characters[commonest] + n - 1) * counts[commonest] if n_grams else 0)
-        seen: set[tuple[int, ...]] = set()
+        read: dict[tuple[int, ...], int] = {}
         place = total = 0
         while place < len(n_grams):
-            again = n_grams[place] in seen
+            again = place - read.get(n_grams[place], -len(numbers) - within) <= within
             total += characters[n_grams[place]] * again
-            seen.add(n_grams[place])
+            read[n_grams[place]] = place
             place += n if again else 1
         assert repeated[n] == total
+
+
+def test_repetition_within_some_words_does_not_grow_with_the_length_of_a_text() -> None:
+    """Sentences of a hundred words drawn by chance, commoner ones more often: ever more was said before."""
+    chance = random.Random(5)
+    vocabulary = [f"woord{number}" for number in range(12)]
+    phrases = [" ".join(chance.choices(vocabulary, k=6)) + "." for _ in range(400)]
+    shares: dict[int | None, list[float]] = {None: [], 200: []}
+    for size in (300, 3000):
+        text = " ".join(chance.choices(phrases, k=size // 6))
+        for within, found in shares.items():
+            rules = ENGLISH.repetition.model_copy(update={"within_words": within})
+            found.append(Repeated(text, rules, "plain", "nl").duplicate_n_grams(6))
+    whole, within_200 = shares[None], shares[200]
+    assert whole[1] > 4 * whole[0] and within_200[1] < 2 * within_200[0]
+    paragraph = " ".join(chance.choices(vocabulary, k=150))
+    for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # what is copied is found as before
+        found_here = Repeated(text, rules, "plain", "nl").duplicate_n_grams(6)
+        assert found_here >= share and (share or found_here < 0.1)
 
 
 def test_a_rule_that_is_switched_off_removes_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -128,6 +129,18 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
     assert words.words_L.tolist() == [len(word_tokenize(line)) for line in text.splitlines()]
     assert words.lengths_W.tolist() == [len(word) for word in word_tokenize(text)]
     assert words.different(["de", "zin!", "niets"]) == len({"de", "zin!"} & set(word_tokenize(text)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORDS.map(" ".join) | st.text(st.sampled_from("a| -1_.,\n"), max_size=40))
+def test_lexical_words_are_the_plain_ones_without_marks_alone(text: str) -> None:
+    words = split(text, "lexical")
+    names = {number: word for word, number in words.vocabulary.words.items()}
+    expected = [
+        [word for word in word_tokenize(line) if word[0].isalnum() or word[0] == "_"] for line in text.splitlines()
+    ]
+    assert [names[number] for number in words.numbers_W.tolist()] == list(chain.from_iterable(expected))
+    assert words.words_L.tolist() == list(map(len, expected))
 
 
 def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from pipeline.corpus.filter import _checked_model
 from pipeline.corpus.settings import Corpus, FilterSettings
+from pipeline.corpus.text.capitals import without_capitals
 from pipeline.corpus.text.language import IdentifyLanguage
 from pipeline.corpus.text.language_bayes import NEIGHBOURS, BayesIdentifier
 from pipeline.corpus.text.language_fasttext import FastTextIdentifier, language_of
@@ -57,6 +58,47 @@ def test_the_same_as_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]
     for text in [*texts.values(), long, "A", "", "ÉÉN TWEE", "日本語の文章"]:
         language, score = theirs.classify(text)
         assert OURS.identify(text)[:2] == (language, pytest.approx(score, abs=1e-4)), text
+
+
+class Said:
+    """Says of any text what it is told to say."""
+
+    def __init__(self, score: float, stretches: list[tuple[str, int]]) -> None:
+        self.said = ("nl", score, stretches)
+
+    def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("score", "others", "expected"),
+    [
+        (0.5, 250, True),  # at both bounds
+        (0.4999, 250, (False, "language")),
+        (0.5, 251, (False, "mixed_language")),
+        (0.5001, 249, True),
+    ],
+)
+def test_the_bounds_themselves_are_kept(score: float, others: int, expected: object) -> None:
+    block = IdentifyLanguage({"nl": 0.5}, mixed_language={"nl": 0.25})
+    block._identifier = Said(score, [("nl", 1000 - others), ("en", others)])
+    assert block.filter(Document(text="tekst", id="1")) == expected
+
+
+@pytest.mark.parametrize("name", ["nl_water", "en_garden"])
+@pytest.mark.parametrize("small", ["", " km", " e-mail aan info@voorbeeld.example"])
+def test_a_text_in_capitals_may_have_small_letters(name: str, small: str, texts: dict[str, str], model: Path) -> None:
+    text = texts[name].upper() + small
+    for identifier in (OURS, FastTextIdentifier(model, ["nl", "en"])):
+        language, score, _ = identifier.identify(text)
+        assert (language, score) == (name[:2], pytest.approx(identifier.identify(text.lower())[1]))
+
+
+def test_other_texts_keep_their_capitals() -> None:
+    half = "AbCd ÉÉN twee"
+    assert without_capitals("ABC d") == "abc d" and without_capitals("ÉÉ") == "éé"
+    for text in ("Ab", "aB", half, "12 {}[]@`", "", "\udc80 a"):
+        assert without_capitals(text) == text
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,201 @@
+"""Rules of genres tell text from menus, tables and code, and each source is judged by those of its genre."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from datatrove.data import Document
+
+from pipeline.corpus.filter import rule_blocks
+from pipeline.corpus.rules.genres import GENRES
+from pipeline.corpus.rules.presets import PRESETS
+from pipeline.corpus.rules.quality import GopherQuality, Prose
+from pipeline.corpus.rules.settings import LanguageRules, Quality
+from pipeline.corpus.settings import Corpus
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
+from tests.corpus.rules.test_gopher import demonstration_texts
+
+MICRO = Path(__file__).parents[3] / "config" / "micro.yaml"
+TABLE = """
+| Veld | Wat erin staat |
+|------|----------------|
+| Naam | De naam van de klant zoals die op de factuur komt te staan. |
+| Land | Het land waar de klant woont, en dat voor de belasting telt. |
+"""
+MENU = "\n".join(f"{page}\n  Instellingen {page}\n  Rapporten {page}" for page in ("Inkoop", "Verkoop", "Magazijn"))
+
+
+def test_the_bars_of_a_table_are_no_words() -> None:
+    for words, expected in (("plain", (False, "few_alphabetic_words")), ("lexical", True)):
+        rules = Quality(minimum_words=5, minimum_stop_words=0, alphabetic_words=0.9)
+        document = Document(text=TABLE, id="", metadata={"language": "nl"})
+        assert GopherQuality({"nl": rules}, None, {"nl": words}).filter(document) == expected
+
+
+@pytest.mark.parametrize("written", [str.lower, str.upper, str.title])
+def test_the_share_of_stop_words_is_that_of_the_words_with_a_letter(written: Callable[[str], str]) -> None:
+    text = written("de man en de hond 12 34 | -")
+    for share, expected in ((0.6, True), (0.601, (False, "small_stop_word_share"))):
+        rules = Quality(minimum_words=None, alphabetic_words=None, minimum_stop_words=0, stop_word_share=share)
+        rules = rules.model_copy(update={"stop_words": ["de", "en"], "minimum_mean_word_length": None})
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        assert GopherQuality({"nl": rules}).filter(document) == expected
+        assert document.metadata.get("filter_value") == (None if expected is True else "0.6")
+
+
+def test_code_is_told_by_its_characters() -> None:
+    for text, expected in (("ab; {c}\td\n", 3 / 7), ("<a>bcdef", 0.25), ("a = b - (c) [d]", 0.0), ("", 0.0)):
+        assert Prose(text, Quality(), "plain", "nl").code_characters() == expected
+
+
+@pytest.mark.parametrize("genre", GENRES)
+def test_a_genre_keeps_prose_and_removes_menus_code_and_tables_of_numbers(genre: str, texts: dict[str, str]) -> None:
+    blocks: list[Any] = rule_blocks(GENRES[genre])
+
+    def kept(text: str, language: str = "nl") -> bool:
+        return all(
+            block.filter(Document(text=text, id="", metadata={"language": language})) is True for block in blocks
+        )
+
+    assert kept(texts["nl_water"]) and kept(texts["en_garden"], "en")
+    assert kept("\n".join(f"- {line}" for line in texts["nl_bakker"].split(". ")) + "."), "a list of sentences"
+    code = "".join(f"int som_{name}(int de, int het) {{ return de + het; }}\n" for name in "abcdefghij")
+    numbers = "\n".join(f"| {year} | {year * 7} | {year % 9},{year % 7} | de |" for year in range(1900, 1990))
+    for junk in (MENU * 2, code, numbers):
+        assert not kept(junk), junk
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "corpus.md"
+
+
+def test_the_page_says_the_thresholds_of_the_genres() -> None:
+    said: dict[str, list[str]] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        name, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
+        said[name] = cells
+    genres = said["threshold"]
+    assert genres == list(GENRES)
+    for place, genre in enumerate(genres):
+        for rules in GENRES[genre].values():
+            quality, repetition = rules.quality, rules.repetition
+            assert quality is not None and repetition is not None and repetition.within_words == 200
+            n_grams = repetition.duplicate_n_grams
+            found = {
+                "least share of stop words": f"{quality.stop_word_share}",
+                "least share of words with a letter": f"{quality.alphabetic_words}",
+                "largest share of code characters": f"{quality.code_characters}",
+                "least number of words": f"{quality.minimum_words}",
+                "duplicate 5-grams to 10-grams": f"{n_grams[5]} to {n_grams[10]}",
+            }
+            assert found == {name: said[name][place] for name in found}, genre
+            assert (rules.fineweb is not None and rules.fineweb.punctuated_lines) == (genre == "documentation" and 0.01)
+
+
+@pytest.mark.parametrize("genre", GENRES)
+def test_what_a_genre_keeps_it_keeps_again(genre: str) -> None:
+    """The rules edit nothing, so that a corpus that is filtered a second time stays itself."""
+    blocks: list[Any] = rule_blocks(GENRES[genre])
+    texts = [text for text in demonstration_texts() if len(text.split()) > 60][:40]
+    kept = 0
+    for text in texts:
+        document = Document(text=text, id="", metadata={"language": "nl" if " de " in text else "en"})
+        decisions = [[block.filter(document) for block in blocks] for _ in range(2)]
+        assert decisions[0] == decisions[1] and document.text == text
+        kept += all(decision is True for decision in decisions[0])
+    assert kept >= 38
+
+
+def with_genres(of_sources: dict[str, str], **corpus: Any) -> Any:
+    """Return the configuration of the micro run in which the sources have these genres."""
+    raw = yaml.safe_load(MICRO.read_text())
+    sources = [
+        source | {"genre": of_sources[source["name"]]} if source["name"] in of_sources else source
+        for source in raw["sources"]
+    ]
+    return {**raw, "sources": sources, "corpus": {"main": {**(raw.get("corpus") or {}).get("main", {}), **corpus}}}
+
+
+NAMES = [source["name"] for source in yaml.safe_load(MICRO.read_text())["sources"]]
+ALL_LAWS = dict.fromkeys(NAMES, "laws")
+
+
+def rules_of(raw: Any, source: str) -> dict[str, LanguageRules]:
+    """Return by which rules the filter of a source judges."""
+    config = load(raw)
+    unit = next(iter(config.units(source)))
+    settings: Any = step_settings(config, "corpus.filter", {"corpus": "main", "source": source, "unit": unit})
+    return dict(settings.languages)
+
+
+def test_each_source_is_judged_by_its_genre() -> None:
+    raw = with_genres(ALL_LAWS | {NAMES[1]: "drama"}, preset="genre")
+    assert rules_of(raw, NAMES[0]) == GENRES["laws"]
+    assert rules_of(raw, NAMES[1]) == GENRES["drama"]
+    raw = with_genres(ALL_LAWS, preset="fineweb2")  # a genre is information where the preset does not ask for it
+    assert rules_of(raw, NAMES[0]) == PRESETS["fineweb2"]
+    assert rules_of(with_genres({}, preset="web"), NAMES[0]) == GENRES["web"]
+
+
+def test_the_card_shows_the_rules_of_the_genres_that_the_corpus_has() -> None:
+    for raw, genres in (
+        (with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre"), {"laws", "web"}),
+        (with_genres(ALL_LAWS), None),
+    ):
+        settings: Any = step_settings(load(raw), "corpus.publish", {"corpus": "main"})
+        assert settings.filters.keys() == {"deduplication", "languages" if genres is None else "genres"}
+        assert genres is None or settings.filters["genres"].keys() == genres
+        assert [source.genre for source in settings.sources][:1] == ["laws"]
+
+
+def test_what_is_written_goes_before_the_genre() -> None:
+    languages = {"nl": {"quality": {"minimum_words": 7, "symbol_ratio": 0.4}}, "en": None}
+    genres = {"laws": {"nl": {"quality": {"minimum_words": 8}}}}
+    raw = with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre", languages=languages, genres=genres)
+    raw["sources"][0]["filters"] = {"nl": {"quality": {"stop_word_share": 0.01}}}
+    laws, web = rules_of(raw, NAMES[0])["nl"].quality, rules_of(raw, NAMES[1])["nl"].quality
+    assert laws is not None and web is not None
+    assert (laws.minimum_words, laws.symbol_ratio, laws.stop_word_share) == (8, 0.4, 0.01)
+    assert (web.minimum_words, web.symbol_ratio, web.stop_word_share) == (7, 0.4, 0.18)
+    assert rules_of(raw, NAMES[0])["en"] == GENRES["laws"]["en"]
+    assert load({**load(raw).written(), "platform": "local"}).corpus == load(raw).corpus
+
+
+@pytest.mark.parametrize(
+    ("genres", "corpus", "message"),
+    [
+        (
+            {},
+            {"preset": "genre"},
+            r"sources\.\w+, corpus main: the preset is genre, .*: write one of prose, laws",
+        ),
+        (
+            ALL_LAWS,
+            {"genres": {"laws": {"nl": {}}}},
+            "genres: these are rules of the preset genre: write preset: genre",
+        ),
+        (ALL_LAWS, {"preset": "genre", "genres": {"law": {}}}, "law"),
+        (
+            ALL_LAWS,
+            {"preset": "genre", "genres": {"laws": {"fr": {}}}},
+            r"genres\.laws: the corpus has no language 'fr'",
+        ),
+        (ALL_LAWS, {"preset": "genre", "genres": {"laws": ["nl"]}}, "genres"),
+        (ALL_LAWS, {"preset": "genre", "genres": ["laws"]}, "genres"),
+        (ALL_LAWS | {NAMES[0]: "poetry"}, {}, "genre"),
+    ],
+)
+def test_mistakes_about_genres_are_told(genres: Any, corpus: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(with_genres(genres, **corpus))
+
+
+def test_a_corpus_of_genres_survives_json() -> None:
+    corpus = Corpus.model_validate({"preset": "genre"})
+    assert Corpus.model_validate_json(corpus.model_dump_json()) == corpus
+    assert corpus.genres == GENRES and set(corpus.languages) == {"nl", "en"}
