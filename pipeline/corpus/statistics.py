@@ -77,37 +77,13 @@ def _nothing() -> dict[str, Any]:
     return {"documents_in": 0, "bytes_in": 0, "stages": steps, "documents_out": 0, "bytes_out": 0}
 
 
-def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return for each evaluation task: its items, those searched for, those found, and the documents they stand in.
-
-    `found_items` are the names of those found, in the order of their numbers.
-    """
-    tasks: dict[str, dict[str, Any]] = {}
-    items: dict[str, set[str]] = {}
-    for path in sorted(hits):
-        described = read_metadata(path)
-        for task, counts in described["tasks"].items():
-            tasks.setdefault(task, {**counts, "found": 0, "found_items": [], "documents": 0, "sources": {}})
-        listed = pq.read_table(path, columns=["id", "task", "item"])
-        pairs = set(zip(listed["task"].to_pylist(), listed["id"].to_pylist(), strict=True))
-        for task, number in sorted(Counter(task for task, _ in pairs).items()):
-            tasks[task]["documents"] += number
-            places = tasks[task]["sources"]
-            places[described["source"]] = places.get(described["source"], 0) + number
-        for task, item in zip(listed["task"].to_pylist(), listed["item"].to_pylist(), strict=True):
-            items.setdefault(task, set()).add(item)
-    for task, found in items.items():
-        tasks[task] |= {"found": len(found), "found_items": sorted(found, key=lambda name: (len(name), name))}
-    return dict(sorted(tasks.items()))
-
-
 def run(
     settings: StatisticsSettings,
     *,
     filtered: list[Path],
     deduplicated: list[Path],
     removed: list[Path],
-    hits: list[Path],
+    contamination: Path,
     final: list[Path],
     statistics: Path,
 ) -> dict[str, Any]:
@@ -165,7 +141,7 @@ def run(
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
-        "contamination": _contamination(hits),
+        "contamination": json.loads(contamination.read_text(encoding="utf-8")),
     }
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)

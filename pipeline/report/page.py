@@ -140,6 +140,7 @@ def run(
     manifests: list[Path],
     data_sets: list[Path],
     indexes: list[Path],
+    later_suites: list[Path],
     forgotten: list[Path],
     remains: list[Path],
     carbon_intensity: list[Path],
@@ -151,6 +152,7 @@ def run(
 ) -> Json:
     """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
+    Where suites are evaluated that the decontamination of a corpus does not know, `later_suites` has what was counted.
     Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
     `carbon_intensity` is the table of the grid's intensity over time, where one is configured and is there.
     The attempts, Slurm's books and the readings of meters are read from the folders `attempts`, `accounting` and
@@ -173,6 +175,7 @@ def run(
         manifests=manifests,
         data_sets=data_sets,
         indexes=indexes,
+        later_suites=later_suites,
         forgotten=forgotten,
         remains=remains,
         carbon_intensity=carbon_intensity,

@@ -61,9 +61,14 @@ def sources(material: Material) -> list[Json]:
     return rows
 
 
-def corpus(statistics: Artefact) -> Json:
-    """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps."""
+def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
+    """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps.
+
+    Items of suites that the decontamination does not know stand in it, after those whose documents were removed.
+    """
     content = statistics.content
+    later = [one.content["contamination"] for one in later_suites if one.content["corpus"] == content["corpus"]]
+    removed = content.get("contamination") or {}
     return {
         "name": content["corpus"],
         "link": statistics.link,
@@ -72,7 +77,11 @@ def corpus(statistics: Artefact) -> Json:
         "languages": sorted((content.get("languages") or {}).items()),
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
-        "contamination": sorted((content.get("contamination") or {}).items()),
+        "contamination": [
+            (task, {**counts, "stay": stay})
+            for stay, tasks in ((False, removed), *((True, tasks) for tasks in later))
+            for task, counts in sorted(tasks.items())
+        ],
     }
 
 
@@ -232,7 +241,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "machines": machines(material),
         "other_than_lock": differences(material),
         "sources": sources(material),
-        "corpora": [corpus(statistics) for statistics in material.statistics],
+        "corpora": [corpus(statistics, material.later_suites) for statistics in material.statistics],
         "models": models,
         "evaluations": evaluated,
         "side_by_side": side_by_side(evaluated, compared["rows"]),
