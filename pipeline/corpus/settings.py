@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
 from pipeline.corpus.rules.harmful_settings import Harmful
-from pipeline.corpus.rules.presets import PRESETS, Preset, completed
+from pipeline.corpus.rules.presets import PRESETS, Preset, completed, with_scores
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.ground.settings import Settings
 
@@ -32,6 +32,9 @@ class LanguageModel(Settings):
 
     path: str = Field(min_length=1, description="the model's file")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of that file: another model is another result")
+    known_scores: Literal["glotlid"] | None = Field(
+        default=None, description="which model it is: languages without a minimum_score get the one known for it"
+    )
 
 
 class PersonalData(Settings):
@@ -129,6 +132,7 @@ class Corpus(Settings):
             return written
         preset = written.get("preset", "standard")
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
+        languages = with_scores(languages, written.get("language_model"))
         return {**written, "languages": completed(languages, preset)}
 
 
@@ -178,7 +182,9 @@ class DescribedSource(Settings):
 
 
 class StatisticsSettings(Settings):
-    """The corpus and the sources that it is made from."""
+    """The corpus, the sources that it is made from, and by which model and scores its languages were told."""
 
     corpus: str
+    language_model: str | None = None
+    minimum_scores: dict[str, float] = {}
     sources: list[DescribedSource]

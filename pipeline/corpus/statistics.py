@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.removal import MIXED_LANGUAGE
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
@@ -77,6 +79,21 @@ def _nothing() -> dict[str, Any]:
     return {"documents_in": 0, "bytes_in": 0, "stages": steps, "documents_out": 0, "bytes_out": 0}
 
 
+def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Counter[str]]]:
+    """Yield, by language, the documents and bytes of a unit that were told to be in it: all, and the mixed ones.
+
+    A document that was removed before its language was told is in none.
+    """
+    for language, sizes in kept["languages"].items():
+        yield language, Counter(sizes)
+    for row in pq.read_table(removed, columns=["reason", "bytes", "language"]).to_pylist():
+        if row["language"] is not None:
+            yield (
+                row["language"],
+                Counter(documents=1, bytes=row["bytes"], mixed_documents=int(row["reason"] == MIXED_LANGUAGE)),
+            )
+
+
 def run(
     settings: StatisticsSettings,
     *,
@@ -87,8 +104,8 @@ def run(
     final: list[Path],
     statistics: Path,
 ) -> dict[str, Any]:
-    """Write the counts of every source, of all together, of each language, of masked personal data, of flags, and of
-    the evaluation items found, task by task.
+    """Write the counts of every source, of all together, of each language that was told and that is left, of masked
+    personal data, of flags, and of the evaluation items found, task by task.
 
     Raises:
         InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty.
@@ -102,6 +119,7 @@ def run(
         for name, source in sorted(described.items())
     }
     languages: dict[str, Counter[str]] = {}
+    identified: dict[str, Counter[str]] = {}
     personal_data: Counter[str] = Counter()
     flags: dict[str, Counter[str]] = {}
     for unit in units:
@@ -127,6 +145,8 @@ def run(
         personal_data.update(first["personal_data"])
         for flag, counted in first.get("flagged", {}).items():
             flags.setdefault(flag, Counter(kept=0)).update(counted | {"kept": last["flags"].get(flag, 0)})
+        for language, told in _identified(first, gone[unit, "filter"]["path"]):
+            identified.setdefault(language, Counter(mixed_documents=0)).update(told)
         for language, sizes in last["languages"].items():
             languages.setdefault(language, Counter()).update(sizes)
     totals = _nothing()
@@ -139,6 +159,11 @@ def run(
         "sources": sources,
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
+        "identified": {
+            "model": settings.language_model or "py3langid",
+            "minimum_scores": settings.minimum_scores,
+            "languages": {language: dict(sorted(sizes.items())) for language, sizes in sorted(identified.items())},
+        },
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
         "contamination": json.loads(contamination.read_text(encoding="utf-8")),

@@ -25,6 +25,7 @@ from pipeline.report.disclosure import Stated
 from pipeline.report.energy import energy_of
 from pipeline.report.key_figures import key_figures
 from pipeline.report.language import Language, language
+from pipeline.report.language_names import name_of
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import NAMES, SPDX, write
 from pipeline.report.read import Json, read_material
@@ -105,6 +106,7 @@ def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
     environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
     environment.filters |= {"known": words.known, "told": words.told}
+    environment.filters["language_name"] = partial(name_of, page=words.code)
     return environment
 
 

@@ -75,6 +75,7 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
         "totals": content["totals"],
         "sources": sorted(content["sources"].items()),
         "languages": sorted((content.get("languages") or {}).items()),
+        "identified": _identified(content),
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
         "contamination": [
@@ -83,6 +84,20 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
             for task, counts in sorted(tasks.items())
         ],
     }
+
+
+def _identified(content: Json) -> Json | None:
+    """Return what the language model said of all documents that were read, the most bytes first, and what is left."""
+    told = content.get("identified")
+    if told is None:
+        return None
+    left = content.get("languages") or {}
+    rows = [
+        {"language": code, **sizes, "left": left.get(code, {}).get("documents", 0)}
+        for code, sizes in told["languages"].items()
+    ]
+    ordered = sorted(rows, key=lambda row: (-row["bytes"], row["language"]))
+    return {**told, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
 
 
 def removed(material: Material, reason: str) -> list[tuple[str, str, int]]:

@@ -25,6 +25,7 @@ from pipeline.corpus.rules.presets import for_source
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
+    DescribedSource,
     FilterSettings,
     FindDuplicatesSettings,
     PersonalData,
@@ -232,7 +233,13 @@ def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
         for name in config.corpus_sources(i["corpus"])
         if (source := config.source(name))
     ]
-    return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+    section = config.corpus[i["corpus"]]
+    return StatisticsSettings(
+        corpus=i["corpus"],
+        language_model=section.language_model and Path(section.language_model.path).name,
+        minimum_scores={code: rules.minimum_score for code, rules in sorted(section.languages.items())},
+        sources=[DescribedSource.model_validate(entry) for entry in described],
+    )
 
 
 def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:

@@ -110,6 +110,7 @@ class Chain:
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
     harmful: list[Path] = field(default_factory=list)
+    model: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -142,12 +143,13 @@ class Chain:
             harmful=self.corpus.harmful,
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
+            language_model_sha256=self.corpus.language_model and self.corpus.language_model.sha256,
         )
         return filter.run(
             settings,
             unit=units / "0.json",
             files=paths,
-            model=[],
+            model=self.model,
             harmful=self.harmful,
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
@@ -229,7 +231,14 @@ class Chain:
         """Count the corpus."""
         described = [{"name": source, "license": "CC0-1.0", "language": "nl"} for source in sources]
         statistics.run(
-            StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
+            StatisticsSettings.model_validate(
+                {
+                    "corpus": "main",
+                    "sources": described,
+                    "language_model": self.model[0].name if self.model else None,
+                    "minimum_scores": {code: rules.minimum_score for code, rules in self.corpus.languages.items()},
+                }
+            ),
             filtered=[self.folder / f"{source}.filtered" for source in sources],
             deduplicated=[self.folder / f"{source}.deduplicated" for source in sources],
             removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STEPS],
