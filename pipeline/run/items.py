@@ -41,6 +41,4 @@ def counted(config: Config, corpus: str) -> list[ItemFile]:
     section = config.corpus[corpus].decontamination
     if section.suites is None or not section.enabled:
         return []
-    others = [name for name in config.evaluation.names if name not in section.suites]
-    known = {file.path for file in leaving(config, corpus)}
-    return [file for file in _files(config, corpus, others) if file.path not in known]
+    return _files(config, corpus, [name for name in config.evaluation.names if name not in section.suites])

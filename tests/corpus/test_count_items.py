@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from pipeline.corpus import count_items
 from pipeline.corpus.contamination_settings import CountItemsSettings
 from tests.corpus.items.conftest import rows
@@ -30,8 +32,9 @@ def count(chain: Any, sources: list[str], items: bytes, **settings: Any) -> dict
 
 
 def test_what_is_counted_is_what_a_decontamination_would_have_removed(
-    chain: Any, texts: dict[str, str], as_json_lines: Any
+    chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pipeline.corpus.documents.ROWS_PER_GROUP", 1)
     again = {f"rij {number}": f"{texts['nl_fiets']} Dit is brief {number} van een reeks." for number in range(3)}
     for source, documents in {"s": texts, "t": again}.items():
         chain.filter(source, {"x.jsonl": as_json_lines(documents)})

@@ -75,9 +75,16 @@ def test_a_suite_or_source_that_is_not_there_is_named() -> None:
         config_of(["dutch"], cannot_hold_items=["novels"])
 
 
-def test_a_file_of_two_suites_leaves_and_is_not_counted(tmp_path: Path) -> None:
+def test_a_suite_of_ones_own_leaves_by_its_name(tmp_path: Path) -> None:
     config = config_of([own_suite(tmp_path), "dutch"], suites=["own"])
     assert [file.task for file in leaving(config, "main")] == ["mine"] and "mine" not in tasks(counted(config, "main"))
+
+
+def test_of_the_sources_that_cannot_hold_items_those_of_the_corpus_are_told() -> None:
+    corpus = {"exclude_sources": ["t"], "decontamination": {"cannot_hold_items": ["t", "s"], "suites": []}}
+    config = load({"run": {"name": "x"}, "sources": [SOURCE, {**SOURCE, "name": "t"}], "corpus": {"main": corpus}})
+    for step in ("corpus.find_items", "corpus.count_items"):
+        assert step_settings(config, step, {"corpus": "main"}).model_dump()["cannot_hold_items"] == ["s"]
 
 
 @pytest.mark.parametrize(
