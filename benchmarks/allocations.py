@@ -33,9 +33,10 @@ BATCHES = {
     "corpus.filter": 45.0,
     "corpus.signatures": 17.6,
     "corpus.deduplicate": 1.3,
-    "corpus.decontaminate": 5.7,
+    "corpus.matches": 5.0,
+    "corpus.decontaminate": 1.0,
 }
-ONE_BY_ONE = ("corpus.signatures", "corpus.decontaminate")
+ONE_BY_ONE = ("corpus.signatures", "corpus.matches", "corpus.decontaminate")
 SINGLES = {"sources.manifest": 0.001, "corpus.find_duplicates": 0.1, "corpus.statistics": 0.02, "corpus.publish": 0.42}
 SHARDS_SECONDS = 73.0  # of all shards
 # Training a tokenizer: reading, merging (once), and counting words, which alone runs on all cores; on one core each.

@@ -10,19 +10,21 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.corpus import ngrams
-from pipeline.corpus.contamination_settings import NgramsSettings
-from pipeline.corpus.decontaminate import Items
+from pipeline.corpus.items.decide import Decision
+from pipeline.corpus.items.ngrams import hash_items
+from pipeline.corpus.items.search import Search
 from pipeline.run.config import load
+from pipeline.run.items import leaving
 from pipeline.run.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
@@ -35,27 +37,35 @@ def texts_of(path: Path) -> list[str]:
 
 
 def main(configuration: str, *pairs: str) -> int:
-    """Print documents with items by source and task, and the speed on one core."""
+    """Print documents with items by source and task, what of them is chance, and the speed on one core."""
     given = dict(pair.split("=", 1) for pair in pairs)
     config = load({**yaml.safe_load(Path(configuration).read_text()), **given})
-    files = config.items("main")
-    settings = NgramsSettings.model_validate(step_settings(config, "corpus.ngrams", {"corpus": "main"}).model_dump())
-    with tempfile.TemporaryDirectory() as folder:
-        ngrams.run(settings, files=[path for _, path in files], ngrams=Path(folder, "ngrams"))
-        items = Items(Path(folder, "ngrams"), config.corpus["main"].decontamination.minimum_overlap)
+    words: Any = step_settings(config, "corpus.ngrams", {"corpus": "main"})
+    table = hash_items(words, words.items, [file.path for file in leaving(config, "main")])
+    search, decision = Search(table), Decision(table, config.corpus["main"].decontamination)
     size, seconds = 0, 0.0
+    found: dict[str, tuple[Counter[str], Any, list[str]]] = {}
     for source in sorted(source.name for source in config.sources):
-        documents: Counter[str] = Counter()
         texts = [text for path in config.files(source).values() for text in texts_of(path)]
+        parts = [np.empty((0, 2), dtype=np.int64)]
         for start in range(0, len(texts), DOCUMENTS_AT_ONCE):
-            part = texts[start : start + DOCUMENTS_AT_ONCE]
-            size += sum(len(text.encode()) for text in part)
             began = time.process_time()
-            found = {(document, task) for document, task, *_ in items.find(part)}
+            parts.append(search.matches(texts[start : start + DOCUMENTS_AT_ONCE]) + np.array([start, 0]))
             seconds += time.process_time() - began
-            documents.update(task for _, task in found)
+        matches = np.concatenate(parts)
+        decision.count(matches)
+        language = config.source(source).language
+        sizes = Counter({language: sum(len(text.encode()) for text in texts)})
+        size += sizes.total()
+        found[source] = sizes, matches, [language] * len(matches)
+    for source, (sizes, matches, languages) in found.items():
+        hits = decision.judge(source, sizes, languages, matches)
+        documents = Counter(task for _, task in {hit[:2] for hit in hits})
         if documents:
-            print(f"{source}: {len(texts)} documents, with items {dict(sorted(documents.items()))}")
+            print(f"{source}: documents with items {dict(sorted(documents.items()))}")
+    for task, counts in decision.summary().items():
+        told = ("items", "searched", "found", "phrases", "documents", "by_chance")
+        print(f"{task}: { ({name: counts[name] for name in told}) }")
     print(f"{size / 1e6:.0f} MB at {size / 1e6 / seconds:.1f} MB/s of one core")
     return 0
 

@@ -34,14 +34,15 @@ OF_UNITS = {
         "corpus/main/deduplicated/{source}.{unit}.parquet",
         "corpus/main/removed/deduplicate.{source}.{unit}.parquet",
     ),
+    "matches": ("corpus/main/matches/{source}.{unit}.parquet",),
     "decontaminate": (
         "corpus/main/final/{source}.{unit}.parquet",
         "corpus/main/removed/decontaminate.{source}.{unit}.parquet",
-        "corpus/main/contaminated/{source}.{unit}.parquet",
     ),
 }
 FOLDERS = (
     "corpus/main/duplicates",
+    "corpus/main/contaminated",
     "models/base/milestones/2",
     "models/base/final",
     "models/base/tensorboard",
@@ -49,6 +50,7 @@ FOLDERS = (
 )
 FILES = (
     *(f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json", "README.md", "croissant.json")),
+    "corpus/main/contamination.json",
     *(f"corpus/main/{name}" for name in ("dataset.json", "dataset.html")),
     *(f"tokenizer/main/{name}.json" for name in ("tokenizer", "tokenizer_config", "fertility")),
     *(f"tokens/main/{split}/0.arrow" for split in ("train", "validation")),

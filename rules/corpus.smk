@@ -116,7 +116,7 @@ rule corpus_deduplicate:
 
 rule corpus_ngrams:
     input:
-        files=dag.items,
+        files=dag.leaving_items,
     output:
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
         record=record("corpus.ngrams"),
@@ -133,11 +133,61 @@ rule corpus_ngrams:
         " --output ngrams {output.ngrams} --record {output.record} 2> {log}"
 
 
-rule corpus_decontaminate:
+rule corpus_matches:
     input:
         sources=SOURCES_READ,
         batch=batch("corpus.deduplicate"),
         ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
+    output:
+        batch=batch("corpus.matches"),
+    log:
+        log_file("corpus.matches"),
+    threads: units_of_batch
+    resources:
+        **resources_of("corpus.matches"),
+    params:
+        contract=contract("corpus.matches"),
+        units=dag.batch_units,
+        documents=unit_file("deduplicated/"),
+        matches=unit_file("matches/"),
+        record=record("corpus.matches"),
+    message:
+        "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items"
+    shell:
+        "python -m pipeline corpus matches {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --input documents {params.documents} --input ngrams {input.ngrams}"
+        " --output matches {params.matches} --record {params.record} 2> {log}"
+
+
+rule corpus_find_items:
+    input:
+        sources=SOURCES_READ,
+        ngrams=f"{RUN}/corpus/{{corpus}}/ngrams.parquet",
+        batches=lambda w: dag.corpus_batches("corpus.matches", w.corpus),
+    output:
+        hits=directory(f"{RUN}/corpus/{{corpus}}/contaminated"),
+        contamination=f"{RUN}/corpus/{{corpus}}/contamination.json",
+        record=record("corpus.find_items"),
+    log:
+        log_file("corpus.find_items"),
+    resources:
+        **resources_of("corpus.find_items"),
+    params:
+        contract=contract("corpus.find_items"),
+        matches=units_of("matches/"),
+    message:
+        "Decide which documents of the corpus {wildcards.corpus} hold evaluation items"
+    shell:
+        "python -m pipeline corpus find_items {params.contract:q} --input ngrams {input.ngrams}"
+        " --input matches {params.matches:q} --output hits {output.hits}"
+        " --output contamination {output.contamination} --record {output.record} 2> {log}"
+
+
+rule corpus_decontaminate:
+    input:
+        sources=SOURCES_READ,
+        batch=batch("corpus.deduplicate"),
+        hits=f"{RUN}/corpus/{{corpus}}/contaminated",
     output:
         batch=batch("corpus.decontaminate"),
     log:
@@ -150,21 +200,45 @@ rule corpus_decontaminate:
         units=dag.batch_units,
         documents=unit_file("deduplicated/"),
         final=unit_file("final/"),
-        removed=unit_file("removed/decontaminate."),
         hits=unit_file("contaminated/"),
+        removed=unit_file("removed/decontaminate."),
         record=record("corpus.decontaminate"),
     message:
         "Drop what contains evaluation items from {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus decontaminate {params.contract:q} --units {params.units:q}"
-        " --batch {output.batch} --input documents {params.documents} --input ngrams {input.ngrams}"
-        " --output final {params.final} --output removed {params.removed} --output hits {params.hits}"
+        " --batch {output.batch} --input documents {params.documents} --input hits {params.hits}"
+        " --output final {params.final} --output removed {params.removed}"
         " --record {params.record} 2> {log}"
+
+
+rule corpus_count_items:
+    input:
+        sources=SOURCES_READ,
+        files=dag.counted_items,
+        final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
+    output:
+        contamination=f"{RUN}/corpus/{{corpus}}/later_suites.json",
+        record=record("corpus.count_items"),
+    log:
+        log_file("corpus.count_items"),
+    resources:
+        **resources_of("corpus.count_items"),
+    params:
+        contract=contract("corpus.count_items"),
+        final=units_of("final/"),
+    message:
+        "Count the items of later evaluation suites in the corpus {wildcards.corpus}"
+    shell:
+        "python -m pipeline corpus count_items {params.contract:q} --input files {input.files:q}"
+        " --input final {params.final:q} --output contamination {output.contamination}"
+        " --record {output.record} 2> {log}"
 
 
 rule corpus_statistics:
     input:
         sources=SOURCES_READ,
+        contamination=f"{RUN}/corpus/{{corpus}}/contamination.json",
         filtered=lambda w: dag.corpus_batches("corpus.filter", w.corpus),
         deduplicated=lambda w: dag.corpus_batches("corpus.deduplicate", w.corpus),
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
@@ -182,14 +256,13 @@ rule corpus_statistics:
         removed=units_of(
             "removed/filter.", "removed/deduplicate.", "removed/decontaminate."
         ),
-        hits=units_of("contaminated/"),
         final=units_of("final/"),
     message:
         "Count the corpus {wildcards.corpus}: in = kept + removed"
     shell:
         "python -m pipeline corpus statistics {params.contract:q} --input filtered {params.filtered:q}"
-        " --input deduplicated {params.deduplicated:q} --input removed {params.removed:q} --input hits {params.hits:q}"
-        " --input final {params.final:q} --output statistics {output.statistics}"
+        " --input deduplicated {params.deduplicated:q} --input removed {params.removed:q}"
+        " --input contamination {input.contamination} --input final {params.final:q} --output statistics {output.statistics}"
         " --record {output.record} 2> {log}"
 
 

@@ -29,6 +29,7 @@ rule report_page:
             source=[source.name for source in run.sources],
         ),
         data_sets=expand(f"{RUN}/corpus/{{corpus}}/dataset.json", corpus=run.corpus),
+        later_suites=dag.later_suites(),
         forgotten=dag.forgotten(),
         remains=dag.remains(),
         carbon_intensity=dag.carbon_intensity(),
@@ -70,7 +71,7 @@ rule report_page:
         " --input statistics {input.statistics} --input fertility {input.fertility} --input indexes {input.indexes}"
         " --input metrics {input.metrics} --input evaluation {input.evaluation}"
         " --input answers {input.answers} --input samples {input.samples} --input differences {input.differences:q} --input plan {input.plan}"
-        " --input manifests {input.manifests} --input data_sets {input.data_sets} --input forgotten {input.forgotten:q}"
+        " --input manifests {input.manifests} --input data_sets {input.data_sets} --input later_suites {input.later_suites:q} --input forgotten {input.forgotten:q}"
         " --input remains {input.remains:q} --input carbon_intensity {input.carbon_intensity:q}"
         " --output page {output.page} --output model_card {output.model_card}"
         " --output papers {output.papers}"

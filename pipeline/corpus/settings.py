@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
 from pipeline.corpus.rules.harmful_settings import Harmful
-from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source
+from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.ground.settings import Settings
 from pipeline.sources.settings import FieldKeys, Genre, Source
@@ -33,6 +33,9 @@ class LanguageModel(Settings):
 
     path: str = Field(min_length=1, description="the model's file")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of that file: another model is another result")
+    known_scores: Literal["glotlid"] | None = Field(
+        default=None, description="which model it is: languages without a minimum_score get the one known for it"
+    )
 
 
 class PersonalData(Settings):
@@ -138,6 +141,7 @@ class Corpus(Settings):
             return written
         preset = written.get("preset", "standard")
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
+        languages = with_scores(languages, written.get("language_model"))
         genres = {"genres": by_genre(languages, written.get("genres", {}))} if preset == "genre" else {}
         return {**written, **genres, "languages": completed(languages, preset)}
 
@@ -212,7 +216,9 @@ class DescribedSource(Settings):
 
 
 class StatisticsSettings(Settings):
-    """The corpus and the sources that it is made from."""
+    """The corpus, the sources that it is made from, and by which model and scores its languages were told."""
 
     corpus: str
+    language_model: str | None = None
+    minimum_scores: dict[str, float] = {}
     sources: list[DescribedSource]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.licenses import OF_LICENSE
 from pipeline.corpus.quarantine import joined, refuse_too_much
+from pipeline.corpus.removal import MIXED_LANGUAGE
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
@@ -106,28 +107,19 @@ def _nothing() -> dict[str, Any]:
     return {"documents_in": 0, "bytes_in": 0, "stages": steps, "documents_out": 0, "bytes_out": 0}
 
 
-def _contamination(hits: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return for each evaluation task: its items, those searched for, those found, and the documents they stand in.
+def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Counter[str]]]:
+    """Yield, by language, the documents and bytes of a unit that were told to be in it: all, and the mixed ones.
 
-    `found_items` are the names of those found, in the order of their numbers.
+    A document that was removed before its language was told is in none.
     """
-    tasks: dict[str, dict[str, Any]] = {}
-    items: dict[str, set[str]] = {}
-    for path in sorted(hits):
-        described = read_metadata(path)
-        for task, counts in described["tasks"].items():
-            tasks.setdefault(task, {**counts, "found": 0, "found_items": [], "documents": 0, "sources": {}})
-        listed = pq.read_table(path, columns=["id", "task", "item"])
-        pairs = set(zip(listed["task"].to_pylist(), listed["id"].to_pylist(), strict=True))
-        for task, number in sorted(Counter(task for task, _ in pairs).items()):
-            tasks[task]["documents"] += number
-            places = tasks[task]["sources"]
-            places[described["source"]] = places.get(described["source"], 0) + number
-        for task, item in zip(listed["task"].to_pylist(), listed["item"].to_pylist(), strict=True):
-            items.setdefault(task, set()).add(item)
-    for task, found in items.items():
-        tasks[task] |= {"found": len(found), "found_items": sorted(found, key=lambda name: (len(name), name))}
-    return dict(sorted(tasks.items()))
+    for language, sizes in kept["languages"].items():
+        yield language, Counter(sizes)
+    for row in pq.read_table(removed, columns=["reason", "bytes", "language"]).to_pylist():
+        if row["language"] is not None:
+            yield (
+                row["language"],
+                Counter(documents=1, bytes=row["bytes"], mixed_documents=int(row["reason"] == MIXED_LANGUAGE)),
+            )
 
 
 def run(
@@ -136,12 +128,13 @@ def run(
     filtered: list[Path],
     deduplicated: list[Path],
     removed: list[Path],
-    hits: list[Path],
+    contamination: Path,
     final: list[Path],
     statistics: Path,
 ) -> dict[str, Any]:
-    """Write the counts of every source, of all together, of each language and licence, of masked personal data, of
-    flags, and of the evaluation items found, task by task; and which raw files were left out for their damage.
+    """Write the counts of every source, of all together, of each language that was told and that is left, of each
+    licence, of masked personal data, of flags, and of the evaluation items found, task by task; and which raw files
+    were left out for their damage.
 
     Raises:
         InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
@@ -159,6 +152,7 @@ def run(
     licenses: dict[str, dict[str, Counter[str]]] = {name: {} for name in sources}
     refused: dict[str, Counter[str]] = {name: Counter() for name in sources}
     read_from: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
+    identified: dict[str, Counter[str]] = {}
     personal_data: Counter[str] = Counter()
     flags: dict[str, Counter[str]] = {}
     for unit in units:
@@ -184,6 +178,8 @@ def run(
         personal_data.update(first["personal_data"])
         for flag, counted in first.get("flagged", {}).items():
             flags.setdefault(flag, Counter(kept=0)).update(counted | {"kept": last["flags"].get(flag, 0)})
+        for language, told in _identified(first, gone[unit, "filter"]["path"]):
+            identified.setdefault(language, Counter(mixed_documents=0)).update(told)
         for language, sizes in last["languages"].items():
             languages.setdefault(language, Counter()).update(sizes)
         for license, sizes in last["licenses"].items():
@@ -207,9 +203,14 @@ def run(
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
         "licenses": _together(source["licenses"] for source in sources.values()),
+        "identified": {
+            "model": settings.language_model or "py3langid",
+            "minimum_scores": settings.minimum_scores,
+            "languages": {language: dict(sorted(sizes.items())) for language, sizes in sorted(identified.items())},
+        },
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
-        "contamination": _contamination(hits),
+        "contamination": json.loads(contamination.read_text(encoding="utf-8")),
     }
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)

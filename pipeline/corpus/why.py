@@ -20,6 +20,8 @@ from pipeline.provenance.records import Record, load_records
 NEAR_IDS = 3
 NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
 SHOWN_COPIES = 10
+# What is a copy, or an evaluation item, is decided of the whole corpus, by a step of its own.
+DECIDING = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
 STEPS = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
 
 
@@ -156,9 +158,8 @@ class _Story:
         return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
 
     def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
-        # What is a duplicate is decided of the whole corpus, by a step of its own.
         of_unit = (f"corpus.{step}", corpus, self.source, row["_unit"])
-        record = self.records.get(("corpus.find_duplicates", corpus) if step == "deduplicate" else of_unit)
+        record = self.records.get((DECIDING[step], corpus) if step in DECIDING else of_unit)
         value = "no value" if row["value"] is None else f"value {row['value']}"
         self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
         settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -185,22 +186,34 @@ class Evaluation(Settings):
             raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
 
-    def resolved(self, data: str | None) -> list[Suite]:
-        """Return the suites, names replaced by what they stand for and `{data}` by the run's data folder.
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the suites."""
+        return [suite.name if isinstance(suite, Suite) else suite for suite in self.suites] + [TEXTS] * bool(self.texts)
+
+    def resolved(self, data: str | None, names: Sequence[str] | None = None) -> list[Suite]:
+        """Return suites, names replaced by what they stand for and `{data}` by the run's data folder.
+
+        Args:
+            names: of the evaluation's suites or known ones; None for all that are evaluated.
 
         Raises:
-            InputError: when a suite needs the data folder and none is given.
+            InputError: when a suite needs the data folder and none is given, or has no such name.
         """
+        known: dict[str, Suite] = {**KNOWN_SUITES} | {s.name: s for s in self.suites if isinstance(s, Suite)}
         suites = []
-        for entry in self.suites:
-            suite = entry if isinstance(entry, Suite) else KNOWN_SUITES[entry]
+        for name in self.names if names is None else names:
+            if name == TEXTS and self.texts:
+                suites.append(Suite(name=TEXTS, language="", texts=self._texts(data)))
+                continue
+            if name not in known:
+                raise InputError(f"there is no suite {name!r}; choose one of {', '.join(sorted(known))}")
+            suite = known[name]
             if suite.data is not None and "{data}" in suite.data:
                 if data is None:
                     raise InputError(f"evaluation.suites: {suite.name} reads {suite.data}: add --config data=FOLDER")
                 suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
             suites.append(suite)
-        if self.texts:
-            suites.append(Suite(name=TEXTS, language="", texts=self._texts(data)))
         return suites
 
     def _texts(self, data: str | None) -> dict[str, Text]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import data_file, fewshot_file, included, read_task
+from pipeline.evaluate.task_files import data_file, fewshot_file, included, read_task, searched_fields
 from pipeline.ground.errors import InputError
 
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -65,8 +66,18 @@ def _local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list
     return found
 
 
-def suite_items(suite: Suite) -> list[tuple[str, Path]]:
-    """Return (task, file) of all files that hold items of a suite, sorted.
+@dataclass(frozen=True)
+class ItemFile:
+    """A file of items of a task; which of their fields tell an item, None: all; whether somebody named these."""
+
+    task: str
+    path: Path
+    fields: tuple[str, ...] | None = None
+    named: bool = False
+
+
+def suite_items(suite: Suite) -> list[ItemFile]:
+    """Return all files that hold items of a suite, by task and path.
 
     The examples that stand before a task's questions are those of `TASK: examples`, so that items keep their numbers.
     The tasks that lm-eval ships go by the name of their data set in the mirror, NAMESPACE/DATASET.
@@ -75,19 +86,21 @@ def suite_items(suite: Suite) -> list[tuple[str, Path]]:
         InputError: when the folder, a task or a data file is missing or wrong.
     """
     if suite.texts:
-        return _texts(suite)
+        return [ItemFile(name, path) for name, path in _texts(suite)]
     if suite.folder is not None:
         read = [(task, read_task(task)) for task in _task_files(suite, suite.folder)]
         names = ("{}", "{}: examples")
-        return sorted(
-            (name.format(content["task"]), data)
+        found = [
+            ItemFile(name.format(content["task"]), data, *searched_fields(task, content))
             for task, content in read
             for name, data in zip(names, _local_data(suite, task, content), strict=False)
-        )
-    readmes = [path for path in suite_files(suite) if path.name == "README.md"]
-    return sorted(
-        (f"{readme.parent.parent.name}/{readme.parent.name}", path)
-        for readme in readmes
-        for path in readme.parent.rglob("*")
-        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != NO_ITEMS
-    )
+        ]
+    else:
+        readmes = [path for path in suite_files(suite) if path.name == "README.md"]
+        found = [
+            ItemFile(f"{readme.parent.parent.name}/{readme.parent.name}", path)
+            for readme in readmes
+            for path in readme.parent.rglob("*")
+            if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != NO_ITEMS
+        ]
+    return sorted(found, key=lambda file: (file.task, file.path))

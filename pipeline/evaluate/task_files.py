@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, TemplateSyntaxError, meta
 
 from pipeline.ground.errors import InputError
 
@@ -81,6 +83,35 @@ def fewshot_file(path: Path, configuration: dict[str, Any]) -> str | None:
     if name is not None and not isinstance(name, str):
         raise InputError(f"task file {path}: write the name of one file, as `fewshot: NAME.jsonl`")
     return name
+
+
+def searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tuple[str, ...] | None, bool]:
+    """Return which fields of an item tell that a document holds it, and whether the task names them.
+
+    Those are the fields of `metadata.searched`, else those that the prompt, the choices or the target are made of.
+    Where these name no field it is None: all fields count.
+
+    Raises:
+        InputError: `metadata.searched` is no list of names, or a template is no Jinja.
+    """
+    named = (configuration.get("metadata") or {}).get("searched")
+    if named is not None:
+        if not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
+            raise InputError(f"task file {path}: metadata.searched is no list of fields: write `searched: [question]`")
+        return tuple(sorted(set(named))), True
+    found: set[str] = set()
+    for key in ("doc_to_text", "doc_to_choice", "doc_to_target"):
+        value = configuration.get(key)
+        for template in value if isinstance(value, list) else [value]:
+            if not isinstance(template, str):
+                continue
+            try:
+                found |= meta.find_undeclared_variables(Environment(autoescape=True).parse(template))
+            except TemplateSyntaxError as error:
+                raise InputError(f"task file {path}: {key} is no Jinja template: {error}; mend it") from None
+        if isinstance(value, str) and re.fullmatch(r"\w+", value):  # lm-eval takes a plain word for a field
+            found.add(value)
+    return tuple(sorted(found)) or None, False
 
 
 def given_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:

@@ -50,14 +50,17 @@ def contaminated(material: Material, corpora: Mapping[str, str]) -> list[Json]:
         corpora: by model, the corpus that it is trained on.
     """
     counted = {one.content["corpus"]: one.content.get("contamination") or {} for one in material.statistics}
+    later = {one.content["corpus"]: one.content["contamination"] for one in material.later_suites}
     last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
     scored = []
     for model, path in sorted(last.items()):
+        corpus = corpora.get(model, "")
         # Items of a data set of several files are named after their file, and no task goes by its name.
         found = {
             task: {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
-            for task, counts in counted.get(corpora.get(model, ""), {}).items()
+            for task, counts in (counted.get(corpus, {}) | later.get(corpus, {})).items()
         }
-        rows = beside_clean(read_answers(path), found)
+        trained_on = later.get(corpus, {}).keys()
+        rows = [row | {"trained_on": row["task"] in trained_on} for row in beside_clean(read_answers(path), found)]
         scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]

@@ -25,6 +25,7 @@ from pipeline.report.disclosure import Stated
 from pipeline.report.energy import energy_of
 from pipeline.report.key_figures import key_figures
 from pipeline.report.language import Language, language
+from pipeline.report.language_names import name_of
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import NAMES, SPDX, write
 from pipeline.report.read import Json, read_material
@@ -105,6 +106,7 @@ def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
     environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
     environment.filters |= {"known": words.known, "told": words.told}
+    environment.filters["language_name"] = partial(name_of, page=words.code)
     return environment
 
 
@@ -140,6 +142,7 @@ def run(
     manifests: list[Path],
     data_sets: list[Path],
     indexes: list[Path],
+    later_suites: list[Path],
     forgotten: list[Path],
     remains: list[Path],
     carbon_intensity: list[Path],
@@ -151,6 +154,7 @@ def run(
 ) -> Json:
     """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
+    Where suites are evaluated that the decontamination of a corpus does not know, `later_suites` has what was counted.
     Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
     `carbon_intensity` is the table of the grid's intensity over time, where one is configured and is there.
     The attempts, Slurm's books and the readings of meters are read from the folders `attempts`, `accounting` and
@@ -173,6 +177,7 @@ def run(
         manifests=manifests,
         data_sets=data_sets,
         indexes=indexes,
+        later_suites=later_suites,
         forgotten=forgotten,
         remains=remains,
         carbon_intensity=carbon_intensity,

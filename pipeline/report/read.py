@@ -58,6 +58,7 @@ class Material:
     manifests: list[Artefact]
     data_sets: list[Artefact]
     indexes: list[Artefact]
+    later_suites: list[Artefact]
     forgotten: list[Artefact]
     remains: list[Artefact]
     plan: Artefact
@@ -137,6 +138,7 @@ def read_material(
     manifests: list[Path],
     data_sets: list[Path],
     indexes: list[Path],
+    later_suites: list[Path],
     forgotten: list[Path],
     remains: list[Path],
     carbon_intensity: list[Path],
@@ -187,6 +189,7 @@ def read_material(
         data_sets=objects(data_sets, "corpus", "domains"),
         manifests=objects(manifests, "source", "files", "bytes"),
         indexes=objects(indexes, "train", "validation"),
+        later_suites=objects(later_suites, "corpus", "contamination"),
         forgotten=objects(forgotten, "corpus", "before", "after", "searched"),
         remains=objects(remains, "tokens", "places"),
         plan=objects([plan])[0],

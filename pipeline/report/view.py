@@ -74,9 +74,14 @@ def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
     return documents
 
 
-def corpus(statistics: Artefact) -> Json:
-    """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps."""
+def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
+    """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps.
+
+    Items of suites that the decontamination does not know stand in it, after those whose documents were removed.
+    """
     content = statistics.content
+    later = [one.content["contamination"] for one in later_suites if one.content["corpus"] == content["corpus"]]
+    removed = content.get("contamination") or {}
     return {
         "name": content["corpus"],
         "link": statistics.link,
@@ -92,10 +97,29 @@ def corpus(statistics: Artefact) -> Json:
             for name, part in sorted(content["sources"].items())
             for row in part.get("quarantined", [])
         ],
+        "identified": _identified(content),
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
-        "contamination": sorted((content.get("contamination") or {}).items()),
+        "contamination": [
+            (task, {**counts, "stay": stay})
+            for stay, tasks in ((False, removed), *((True, tasks) for tasks in later))
+            for task, counts in sorted(tasks.items())
+        ],
     }
+
+
+def _identified(content: Json) -> Json | None:
+    """Return what the language model said of all documents that were read, the most bytes first, and what is left."""
+    told = content.get("identified")
+    if told is None:
+        return None
+    left = content.get("languages") or {}
+    rows = [
+        {"language": code, **sizes, "left": left.get(code, {}).get("documents", 0)}
+        for code, sizes in told["languages"].items()
+    ]
+    ordered = sorted(rows, key=lambda row: (-row["bytes"], row["language"]))
+    return {**told, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
 
 
 def removed(material: Material, *reasons: str) -> list[tuple[str, str, int]]:
@@ -255,7 +279,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "machines": machines(material),
         "other_than_lock": differences(material),
         "sources": sources(material),
-        "corpora": [corpus(statistics) for statistics in material.statistics],
+        "corpora": [corpus(statistics, material.later_suites) for statistics in material.statistics],
         "models": models,
         "evaluations": evaluated,
         "side_by_side": side_by_side(evaluated, compared["rows"]),

@@ -19,6 +19,7 @@ from pipeline.ground.hashing import sha256_of
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.settings import CalibrationRun, ForecastPlan, PlannedWork, StepCost
 from pipeline.run.config import Config, load
+from pipeline.run.items import counted
 from pipeline.sources.units import PARTS
 
 Raw = Mapping[str, float]
@@ -55,6 +56,10 @@ def _reserved(config: Config, raw: Raw) -> float | None:
 
 def _forgotten(config: Config, raw: Raw) -> float | None:
     return _corpora(config, raw) if config.reserving() else None
+
+
+def _later_suites(config: Config, raw: Raw) -> float | None:
+    return sum(_corpus(config, raw, name) for name in config.corpus if counted(config, name)) or None
 
 
 def _tokenizers(config: Config, raw: Raw) -> float:
@@ -121,7 +126,10 @@ WORK: dict[str, Work] = {
     "corpus.find_duplicates": Work(BYTES, _corpora),
     "corpus.deduplicate": Work(BYTES, _corpora),
     "corpus.ngrams": Work(BYTES, _corpora),
+    "corpus.matches": Work(BYTES, _corpora),
+    "corpus.find_items": Work(BYTES, _corpora),
     "corpus.decontaminate": Work(BYTES, _corpora),
+    "corpus.count_items": Work(BYTES, _later_suites),
     "corpus.statistics": Work(BYTES, _corpora),
     "corpus.publish": Work(BYTES, _corpora),
     "opt_out.forgotten": Work(BYTES, _forgotten),

@@ -15,7 +15,6 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import UNTRAINED, Evaluation, Suite
-from pipeline.evaluate.suite_files import suite_items
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
@@ -120,6 +119,9 @@ class Config(Settings):
             for source in corpus.deduplication.prefer:
                 if source not in names:
                     raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
+            for source in corpus.decontamination.cannot_hold_items:
+                if source not in names:
+                    raise ValueError(f"corpus.{name}.decontamination.cannot_hold_items: there is no source {source!r}")
             for source_name in self.corpus_sources(name):
                 try:
                     corpus.rules_for(self.source(source_name))
@@ -295,12 +297,6 @@ class Config(Settings):
         if unknown:
             raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
         return self
-
-    def items(self, corpus: str) -> list[tuple[str, Path]]:
-        """Return (task, file) of the evaluation items that a corpus must not contain; none where that is off."""
-        if not self.corpus[corpus].decontamination.enabled:
-            return []
-        return sorted({item for suite in self.suites() for item in suite_items(suite)})
 
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.

@@ -15,6 +15,7 @@ from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
 from pipeline.job.environments import Environment
 from pipeline.run.config import Config
+from pipeline.run.items import counted, leaving
 from pipeline.run.steps import REPORTED, STEPS, chapter, step_settings
 
 
@@ -239,9 +240,21 @@ class Dag:
         pairs = self.units(self.config.corpus_sources(corpus))
         return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in pairs]
 
-    def items(self, wildcards: Any) -> list[str]:
+    def leaving_items(self, wildcards: Any) -> list[str]:
         """Return the files of the evaluation items that a corpus must not contain."""
-        return [str(path) for _, path in self.config.items(wildcards.corpus)]
+        return [str(file.path) for file in leaving(self.config, wildcards.corpus)]
+
+    def counted_items(self, wildcards: Any) -> list[str]:
+        """Return the files of the evaluation items that are only counted in a corpus."""
+        return [str(file.path) for file in counted(self.config, wildcards.corpus)]
+
+    def later_suites(self) -> list[str]:
+        """Return what was counted of these items, of the corpora where there are some."""
+        return [
+            f"{self.run}/corpus/{corpus}/later_suites.json"
+            for corpus in self.config.corpus
+            if counted(self.config, corpus)
+        ]
 
     def milestone(self, model: str, step: int | str) -> str:
         """Return the directory of a milestone."""

@@ -81,6 +81,7 @@ def _material(run_directory: Path) -> Material:
         manifests=[],
         data_sets=[],
         indexes=[],
+        later_suites=[],
         forgotten=[],
         remains=[],
         plan=read([plan])[0] if plan.is_file() else Artefact("plan", plan.as_posix(), {}),

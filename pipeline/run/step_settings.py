@@ -12,7 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
+from pipeline.corpus.contamination_settings import (
+    CountItemsSettings,
+    DecontaminateSettings,
+    FindItemsSettings,
+    MatchesSettings,
+    NgramsSettings,
+    TaskFile,
+)
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
 from pipeline.corpus.settings import (
     Corpus,
@@ -33,6 +40,7 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
+from pipeline.evaluate.suite_files import ItemFile
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.settings import Settings
 from pipeline.model.size import parameter_count
@@ -46,6 +54,7 @@ from pipeline.report.disclosure import Stated
 from pipeline.report.settings import PageSettings
 from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config
+from pipeline.run.items import counted, leaving
 from pipeline.sources.licenses import is_allowed, licenses_in
 from pipeline.sources.settings import (
     DatasetSettings,
@@ -200,19 +209,54 @@ def _shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
 
 def corpus_ngrams(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.corpus[i["corpus"]].decontamination
-    items = [{"task": task, "name": path.name} for task, path in config.items(i["corpus"])]
-    return NgramsSettings.model_validate({"items": items, **_shared(NgramsSettings, section)})
+    return NgramsSettings(items=_items(leaving(config, i["corpus"])), **_shared(NgramsSettings, section))
+
+
+def _items(files: list[ItemFile]) -> list[TaskFile]:
+    return [
+        TaskFile(task=file.task, name=file.path.name, fields=file.fields and [*file.fields], named=file.named)
+        for file in files
+    ]
+
+
+def corpus_matches(config: Config, i: Mapping[str, str]) -> Settings:
+    return MatchesSettings()
+
+
+def corpus_find_items(config: Config, i: Mapping[str, str]) -> Settings:
+    return FindItemsSettings(**_deciding(FindItemsSettings, config, i["corpus"]))
+
+
+def _deciding(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
+    """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
+    shared = _shared(settings, config.corpus[corpus].decontamination)
+    own = set(config.corpus_sources(corpus)) & set(shared["cannot_hold_items"])
+    return {**shared, "cannot_hold_items": sorted(own)}
 
 
 def corpus_decontaminate(config: Config, i: Mapping[str, str]) -> Settings:
-    return DecontaminateSettings(minimum_overlap=config.corpus[i["corpus"]].decontamination.minimum_overlap)
+    return DecontaminateSettings()
+
+
+def corpus_count_items(config: Config, i: Mapping[str, str]) -> Settings:
+    return CountItemsSettings(
+        corpus=i["corpus"],
+        items=_items(counted(config, i["corpus"])),
+        **_deciding(CountItemsSettings, config, i["corpus"]),
+    )
 
 
 def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
     described = [
         {"name": name, **_shared(DescribedSource, config.source(name))} for name in config.corpus_sources(i["corpus"])
     ]
-    return StatisticsSettings.model_validate({"corpus": i["corpus"], "sources": described})
+    section = config.corpus[i["corpus"]]
+    return StatisticsSettings(
+        corpus=i["corpus"],
+        language_model=section.language_model and Path(section.language_model.path).name,
+        minimum_scores={code: rules.minimum_score for code, rules in sorted(section.languages.items())},
+        sources=[DescribedSource.model_validate(entry) for entry in described],
+    )
 
 
 def opt_out_forgotten(config: Config, i: Mapping[str, str]) -> Settings:

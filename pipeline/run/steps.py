@@ -13,6 +13,7 @@ from typing import Literal
 from pipeline.ground.settings import Settings
 from pipeline.run import step_settings as of
 from pipeline.run.config import Config
+from pipeline.run.items import counted
 
 Instances = Callable[[Config], list[tuple[str, ...]]]
 Bytes = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]
@@ -54,6 +55,8 @@ LARGE_FILE = Per(
 )
 SOURCE_BATCH = _per_batch(("source",), _sources)
 CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus])
+# Where a suite is evaluated that the decontamination does not know.
+COUNTING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if counted(c, corpus)])
 CORPUS_BATCH = _per_batch(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
@@ -142,7 +145,10 @@ STEPS: dict[str, Step] = {
     ),
     "corpus.deduplicate": Step(CORPUS_BATCH, of.corpus_deduplicate, UNIT, private="deduplicate"),
     "corpus.ngrams": Step(CORPUS, of.corpus_ngrams),
+    "corpus.matches": Step(CORPUS_BATCH, of.corpus_matches, UNIT),
+    "corpus.find_items": Step(CORPUS, of.corpus_find_items, Need("corpus"), has_folders=True),
     "corpus.decontaminate": Step(CORPUS_BATCH, of.corpus_decontaminate, UNIT),
+    "corpus.count_items": Step(COUNTING_CORPUS, of.corpus_count_items, Need("corpus", 60)),
     "corpus.statistics": Step(CORPUS, of.corpus_statistics, Need("corpus", memory_megabytes=4000)),
     "corpus.publish": Step(CORPUS, of.corpus_publish, Need("corpus", memory_megabytes=4000)),
     "opt_out.forgotten": Step(

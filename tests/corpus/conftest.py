@@ -15,8 +15,24 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus import decontaminate, deduplicate, filter, find_duplicates, ngrams, signatures, statistics
-from pipeline.corpus.contamination_settings import DecontaminateSettings, NgramsSettings
+from pipeline.corpus import (
+    decontaminate,
+    deduplicate,
+    filter,
+    find_duplicates,
+    find_items,
+    matches,
+    ngrams,
+    signatures,
+    statistics,
+)
+from pipeline.corpus.contamination_settings import (
+    DecontaminateSettings,
+    FindItemsSettings,
+    MatchesSettings,
+    NgramsSettings,
+    Words,
+)
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -96,6 +112,7 @@ class Chain:
     harmful: list[Path] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
     damaged_share: float = 0.0
+    model: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
         """Write raw files, make their manifest and filter them; return the counts."""
@@ -129,12 +146,13 @@ class Chain:
             personal_data=self.corpus.personal_data,
             broken_share=self.corpus.broken_share,
             **self.reading,
+            language_model_sha256=self.corpus.language_model and self.corpus.language_model.sha256,
         )
         return filter.run(
             settings,
             unit=units / "0.json",
             files=paths,
-            model=[],
+            model=self.model,
             harmful=self.harmful,
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
@@ -178,25 +196,36 @@ class Chain:
         section = self.corpus.decontamination
         for name, content in tasks.items():
             (self.folder / name).write_bytes(content)
+        entries = [{"task": name.split(".")[0], "name": name} for name in tasks]
         ngrams.run(
             NgramsSettings.model_validate(
-                {
-                    "items": [{"task": name.split(".")[0], "name": name} for name in tasks],
-                    "ngram": section.ngram,
-                    "minimum_words": section.minimum_words,
-                }
+                {"items": entries, **section.model_dump(include=set(Words.model_fields))},
             ),
             files=[self.folder / name for name in tasks],
             ngrams=self.folder / "ngrams",
         )
-        return {
-            source: decontaminate.run(
-                DecontaminateSettings(minimum_overlap=section.minimum_overlap),
+        for source in sources:
+            matches.run(
+                MatchesSettings(),
                 documents=self.folder / f"{source}.deduplicated",
                 ngrams=self.folder / "ngrams",
+                matches=self.folder / f"{source}.matches",
+            )
+        shutil.rmtree(self.folder / "contaminated", ignore_errors=True)
+        find_items.run(
+            FindItemsSettings(**section.model_dump(include=set(FindItemsSettings.model_fields))),
+            ngrams=self.folder / "ngrams",
+            matches=[self.folder / f"{source}.matches" for source in sources],
+            hits=self.folder / "contaminated",
+            contamination=self.folder / "contamination.json",
+        )
+        return {
+            source: decontaminate.run(
+                DecontaminateSettings(),
+                documents=self.folder / f"{source}.deduplicated",
+                hits=self.folder / "contaminated" / f"{source}.0.parquet",
                 final=self.folder / f"{source}.final",
                 removed=self.folder / f"{source}.decontaminate",
-                hits=self.folder / f"{source}.hits",
             )
             for source in sources
         }
@@ -206,11 +235,18 @@ class Chain:
         common = {"license": "CC0-1.0", "language": "nl", "damaged_share": self.damaged_share}
         described = [{"name": source, **common} for source in sources]
         statistics.run(
-            StatisticsSettings.model_validate({"corpus": "main", "sources": described}),
+            StatisticsSettings.model_validate(
+                {
+                    "corpus": "main",
+                    "sources": described,
+                    "language_model": self.model[0].name if self.model else None,
+                    "minimum_scores": {code: rules.minimum_score for code, rules in self.corpus.languages.items()},
+                }
+            ),
             filtered=[self.folder / f"{source}.filtered" for source in sources],
             deduplicated=[self.folder / f"{source}.deduplicated" for source in sources],
             removed=[self.folder / f"{source}.{stage}" for source in sources for stage in statistics.STEPS],
-            hits=[self.folder / f"{source}.hits" for source in sources],
+            contamination=self.folder / "contamination.json",
             final=[self.folder / f"{source}.final" for source in sources],
             statistics=self.folder / "statistics.json",
         )

@@ -162,7 +162,7 @@ def test_files_of_another_source_and_missing_ones_are_named(
         "filtered": [chain.folder / "s.filtered"],
         "deduplicated": [chain.folder / "s.deduplicated"],
         "removed": [chain.folder / f"s.{stage}" for stage in statistics.STEPS],
-        "hits": [chain.folder / "s.hits"],
+        "contamination": chain.folder / "contamination.json",
         "final": [chain.folder / "s.final"],
     }
     settings = {"corpus": "main", "sources": [{"name": "t", "license": "CC0-1.0", "language": "nl"}]}

@@ -68,7 +68,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "deduplicated/s.0.parquet": "s.deduplicated",
         "duplicates/s.0.parquet": "duplicates/s.0.parquet",
         "final/s.0.parquet": "s.final",
-        "contaminated/s.0.parquet": "s.hits",
+        "contaminated/s.0.parquet": "contaminated/s.0.parquet",
         **{f"removed/{stage}.s.0.parquet": f"s.{stage}" for stage in ("filter", "deduplicate", "decontaminate")},
     }.items():
         (run / "corpus/main" / place).parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     filtered = {"languages": corpus.model_dump()["languages"], "harmful": corpus.harmful.model_dump()}
     written = [
         record("corpus.filter", unit, json.loads(json.dumps(filtered)), []),
-        record("corpus.decontaminate", unit, {"minimum_overlap": 0.0}, []),
+        record("corpus.find_items", {"corpus": "main"}, {"minimum_overlap": 0.0}, []),
         record(
             "corpus.find_duplicates",
             {"corpus": "main"},

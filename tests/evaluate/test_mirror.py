@@ -19,7 +19,7 @@ from pipeline.__main__ import main
 from pipeline.evaluate import mirroring, suites
 from pipeline.evaluate.settings import AskedSettings, Suite
 from pipeline.evaluate.shipped import data_sets_of
-from pipeline.evaluate.suite_files import suite_files, suite_items
+from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
 from pipeline.ground.errors import InputError
 from tests.evaluate.hub import Hub
 
@@ -256,7 +256,7 @@ def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folde
     assert mirror(folder, "belebele_nld_Latn") == 0
     (folder / BELEBELE / "dataset_infos.json").write_text('{\n "default": {}\n}')
     suite = Suite(name="shipped", language="nl", tasks=["belebele_nld_Latn"], data=str(folder))
-    assert suite_items(suite) == [(BELEBELE, folder / BELEBELE / "a.jsonl")]
+    assert suite_items(suite) == [ItemFile(BELEBELE, folder / BELEBELE / "a.jsonl")]
     assert folder / "mirror.json" in suite_files(suite)
 
 

@@ -16,10 +16,11 @@ import yaml
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.items import Item
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files, suite_items
+from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
 from pipeline.evaluate.verdict import compared_in_bits, judge
 from pipeline.ground.errors import InputError
 from pipeline.run.config import load
+from pipeline.run.items import leaving
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [
@@ -117,10 +118,10 @@ def test_better_in_bits_is_what_wins_text_by_text() -> None:
 
 def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path: Path) -> None:
     (suite,) = evaluation.resolved(str(tmp_path))
-    assert suite_items(suite) == [("tales", tmp_path / "tales.jsonl.gz")]
+    assert suite_items(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
     raw = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text())
     config = load({**raw, "evaluation": evaluation.model_dump(exclude_unset=True), "data": str(tmp_path)})
-    assert ("tales", tmp_path / "tales.jsonl.gz") in config.items("main")
+    assert ItemFile("tales", tmp_path / "tales.jsonl.gz") in leaving(config, "main")
 
 
 def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def noted(called: set[tuple[Path, int]]) -> Iterator[None]:
 
 
 STEPS = ("sources.fingerprint", "sources.manifest", *(f"corpus.{name}" for name in ("filter", "signatures", "ngrams")))
-STEPS += tuple(f"corpus.{name}" for name in ("find_duplicates", "deduplicate", "decontaminate", "statistics"))
+STEPS += tuple(f"corpus.{name}" for name in ("find_duplicates", "deduplicate", "matches", "find_items"))
+STEPS += ("corpus.decontaminate", "corpus.statistics")
 
 
 def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:

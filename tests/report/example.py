@@ -122,6 +122,7 @@ class Run:
             "data_sets": found("corpus/*/dataset.json"),
             "manifests": found("sources/*/manifest.json"),
             "indexes": found("tokens/*/index.json"),
+            "later_suites": found("corpus/*/later_suites.json"),
             "forgotten": found("corpus/*/forgotten.json"),
             "remains": found("report/remains.json"),
             "carbon_intensity": found("grid.csv"),

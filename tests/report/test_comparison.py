@@ -79,10 +79,20 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
     write_items(run_folder.root / "evaluation/base/500/items.parquet", [Measured("open", HOSTILE, [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 2, "documents": 2, "sources": {"laws": 2}}
+    counts |= {"phrases": 0, "by_chance": None}
     statistics["contamination"] = {HOSTILE: counts | {"found_items": ["1", "4"]}, "other": counts}
     run_folder.write("corpus/main/statistics.json", statistics)
     text = outline(made(run_folder, corpora=CORPORA)["page"]).text
-    assert f"base, step 500 {HOSTILE} acc 2 0.5000 (0.0" in text and "6 1.0000 (0." in text
+    assert f"base, step 500 {HOSTILE} acc removed 2 0.5000 (0.0" in text and "6 1.0000 (0." in text
+    statistics["contamination"]["other"] = statistics["contamination"].pop(HOSTILE)
+    run_folder.write("corpus/main/statistics.json", statistics)
+    later = {"corpus": "main", "contamination": {HOSTILE: counts | {"found_items": ["1", "4"]}}}
+    run_folder.write("corpus/main/later_suites.json", later)
+    text = outline(made(run_folder, corpora=CORPORA)["page"]).text
+    assert f"base, step 500 {HOSTILE} acc read 2 0.5000 (0.0" in text, "nothing left the corpus for it"
+    (run_folder.root / "corpus/main/later_suites.json").unlink()
+    statistics["contamination"][HOSTILE] = statistics["contamination"].pop("other")
+    run_folder.write("corpus/main/statistics.json", statistics)
     of_another = made(run_folder, corpora={"base": "another", "other": "main"})
     assert "Items that stood in the corpus" not in outline(of_another["page"]).text, "the model never saw that corpus"
     statistics["contamination"][HOSTILE]["found_items"] = []
@@ -98,9 +108,10 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
         write_items(run_folder.root / f"evaluation/base/{step}/items.parquet", [Measured("open", "t", [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 1, "documents": 1, "sources": {"laws": 1}}
+    counts |= {"phrases": 0, "by_chance": None}
     statistics["contamination"] = {"t": counts | {"found_items": ["1"]}}
     run_folder.write("corpus/main/statistics.json", statistics)
-    assert "base, step 500 t acc 1 1.0000 0 – –" in outline(made(run_folder, corpora=CORPORA)["page"]).text
+    assert "base, step 500 t acc removed 1 1.0000 0 – –" in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
 def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:

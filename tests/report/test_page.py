@@ -276,11 +276,17 @@ def test_a_broken_file_is_named(run_folder: Run) -> None:
 def test_flags_and_evaluation_items_are_listed(run_folder: Run) -> None:
     content = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 40, "searched": 12, "not_searched": 28, "found": 2, "documents": 5, "sources": {"web": 5}}
+    chance = {"found": 1, "bytes": 2_000_000, "expected": 1.5, "bytes_told": 3_000_000}
+    counts |= {"phrases": 3, "by_chance": chance}
     content |= {"flags": {"insults": {"flagged": 3, "removed": 1, "kept": 2}}, "contamination": {"a_task": counts}}
     run_folder.write("corpus/main/statistics.json", content)
+    later = {"corpus": "main", "contamination": {"b_task": counts | {"by_chance": None}}}
+    run_folder.write("corpus/main/later_suites.json", later)
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
     assert "insults 3, of which 1 removed for it and 2 in the result" in text
-    assert "a_task 40 12 28 2 5 web 5" in text
+    told = "about 1.5 in 3.00 MB: 1 in 2.00 MB that cannot hold any"
+    assert f"a_task 40 12 28 3 2 {told} 5 removed web 5" in text
+    assert "b_task 40 12 28 3 2 not estimated 5 kept web 5" in text
     summary = (arguments["papers"] / "training-content-summary.en.md").read_text()
     assert "insults 3 documents (1 removed for it, 2 used)" in summary

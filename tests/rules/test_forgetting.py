@@ -51,7 +51,7 @@ def test_forgetting_a_document(project: Project) -> None:
     ran = project.ran()
     gids, copy = ["nl_gids.0"], "nl_brieven.1"
     again = {"filter": gids, "reserved": gids, "signatures": gids, "deduplicate": [copy, *gids]}
-    assert done(project, before) == {**again, "decontaminate": gids}
+    assert done(project, before) == {**again, "matches": gids, "decontaminate": gids}
     assert {**TOKENIZER, **TRAINING, "sources_manifest": 1, "opt_out_remains": 1}.items() <= ran.items()
 
     copy_id = "nl_brieven/zz-kopie.txt/0"

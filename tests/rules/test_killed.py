@@ -23,6 +23,8 @@ STAGES = {
     "corpus.find_duplicates",
     "corpus.deduplicate",
     "corpus.ngrams",
+    "corpus.matches",
+    "corpus.find_items",
     "corpus.decontaminate",
     "corpus.statistics",
     "corpus.publish",

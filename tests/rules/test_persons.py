@@ -110,10 +110,10 @@ def plant(project: Project) -> None:
     usual = "language: nl, license: CC0-1.0, opt_out: config/opt-out.txt, rights: *rights}"
     project.edit(
         MICRO,
-        "\ncorpus:\n  main: {}",
+        "\ncorpus:\n  main: {",
         f"  - {{name: planted, path: 'config/planted/*', units: 3, unit_bytes: 20000, {usual}\n"
         f"  - {{name: hub, dataset: {{name: config/hub}}, {usual}\n"
-        "\ncorpus:\n  main: {keep_removed: true, broken_share: 1}",
+        "\ncorpus:\n  main: {keep_removed: true, broken_share: 1, ",
     )
 
 

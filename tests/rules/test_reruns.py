@@ -24,10 +24,12 @@ EVALUATION = {"evaluate_samples": 1, **SUITES}
 TRAINING = {"pretrain_segment": 2, "pretrain_export": 1, **EVALUATION}
 TOKENS = {"tokens_shard": 2, "tokens_suffixes": 2, "tokens_index": 1}
 TOKENIZER = {"tokenizer_train": 1, "tokenizer_fertility": 1, **TOKENS}
-AFTER_DECONTAMINATION = {"corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
+AFTER_DECONTAMINATION = {"corpus_find_items": 1, "corpus_statistics": 1, "corpus_publish": 1, **TOKENIZER}
 OF_A_CORPUS = {
-    **dict.fromkeys(("corpus_filter", "corpus_signatures", "corpus_deduplicate", "corpus_decontaminate"), 4),
+    **dict.fromkeys(("corpus_filter", "corpus_signatures", "corpus_deduplicate", "corpus_matches"), 4),
     **dict.fromkeys(("corpus_find_duplicates", "corpus_ngrams", "corpus_statistics", "corpus_publish"), 1),
+    "corpus_find_items": 1,
+    "corpus_decontaminate": 4,
 }
 # Where one unit has other documents, and no copies in other units.
 ONE_UNIT = {
@@ -36,6 +38,7 @@ ONE_UNIT = {
     "corpus_signatures": 1,
     "corpus_find_duplicates": 1,
     "corpus_deduplicate": 1,
+    "corpus_matches": 1,
     "corpus_decontaminate": 1,
     **AFTER_DECONTAMINATION,
     **TRAINING,
@@ -69,7 +72,8 @@ def _another_name(project: Project) -> None:
 
 
 def _second_corpus(project: Project) -> None:
-    project.edit(MICRO, "corpus:\n  main: {}\n", "corpus:\n  main: {}\n  alike: {}\n")
+    main = "  main: {decontamination: {suites: [dutch, english]}}\n"
+    project.edit(MICRO, main, main + main.replace("main", "alike"))
 
 
 def new_letter(project: Project) -> None:
@@ -183,6 +187,12 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         ),
         {"evaluate_samples": 1, **REPORT},
     ),
+    "an evaluation suite beside those that the corpus must not hold": (
+        lambda p: p.edit(
+            MICRO, "evaluation: {checkpoints", "evaluation: {suites: [dutch, english, safety], checkpoints"
+        ),
+        {"corpus_count_items": 1, **SUITES},
+    ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
         TRAINING,
@@ -264,7 +274,7 @@ RUN: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
             p.path("config/tasks/english/polder_en_grammar.jsonl"),
             json.dumps({"good": "She reads a book.", "bad": "She read a books."}) + "\n",
         ),
-        {"corpus_ngrams": 1, "corpus_decontaminate": 4, **AFTER_DECONTAMINATION, **SUITES},
+        {"corpus_ngrams": 1, "corpus_matches": 4, **AFTER_DECONTAMINATION, **SUITES},
     ),
     "a filter rewritten to the same effect": (
         lambda p: _rewrite(p, "pipeline/corpus/filter.py"),

@@ -31,7 +31,7 @@ def test_both_names_at_once_are_refused() -> None:
 
 
 def test_a_run_with_an_old_name_says_so_and_reruns_nothing(project: Project) -> None:
-    project.edit("config/micro.yaml", "main: {}", "main: {deduplication: {buckets: 14, hashes_per_bucket: 8}}")
+    project.edit("config/micro.yaml", "main: {", "main: {deduplication: {buckets: 14, hashes_per_bucket: 8}, ")
     printed = project.run("--dry-run")
     assert printed.count("corpus.main.deduplication.buckets is called bands now") == 1
     assert "report_page" in printed  # it shows the configuration

@@ -99,6 +99,13 @@ PRESETS: dict[str, dict[str, LanguageRules]] = {
 }
 
 
+# FineWeb-2's `language_score` for the scores of GlotLID, which are no others' (configs/*_Latn.yml of
+# huggingface/fineweb-2); it has none for English.
+MODEL_SCORES = {
+    "glotlid": {"nl": 0.689, "fy": 0.723, "gos": 0.675, "li": 0.3, "zea": 0.3, "af": 0.3, "sco": 0.3},
+}
+
+
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults with what is given in their place; mappings of settings are merged key by key."""
     result = dict(defaults)
@@ -135,6 +142,23 @@ def by_genre(languages: Any, genres: Any) -> Any:
     return {**genres} | {
         genre: completed(merged(languages, changes), genre) if isinstance(changes, Mapping) else changes
         for genre, changes in known.items()
+    }
+
+
+def with_scores(languages: Any, model: Any) -> Any:
+    """Complete what is written about languages with the least scores that are known for a language model.
+
+    What is no mapping, or a model without known ones, is left to the validation of the settings.
+    """
+    name = model.get("known_scores") if isinstance(model, Mapping) else None
+    known = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
+    if not isinstance(languages, Mapping):
+        return languages
+    return {
+        code: {"minimum_score": known[code], **(rules or {})}
+        if code in known and (rules is None or isinstance(rules, Mapping))
+        else rules
+        for code, rules in languages.items()
     }
 
 

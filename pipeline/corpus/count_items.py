@@ -1,0 +1,54 @@
+"""Counts the items of evaluation suites that the decontamination does not know in the final documents of a corpus.
+
+So a suite can be added to a finished run: no document leaves the corpus for it, no model is trained again, and its
+scores are told with the items that stand in the corpus.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.corpus.contamination_settings import CountItemsSettings
+from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.items.decide import Decision
+from pipeline.corpus.items.ngrams import Numbers, hash_items
+from pipeline.corpus.items.search import Search
+
+
+def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], contamination: Path) -> dict[str, Any]:
+    """Write what was found of each task; return in how many documents.
+
+    Memory is bounded by the n-grams, each in at most `maximum_documents` documents, and by 1,000 documents.
+
+    Raises:
+        InputError: a file of items cannot be read, or lacks a field that is to count.
+    """
+    table = hash_items(settings, settings.items, files)
+    search, decision = Search(table), Decision(table, settings)
+    units: list[tuple[Path, Numbers, list[str]]] = []
+    for path in sorted(final):
+        found, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                documents = file.read_row_group(group, columns=["text", "language"])
+                pairs = search.matches(documents["text"].to_pylist())
+                decision.count(pairs)
+                pairs = pairs[~decision.is_phrase(pairs[:, 1])]
+                languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()
+                found.append(pairs + np.array([first, 0]))
+                first += documents.num_rows
+        units.append((path, np.concatenate(found), languages))
+    for path, matches, languages in units:
+        known = read_metadata(path)
+        sizes = {language: counted["bytes"] for language, counted in known["languages"].items()}
+        decision.judge(known["source"], sizes, languages, matches)
+    tasks = decision.summary()
+    content = {"corpus": settings.corpus, "contamination": tasks}
+    contamination.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"tasks": {task: counts["documents"] for task, counts in tasks.items() if counts["documents"]}}

@@ -1,0 +1,57 @@
+"""Finds the documents of a corpus that hold evaluation items: by n-grams that few of its documents have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.corpus.contamination_settings import FindItemsSettings
+from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.items.decide import Decision
+
+HIT_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("found", pa.int64(), nullable=False),
+        pa.field("ngrams", pa.int64(), nullable=False),
+    ]
+)
+
+
+def _pairs(table: pa.Table) -> Any:
+    return np.stack([table["document"].to_numpy(), table["ngram"].to_numpy()], axis=1)
+
+
+def run(
+    settings: FindItemsSettings, *, ngrams: Path, matches: list[Path], hits: Path, contamination: Path
+) -> dict[str, Any]:
+    """Write the items in each unit's documents, and what was found of each task; return documents by task.
+
+    Memory is bounded by the n-grams and the matches of one unit.
+    """
+    decision = Decision(pq.read_table(ngrams), settings)
+    for path in matches:
+        decision.count(_pairs(pq.read_table(path, columns=["document", "ngram"])))
+    hits.mkdir()
+    for path in sorted(matches):
+        unit, table = read_metadata(path), pq.read_table(path)
+        ids = dict(zip(table["document"].to_pylist(), table["id"].to_pylist(), strict=True))
+        sizes = {language: counted["bytes"] for language, counted in unit["languages"].items()}
+        found = decision.judge(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
+        listed = pa.Table.from_pylist(
+            [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in found],
+            schema=HIT_SCHEMA,
+        ).sort_by([(name, "ascending") for name in HIT_SCHEMA.names])
+        stored = json.dumps({"source": unit["source"], "unit": unit["unit"]}, sort_keys=True)
+        name = hits / f"{unit['source']}.{unit['unit']}.parquet"
+        pq.write_table(listed.replace_schema_metadata({"polder": stored}), name, compression="zstd")
+    tasks = decision.summary()
+    contamination.write_text(json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {"tasks": {task: counts["documents"] for task, counts in tasks.items() if counts["documents"]}}

@@ -1,0 +1,1 @@
+"""Evaluation items: their texts, the n-grams of these, and where these stand in documents."""

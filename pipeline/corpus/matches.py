@@ -1,0 +1,46 @@
+"""Searches the documents of one unit for the n-grams of evaluation items: what is found is judged with all units."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.corpus.contamination_settings import MatchesSettings
+from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.items.search import Search
+
+MATCH_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("document", pa.int64(), nullable=False),
+        pa.field("language", pa.string(), nullable=False),
+        pa.field("ngram", pa.int64(), nullable=False),
+    ]
+)
+
+
+def run(settings: MatchesSettings, *, documents: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
+    """Write a row for each document and n-gram that it holds, in their order; return their numbers."""
+    search = Search(pq.read_table(ngrams))
+    known = read_metadata(documents)
+    unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}
+    with (
+        pq.ParquetFile(documents) as file,
+        pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer,
+    ):
+        first = found = 0
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=["id", "text", "language"])
+            pairs = search.matches(table["text"].to_pylist())
+            own = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
+            columns = {"document": pairs[:, 0] + first, "ngram": pairs[:, 1]}
+            rows = pa.table({"id": own["id"], "language": own["language"], **columns})
+            writer.write_table(rows.select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
+            first, found = first + table.num_rows, found + len(pairs)
+        writer.add_key_value_metadata({"polder": json.dumps(unit, sort_keys=True)})
+    print(f"{unit['source']}.{unit['unit']}: {found} times an n-gram in a document", flush=True)
+    return {"documents": known["documents"], "matches": found}
