@@ -88,6 +88,10 @@ def tokenizer_documents(wildcards):
     )
 
 
+def parallel_files(wildcards):
+    return run.parallel_files(wildcards.tokenizer)
+
+
 def short(name):
     """Return the function that names a job's many inputs in few words."""
     return lambda wildcards, input: shorten(input.get(name))

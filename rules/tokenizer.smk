@@ -32,6 +32,7 @@ rule tokenizer_fertility:
         tokenizer=f"{RUN}/tokenizer/{{tokenizer}}/tokenizer.json",
         # It stands for the documents that the tokenizer was trained on.
         trained=record("tokenizer.train"),
+        parallel=parallel_files,
     output:
         fertility=f"{RUN}/tokenizer/{{tokenizer}}/fertility.json",
         record=record("tokenizer.fertility"),
@@ -46,4 +47,5 @@ rule tokenizer_fertility:
         "Measure the fertility of the tokenizer {wildcards.tokenizer} on held-out text"
     shell:
         "python -m pipeline tokenizer fertility {params.contract:q} --input tokenizer {input.tokenizer}"
-        " --input documents {params.documents:q} --output fertility {output.fertility} --record {output.record} 2> {log}"
+        " --input documents {params.documents:q} --input parallel {input.parallel:q}"
+        " --output fertility {output.fertility} --record {output.record} 2> {log}"

@@ -66,6 +66,14 @@ class PersonalData(Settings):
         default=None, description="the hash of that folder; computed where it is not given"
     )
 
+    def markers(self) -> list[str]:
+        """Return what stands in a text for what was replaced, a marker for each kind; none where values stand there."""
+        if self.replacement != "marker":
+            return []
+        switches = (key for key, field in type(self).model_fields.items() if field.annotation is bool)
+        kinds = [key for key in switches if key != "known_public_bodies" and getattr(self, key)]
+        return [f"<{kind.upper()}>" for kind in [*kinds, *["name"] * (self.names is not None)]]
+
 
 class Signatures(Settings):
     """What is computed of a document to find its copies.

@@ -51,7 +51,7 @@ PAGE = "page.html.jinja"
 PAGE_PARTS = (
     *("macros.html.jinja", "page_first.html.jinja", "page_data.html.jinja", "page_training.html.jinja"),
     *("page_samples.html.jinja", "page_records.html.jinja", "page_energy.html.jinja", "page_forgetting.html.jinja"),
-    *("page_slurm.html.jinja", "page_comparison.html.jinja"),
+    *("page_slurm.html.jinja", "page_comparison.html.jinja", "page_tokenizer.html.jinja"),
 )
 STYLE, SCRIPT = "page.css", "page.js"
 FOLDED_FROM = 100  # a table of more rows than this is folded, and has a search

@@ -23,6 +23,7 @@ from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
+from pipeline.report.tokenizers import compared
 
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
@@ -253,7 +254,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
     """Return everything that the templates show; `told` says a sentence in the language of the page."""
     checks = conservation_checks(material, account)
     models = [model(material, metrics, account, told) for metrics in material.metrics]
-    evaluated, compared = evaluations(material, account, told), checkpoint_differences(material)
+    evaluated, differing = evaluations(material, account, told), checkpoint_differences(material)
     steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):
         steps.setdefault(record.content["step"], []).append(record)
@@ -280,11 +281,12 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "other_than_lock": differences(material),
         "sources": sources(material),
         "corpora": [corpus(statistics, material.later_suites) for statistics in material.statistics],
+        "tokenizers": compared(material),
         "models": models,
         "evaluations": evaluated,
-        "side_by_side": side_by_side(evaluated, compared["rows"]),
+        "side_by_side": side_by_side(evaluated, differing["rows"]),
         "contaminated": contaminated(material, settings.corpora),
-        "checkpoint_differences": compared,
+        "checkpoint_differences": differing,
         "growth": growth(material),
         "curves_together": curves_together(material, told),
         "baselines": baselines(material),

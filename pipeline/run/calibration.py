@@ -63,7 +63,7 @@ def _later_suites(config: Config, raw: Raw) -> float | None:
 
 
 def _tokenizers(config: Config, raw: Raw) -> float:
-    return sum(_corpus(config, raw, section.corpus) for section in config.tokenizer.values())
+    return sum(min(_corpus(config, raw, section.corpus), section.sample_bytes) for section in config.tokenizer.values())
 
 
 def _tokens(config: Config, raw: Raw) -> float:

@@ -82,6 +82,21 @@ class Config(Settings):
     def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
         return licenses and sorted({canonical(license) for license in licenses})
 
+    @field_validator("tokenizer")
+    @classmethod
+    def _swept(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
+        """Make the tokenizers of each sweep ordinary ones of the run."""
+        found: dict[str, Tokenizer] = {}
+        for name, section in tokenizers.items():
+            try:
+                expanded = section.expanded(name)
+            except ValidationError as error:
+                raise ValueError(f"{name}.sweep: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+            for other in expanded.keys() & (found.keys() | tokenizers.keys() - {name}):
+                raise ValueError(f"{name}.sweep: there is another tokenizer {other}: give one of them another name")
+            found |= expanded
+        return found
+
     @model_validator(mode="after")
     def _licenses(self) -> Config:
         """Check that this run allows the licence of every source, but for those whose documents have their own."""
@@ -134,6 +149,23 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
+    def _vocabularies(self) -> Config:
+        """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
+        for name, section in self.tokenizer.items():
+            try:
+                section.check_size(self.markers(name))
+            except ValueError as error:
+                raise ValueError(f"tokenizer.{name}: {error}") from None
+            languages = self.corpus[section.corpus].languages
+            for language in section.sample_weights:
+                if language not in languages:
+                    raise ValueError(
+                        f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}; "
+                        f"choose one of {', '.join(sorted(languages))}"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _sampling(self) -> Config:
         """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
         for name, model in self.models.items():
@@ -179,6 +211,17 @@ class Config(Settings):
         """Return what a model's first weights and the order of its sequences are drawn by."""
         own = self.models[name].seed
         return self.run.seed if own is None else own
+
+    def markers(self, tokenizer: str) -> list[str]:
+        """Return what stands for personal data in the corpora that a tokenizer is of, sorted."""
+        corpora = {t.corpus for t in self.tokens.values() if t.tokenizer == tokenizer}
+        corpora.add(self.tokenizer[tokenizer].corpus)
+        return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
+
+    def parallel_files(self, tokenizer: str) -> list[str]:
+        """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""
+        files = sorted(self.tokenizer[tokenizer].parallel.items())
+        return [self.resolved(f"tokenizer.{tokenizer}.parallel", path) for _, path in files]
 
     def searched_models(self) -> list[str]:
         """Return the models in whose training documents texts can be found."""

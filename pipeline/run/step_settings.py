@@ -287,21 +287,32 @@ def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, 
     return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
 
 
-def _tokenizer(
-    settings: type[TrainSettings] | type[FertilitySettings], config: Config, i: Mapping[str, str]
-) -> Settings:
-    """The held-out share is that of the token sets, so that a tokenizer never trains on validation text."""
-    users = [t.validation_fraction for t in config.tokens.values() if t.tokenizer == i["tokenizer"]]
-    fraction = max(users, default=Tokens().validation_fraction)
-    return settings(validation_fraction=fraction, **_shared(settings, config.tokenizer[i["tokenizer"]]))
+def _held_out(config: Config, tokenizer: str) -> float:
+    """The held-out share is that of the token sets of its corpus, so that a tokenizer never trains on validation text.
+
+    All tokenizers of a corpus have the same, so that they are compared on the same text.
+    """
+    corpus = config.tokenizer[tokenizer].corpus
+    users = [t.validation_fraction for t in config.tokens.values() if tokenizer == t.tokenizer or corpus == t.corpus]
+    return max(users, default=Tokens().validation_fraction)
 
 
 def tokenizer_train(config: Config, i: Mapping[str, str]) -> Settings:
-    return _tokenizer(TrainSettings, config, i)
+    name = i["tokenizer"]
+    return TrainSettings(
+        validation_fraction=_held_out(config, name),
+        markers=config.markers(name),
+        **_shared(TrainSettings, config.tokenizer[name]),
+    )
 
 
 def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> Settings:
-    return _tokenizer(FertilitySettings, config, i)
+    section = config.tokenizer[i["tokenizer"]]
+    return FertilitySettings(
+        validation_fraction=_held_out(config, i["tokenizer"]),
+        parallel=sorted(section.parallel),
+        **{key: value for key, value in _shared(FertilitySettings, section).items() if key != "parallel"},
+    )
 
 
 def tokens_shard(config: Config, i: Mapping[str, str]) -> Settings:

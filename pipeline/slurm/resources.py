@@ -62,6 +62,8 @@ class Requests:
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
             """Return the megabytes of a job or, in a batch, of one unit."""
             largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
+            if step == "tokenizer.train":
+                largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
             held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
             if step == "corpus.find_duplicates":
                 held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000

@@ -1,1 +1,1 @@
-"""Training a tokenizer and measuring its fertility."""
+"""Training tokenizers on a sample of a corpus, and measuring how well each fits."""

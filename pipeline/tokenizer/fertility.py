@@ -1,70 +1,164 @@
-"""Measures, per language, how many tokens the tokenizer spends on a word and how many bytes a token holds.
+"""Measures, per language, how well a tokenizer fits: tokens per word, bytes per token, whole words, Rényi efficiency.
 
 Fertility, the tokens per word, is the measure of Rust et al. 2021, https://aclanthology.org/2021.acl-long.243. A word
-is a maximal run of letters, digits and underscores. Only documents that the tokenizer was not trained on count; a
-language that has none of those is measured on all its documents and marked `"held_out": false`.
+is a maximal run of letters, digits and underscores; it is whole where it is one token, with or without what stands
+before it. Parity compares the tokens of the same sentences in several languages: Petrov et al. 2023,
+https://arxiv.org/abs/2305.15425. Only documents that the tokenizer was not trained on count, of each language those of
+least `id_hash` up to `measured_bytes`; a language of which none is found is measured on others and marked
+`"held_out": false`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.documents import is_validation, read_documents
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.corpus.documents import is_validation
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokenizer.sample import Sample, draw
 from pipeline.tokenizer.settings import FertilitySettings
+from pipeline.tokenizer.spelling import spelling
 
 WORD = re.compile(r"\w+")
 TEXTS_PER_BATCH = 256
+RENYI_ORDER = 2.5
+MOST_HELD_OUT = 20_000  # documents, about: what a rare language has beyond them is not looked for
+Counts = Counter[str]
+"""Documents, words, whole words, tokens and bytes."""
 
 
-def run(settings: FertilitySettings, *, tokenizer: Path, documents: list[Path], fertility: Path) -> dict[str, Any]:
-    """Encodes the held-out documents and writes fertility.json; returns the number of documents and tokens."""
+def run(
+    settings: FertilitySettings, *, tokenizer: Path, documents: list[Path], parallel: list[Path], fertility: Path
+) -> dict[str, Any]:
+    """Encodes a sample of the held-out documents and writes fertility.json; returns the documents and tokens.
+
+    `parallel` are the files of the languages of `settings.parallel`, a sentence a line. Raises InputError when they
+    have not the same number of lines.
+    """
     encoder = load_encoder(tokenizer)
-    held_out = _languages_held_out(documents, settings.validation_fraction)
-    chosen = (
-        (document["language"], document["text"])
-        for document in read_documents(sorted(documents))
-        if not held_out[document["language"]] or is_validation(document["id"], settings.validation_fraction)
-    )
-    languages = _measure(encoder, chosen)
+    lengths = np.diff(spelling(encoder)[1])
+    languages: dict[str, dict[str, Any]] = {}
+    in_all = np.zeros(encoder.vocabulary_size, dtype=np.int64)
+    for held_out, texts in _samples(settings, documents):
+        counts: dict[str, Counts] = {}
+        times: dict[str, npt.NDArray[np.int64]] = {}
+        for language, counted, tokens in _measure(encoder, lengths, texts):
+            counts.setdefault(language, Counter()).update(counted)
+            np.add.at(times.setdefault(language, np.zeros(encoder.vocabulary_size, dtype=np.int64)), tokens, 1)
+        for language, counted in counts.items():
+            languages[language] = _measures(counted, times[language]) | {"held_out": held_out}
+            in_all += times[language]
     for language, measured in languages.items():
-        words, tokens = measured["words"], measured["tokens"]
-        measured["tokens_per_word"] = tokens / words if words else None
-        measured["bytes_per_token"] = measured["bytes"] / tokens if tokens else None
-        measured["held_out"] = held_out[language]
-        print(f"fertility: {language} {tokens} tokens for {words} words", flush=True)
+        print(f"fertility: {language} {measured['tokens']} tokens for {measured['words']} words", flush=True)
     result = {
         "tokenizer_sha256": encoder.sha256,
         "vocabulary_size": encoder.vocabulary_size,
+        "measured_bytes": settings.measured_bytes,
+        "renyi_efficiency": renyi_efficiency(in_all),
         "languages": dict(sorted(languages.items())),
+        "parallel": _parity(encoder, dict(zip(settings.parallel, parallel, strict=True))),
     }
     fertility.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return {name: sum(measured[name] for measured in languages.values()) for name in ("documents", "tokens")}
 
 
-def _languages_held_out(paths: list[Path], fraction: float) -> dict[str, bool]:
-    """For each language whether one of its documents is held out; reads no text."""
-    held_out: dict[str, bool] = {}
-    for document in read_documents(paths, columns=["id", "language"]):
-        language = document["language"]
-        held_out[language] = held_out.get(language, False) or is_validation(document["id"], fraction)
-    return held_out
+def _measures(counted: Counts, times: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return what was counted of a language, and what follows from it; `times` is how often each token occurs."""
+    words, tokens = counted["words"], counted["tokens"]
+    return {name: counted[name] for name in ("documents", "words", "whole_words", "tokens", "bytes")} | {
+        "tokens_per_word": tokens / words if words else None,
+        "bytes_per_token": counted["bytes"] / tokens if tokens else None,
+        "whole_word_share": counted["whole_words"] / words if words else None,
+        "renyi_efficiency": renyi_efficiency(times),
+    }
 
 
-def _measure(encoder: Encoder, texts: Iterator[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Documents, words, tokens and bytes per language of (language, text) pairs."""
-    languages: dict[str, dict[str, Any]] = {}
-    while batch := list(islice(texts, TEXTS_PER_BATCH)):
+def renyi_efficiency(times: npt.NDArray[np.int64]) -> float | None:
+    """Return the Rényi efficiency of order 2.5 of how often each token of a vocabulary occurs; None without tokens.
+
+    The entropy ln(Σ p^α) ÷ (1 - α), divided by that of a vocabulary whose tokens all occur alike, ln |V|: Zouhar et
+    al. 2023, https://aclanthology.org/2023.acl-long.284, where it tells of the scores of models more than the number
+    of tokens does.
+    """
+    if not times.sum():
+        return None
+    shares = times[times > 0] / times.sum()
+    return float(np.log(np.sum(shares**RENYI_ORDER)) / (1 - RENYI_ORDER) / np.log(len(times)))
+
+
+def _samples(settings: FertilitySettings, documents: list[Path]) -> Iterator[tuple[bool, Iterator[tuple[str, str]]]]:
+    """Yield whether texts are held out, and the texts with their languages; at last those of languages without any."""
+    fraction = settings.validation_fraction
+    most = MOST_HELD_OUT / fraction if fraction else MOST_HELD_OUT
+    drawn = partial(draw, documents, sample_bytes=settings.measured_bytes, each_language=True, most_documents=most)
+    held_out = drawn(lambda name, language: is_validation(name, fraction))
+    yield True, _texts(held_out, documents)
+    found = set(held_out.rows["language"].to_pylist())
+    if found != held_out.languages:
+        yield False, _texts(drawn(lambda name, language: language not in found), documents)
+
+
+def _texts(sample: Sample, documents: list[Path]) -> Iterator[tuple[str, str]]:
+    return ((document["language"], document["text"]) for document in sample.texts(documents))
+
+
+def _measure(
+    encoder: Encoder, lengths: npt.NDArray[np.int64], texts: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, Counts, npt.NDArray[np.int64]]]:
+    """Yield the language of each text, what is counted of it, and its tokens; `lengths` are the bytes of each token."""
+    rest = iter(texts)
+    while batch := list(islice(rest, TEXTS_PER_BATCH)):
         encoded = encoder.encode([text for _, text in batch])
-        for (language, text), tokens in zip(batch, encoded, strict=True):
-            measured = languages.setdefault(language, {"documents": 0, "words": 0, "tokens": 0, "bytes": 0})
-            measured["documents"] += 1
-            measured["words"] += sum(1 for _ in WORD.finditer(text))
-            measured["tokens"] += len(tokens)
-            measured["bytes"] += len(text.encode())
-    return languages
+        for (language, text), ids in zip(batch, encoded, strict=True):
+            tokens = np.array(ids, dtype=np.int64)
+            words, whole = _words(text, np.cumsum(lengths[tokens]))
+            sizes = {"tokens": len(tokens), "bytes": len(text.encode())}
+            yield language, Counter({"documents": 1, "words": words, "whole_words": whole} | sizes), tokens
+
+
+def _words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Return the words of a text and how many of them are whole; `ends` is where its tokens end, in bytes."""
+    spans = np.array([word.span() for word in WORD.finditer(text)], dtype=np.int64).reshape(-1, 2)
+    letters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    widths = 1 + (letters >= 0x80).astype(np.int64) + (letters >= 0x800) + (letters >= 0x10000)
+    begins, stops = np.append(0, np.cumsum(widths))[spans].T
+    # A token holds the letters of one word alone: a word is whole where the first token to end in it ends it.
+    return len(spans), int(np.sum(ends[np.searchsorted(ends, begins, side="right")] == stops)) if len(spans) else 0
+
+
+def _parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
+    """Return lines, bytes and tokens of the same sentences by language, and the tokens by those of the least."""
+    if not files:
+        return None
+    texts = {language: _lines(path) for language, path in files.items()}
+    sizes = {language: len(lines) for language, lines in texts.items()}
+    if len(set(sizes.values())) > 1 or not min(sizes.values()):
+        told = ", ".join(f"{files[language]} has {count}" for language, count in sizes.items())
+        raise InputError(f"parallel sentences are a line each in every language, but {told}: give as many of each")
+    tokens = {language: sum(map(len, encoder.encode(lines))) for language, lines in texts.items()}
+    least = min(tokens.values())
+    return {
+        "lines": min(sizes.values()),
+        "bytes": {language: sum(len(line.encode()) for line in lines) for language, lines in texts.items()},
+        "tokens": tokens,
+        "premium": {language: count / least for language, count in tokens.items()},
+    }
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8 text, a sentence a line"
+        ) from None

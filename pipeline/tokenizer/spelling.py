@@ -13,12 +13,25 @@ SPECIAL = 0xFF
 
 def spelling(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of all tokens in the order of their identifiers, and where each begins, (vocabulary + 1,)."""
-    special = encoder.tokenizer.get_added_tokens_decoder()
+    added = encoder.tokenizer.get_added_tokens_decoder()
     spelled = [b""] * encoder.vocabulary_size
     for token, number in encoder.tokenizer.get_vocab(with_added_tokens=True).items():
-        spelled[number] = bytes([SPECIAL]) if number in special else bytes(map(_BYTES.__getitem__, token))
+        if number in added:
+            spelled[number] = bytes([SPECIAL]) if added[number].special else token.encode()
+        else:
+            spelled[number] = in_bytes(token)
     starts = np.cumsum([0, *map(len, spelled)], dtype=np.int64)
     return np.frombuffer(b"".join(spelled), dtype=np.uint8), starts
+
+
+def in_bytes(token: str) -> bytes:
+    """What a token stands for that is written in the characters of a vocabulary."""
+    return bytes(map(_BYTES.__getitem__, token))
+
+
+def in_characters(spelled: bytes) -> str:
+    """How a vocabulary writes these bytes."""
+    return "".join(map(_CHARACTERS.__getitem__, spelled))
 
 
 def _byte_names() -> dict[str, int]:
@@ -33,3 +46,4 @@ def _byte_names() -> dict[str, int]:
 
 
 _BYTES = _byte_names()
+_CHARACTERS = {byte: character for character, byte in _BYTES.items()}

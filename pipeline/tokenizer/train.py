@@ -1,52 +1,45 @@
-"""Trains a byte-level BPE tokenizer on the training documents of a corpus.
+"""Trains a byte-level tokenizer on a sample of the training documents of a corpus.
 
-Byte-pair encoding: Sennrich et al. 2016, https://aclanthology.org/P16-1162; on bytes, so that every text has an
-encoding and no token is unknown: Radford et al. 2019 (GPT-2). Text is first cut into words, numbers, punctuation and
-white space by a pattern in the manner of Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), here also
-for Dutch: combining marks belong to their word, and a clitic after either apostrophe ('s, 't, 'n) stands alone.
+Byte-pair encoding: Sennrich et al. 2016, https://aclanthology.org/P16-1162; or a unigram language model of pieces: Kudo
+2018, https://aclanthology.org/P18-1007. Both on bytes, so that every text has an encoding and no token is unknown:
+Radford et al. 2019 (GPT-2). How a text is cut before stands in `pretokens`, and which documents are read in `sample`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+from tokenizers.models import BPE, Unigram
+from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
-from pipeline.corpus.documents import is_validation, read_documents
+from pipeline.corpus.documents import is_validation
 from pipeline.ground.errors import InputError
+from pipeline.tokenizer.pretokens import pretokenizer
+from pipeline.tokenizer.sample import draw
 from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokenizer.spelling import in_bytes, in_characters
+from pipeline.tokenizer.unigram import count_words, pieces
 
-PATTERN = "|".join(
-    (
-        r"(?i:['’](?:[dmnst]|ll|re|ve))(?![\p{L}\p{M}])",  # clitics: 's, 't, 'll
-        r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]+",  # a word with the space or sign before it
-        r"\p{N}{1,3}",  # numbers, in groups of at most three digits
-        r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",  # punctuation with the line end after it
-        r"\s*[\r\n]+",  # line ends with the white space before them
-        r"\s+(?!\S)",  # white space, but for the one space that belongs to the next word
-        r"\s+",
-    )
-)
+LINE = re.compile(r"\n(?=\S)")  # no piece goes from one line into the next
+TEXT_CHARACTERS = 2**16  # the library reads 256 texts at once: longer ones are cut at the next line
+NEVER = -1e6  # the score of a special token: no text is spelled with it
 
 
-def new_tokenizer(special_tokens: list[str]) -> Tokenizer:
+def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
     """An untrained tokenizer whose special tokens get the identifiers 0, 1, 2, …
 
     Encoding puts the begin token before a text unless `add_special_tokens=False`; the end token is never added.
     """
     tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = Sequence(
-        [Split(Regex(PATTERN), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer.pre_tokenizer = pretokenizer(digits)
     tokenizer.decoder = ByteLevelDecoder()
     begin = special_tokens[0]
     tokenizer.post_processor = TemplateProcessing(
@@ -58,34 +51,53 @@ def new_tokenizer(special_tokens: list[str]) -> Tokenizer:
 def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, configuration: Path) -> dict[str, Any]:
     """Trains on `documents` and writes tokenizer.json and tokenizer_config.json, which transformers loads together.
 
-    Raises InputError when the text is too little for the vocabulary. The bytes do not depend on the order of the files
-    nor on the number of threads.
+    Returns the documents and bytes of the sample, what they are (`Sample.counts`) and the tokens. Raises InputError
+    when the text is too little for the vocabulary. The bytes do not depend on the order of the files nor on the number
+    of threads. Memory grows with the sample and the vocabulary alone.
     """
-    counts = {"documents": 0, "bytes": 0}
+    weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
+
+    def is_wanted(name: str, language: str) -> bool:
+        return (weights is None or language in weights) and not is_validation(name, settings.validation_fraction)
+
+    sample = draw(documents, is_wanted, settings.sample_bytes, shares=weights)
+    counts = {"documents": sample.rows.num_rows, "bytes": int(sample.rows["bytes"].to_numpy().sum())}
+    markers = [marker for marker in settings.markers if marker not in settings.special_tokens]
 
     def training_texts() -> Iterator[str]:
-        files = [read_documents([path], columns=["id_hash", "id", "text"]) for path in sorted(documents)]
-        for document in merge(*files, key=lambda row: (row["id_hash"], row["id"])):
-            if not is_validation(document["id"], settings.validation_fraction):
-                counts["documents"] += 1
-                counts["bytes"] += len(document["text"].encode())
-                yield document["text"]
+        for document in sample.texts(documents):
+            yield from cut(document["text"], markers)
 
-    trained = new_tokenizer(settings.special_tokens)
-    trainer = BpeTrainer(
-        vocab_size=settings.vocabulary_size,
-        min_frequency=settings.minimum_frequency,
-        special_tokens=settings.special_tokens,
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    trained.train_from_iterator(training_texts(), trainer)
+    trained = new_tokenizer(settings.special_tokens, settings.digits)
+    if settings.algorithm == "bpe":
+        trainer = BpeTrainer(
+            vocab_size=settings.vocabulary_size - len(markers),
+            min_frequency=settings.minimum_frequency,
+            special_tokens=settings.special_tokens,
+            initial_alphabet=ByteLevel.alphabet(),
+            max_token_length=settings.longest_token_bytes + 1,  # the library means less than it
+            show_progress=False,
+        )
+        trained.train_from_iterator(training_texts(), trainer)
+    else:
+        words = count_words(trained.pre_tokenizer, training_texts(), training_texts())
+        found = pieces(
+            {in_bytes(word): count for word, count in words.items()},
+            settings.vocabulary_size - len(markers) - len(settings.special_tokens),
+            settings.minimum_frequency,
+            settings.longest_token_bytes,
+        )
+        scores = [(token, NEVER) for token in settings.special_tokens]
+        trained.model = Unigram(scores + [(in_characters(piece), score) for piece, score in found])
+        trained.add_special_tokens(settings.special_tokens)
+    # They are no special tokens: a text has them, and what is decoded keeps them.
+    trained.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in markers])
     reached = trained.get_vocab_size()
     if reached < settings.vocabulary_size:
         raise InputError(
             f"tokenizer.vocabulary_size {settings.vocabulary_size} cannot be reached: the {counts['documents']} "
             f"training documents ({counts['bytes']} bytes) give {reached} tokens at minimum_frequency "
-            f"{settings.minimum_frequency}; lower one of the two or add text"
+            f"{settings.minimum_frequency}; lower one of the two, or add text or raise sample_bytes"
         )
     trained.save(str(tokenizer))
     begin, end, pad = settings.special_tokens[:3]
@@ -99,4 +111,14 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     }
     configuration.write_text(json.dumps(described, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     print(f"tokenizer: {reached} tokens from {counts['documents']} documents, {counts['bytes']} bytes", flush=True)
-    return {**counts, "vocabulary_size": reached}
+    return {**counts, "vocabulary_size": reached, "sample": sample.counts()}
+
+
+def cut(text: str, markers: list[str]) -> Iterator[str]:
+    """Yields the text without the markers, in parts that are cut into the same pieces as the whole."""
+    for part in re.split("|".join(map(re.escape, markers)), text) if markers else [text]:
+        begin = 0
+        while len(part) - begin > TEXT_CHARACTERS and (line := LINE.search(part, begin + TEXT_CHARACTERS)):
+            yield part[begin : line.end()]
+            begin = line.end()
+        yield part[begin:]

@@ -101,6 +101,9 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         "bytes": 60_000,
         "tokens_per_word": 1.5,
         "bytes_per_token": 4.0,
+        "whole_words": 6_200,
+        "whole_word_share": 0.62,
+        "renyi_efficiency": 0.41,
         "held_out": True,
     }
     run.write(
@@ -108,7 +111,13 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         {
             "tokenizer_sha256": sha("tokenizer"),
             "vocabulary_size": 8192,
-            "languages": {"nl": language, "en": language},
+            "measured_bytes": 5_000_000,
+            "renyi_efficiency": 0.43,
+            "languages": {
+                "nl": language,
+                "en": {**language, "tokens": 12_000, "tokens_per_word": 1.2, "bytes_per_token": 5.0},
+            },
+            "parallel": None,
         },
     )
     shares = {"documents": 790, "tokens": 800_000}

@@ -39,6 +39,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("sources.0.license", KeyError, ["sources.0.license", "missing"]),
         ("run.seed", "many", ["run.seed", "many"]),
         ("tokenizer.main.vocabulary_size", 200, ["vocabulary_size", "256", "259"]),
+        ("tokenizer.main.vocabulary_size", 265, ["tokenizer.main", "markers", "at least 269"]),
+        ("tokenizer.main.sweep", {"vocabulary_size": [700, 200]}, ["main.sweep", "200", "259"]),
+        ("tokenizer.main.sweep", {"algoritm": ["bpe"]}, ["algoritm", "did you mean 'algorithm'"]),
+        ("tokenizer", {"main": {"sweep": {"digits": ["right"]}}, "main-right": {}}, ["main.sweep", "main-right"]),
+        ("tokenizer.main.sample_weights", {"de": 1}, ["sample_weights", "'de'", "one of en, nl"]),
+        ("tokenizer.main.sample_weights", {"nl": 0}, ["sample_weights are all 0"]),
+        ("tokenizer.main.parallel", {"nl": "nl.txt"}, ["parallel", "one language"]),
         ("models.base.architecture.heads", 5, ["width 32", "heads 5"]),
         ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),
         ("models.base.tokens", "other", ["models.base.tokens", "other", "main"]),
@@ -125,3 +132,40 @@ def test_the_platform_changes_no_setting_of_training() -> None:
         for name in ("local", "lumi", "snellius", "juwels-booster")
     ]
     assert all(settings == found[0] for settings in found)
+
+
+def test_a_sweep_makes_ordinary_tokenizers_of_its_combinations() -> None:
+    swept = {
+        "vocabulary_size": 600,
+        "sample_bytes": 5000,
+        "sweep": {"vocabulary_size": [600, 700], "algorithm": ["bpe", "unigram"]},
+    }
+    config = load(changed("tokenizer.main", swept))
+    assert list(config.tokenizer) == ["main", "main-bpe-700", "main-unigram-600", "main-unigram-700"]
+    found = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
+    assert found["main"] == ("bpe", 600, 5000) and found["main-unigram-700"] == ("unigram", 700, 5000)
+    assert load({**config.written(), "platform": "local"}).tokenizer == config.tokenizer
+    assert config.tokens["main"].tokenizer == "main"
+    told = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
+    alone = load(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))
+    assert told == step_settings(alone, "tokenizer.train", {"tokenizer": "main"}), "a sweep changes no other tokenizer"
+
+
+def test_all_tokenizers_of_a_corpus_leave_the_same_documents_out() -> None:
+    raw = changed("tokenizer", {"main": {}, "other": {}})
+    raw["tokens"]["main"]["validation_fraction"] = 0.2
+    for tokenizer in ("main", "other"):
+        for step in ("tokenizer.train", "tokenizer.fertility"):
+            told = step_settings(load(raw), step, {"tokenizer": tokenizer})
+            assert told.model_dump()["validation_fraction"] == 0.2
+
+
+def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
+    kinds = {kind: False for kind in ("ip", "iban", "telephone", "address", "kvk", "number_plate", "credit_card")}
+    raw = changed("corpus.main", {"personal_data": {**kinds, "passport": False, "names": "models/names"}})
+    assert load(raw).markers("main") == ["<BSN>", "<EMAIL>", "<NAME>"]
+    raw["corpus"]["main"]["personal_data"]["replacement"] = "synthetic"
+    assert load(raw).markers("main") == []
+    raw["corpus"]["web"] = {}
+    raw["tokens"]["web"] = {"corpus": "web", "tokenizer": "main"}
+    assert "<IBAN>" in load(raw).markers("main") and "<NAME>" not in load(raw).markers("main")

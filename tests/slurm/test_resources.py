@@ -90,6 +90,8 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
     monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [200_000_000])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
+    monkeypatch.setattr(made, "bytes_of_parts", lambda scope, wildcards: [10**12])
+    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 5000, "no more than its sample"
 
 
 def test_evaluation_on_whole_nodes_has_a_process_on_each_device() -> None:

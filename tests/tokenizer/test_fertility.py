@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.corpus.documents import is_validation
+from pipeline.ground.errors import InputError
 from pipeline.tokenizer import fertility, train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
@@ -31,12 +36,20 @@ def tokenizer(tmp_path: Path, documents: list[Path]) -> Path:
     return path
 
 
-def measure(tokenizer: Path, documents: list[Path]) -> dict:
+def measure(
+    tokenizer: Path, documents: list[Path], parallel: dict[str, Path] | None = None, **settings: Any
+) -> dict[str, Any]:
     path = tokenizer.with_name("fertility.json")
+    files = parallel or {}
     fertility.run(
-        FertilitySettings(validation_fraction=FRACTION), tokenizer=tokenizer, documents=documents, fertility=path
+        FertilitySettings(**{"validation_fraction": FRACTION, "parallel": [*files], **settings}),
+        tokenizer=tokenizer,
+        documents=documents,
+        parallel=[*files.values()],
+        fertility=path,
     )
-    return json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: list[Path]) -> None:
@@ -55,6 +68,67 @@ def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: 
         assert measured["tokens_per_word"] == pytest.approx(measured["tokens"] / measured["words"])
         assert measured["bytes_per_token"] == pytest.approx(measured["bytes"] / measured["tokens"])
         assert measured["held_out"] is True
+        # Whole words and efficiency once more, by the library's places of tokens in a text and by a sum in Python.
+        whole, times = 0, Counter[int]()
+        for text in texts:
+            encoding = load_encoder(tokenizer).tokenizer.encode(text, add_special_tokens=False)
+            times.update(encoding.ids)
+            cut = {(end - len(re.sub(r"^\W+", "", text[begin:end])), end) for begin, end in encoding.offsets}
+            whole += sum(word.span() in cut for word in re.finditer(r"\w+", text))
+        assert 0 < whole == measured["whole_words"] < measured["words"]
+        assert measured["whole_word_share"] == pytest.approx(whole / measured["words"])
+        power = sum((count / measured["tokens"]) ** 2.5 for count in times.values())
+        assert measured["renyi_efficiency"] == pytest.approx(math.log(power) / (1 - 2.5) / math.log(450))
+
+
+def test_efficiency_is_one_where_all_tokens_occur_alike() -> None:
+    assert fertility.renyi_efficiency(np.full(7, 3)) == pytest.approx(1)
+    assert fertility.renyi_efficiency(np.array([5, 0, 0, 0])) == pytest.approx(0)
+    assert fertility.renyi_efficiency(np.array([2, 2, 0, 0])) == pytest.approx(0.5)
+    assert fertility.renyi_efficiency(np.zeros(4, dtype=int)) is None
+
+
+def test_no_more_is_measured_of_a_language_than_asked(tokenizer: Path, documents: list[Path]) -> None:
+    whole, some = measure(tokenizer, documents)["languages"], measure(tokenizer, documents, measured_bytes=1000)
+    assert some["measured_bytes"] == 1000
+    assert all(500 < one["bytes"] <= 1000 < whole[language]["bytes"] for language, one in some["languages"].items())
+
+
+def test_a_rare_language_is_not_looked_for_in_all_documents(
+    tokenizer: Path, documents: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fertility, "MOST_HELD_OUT", 4)
+    monkeypatch.setattr("pipeline.tokenizer.sample.FIRST_DOCUMENTS", 10)
+    found = measure(tokenizer, documents)["languages"]
+    assert 0 < sum(one["documents"] for one in found.values()) < 50, "about 4 ÷ 0.1 of the 240 are looked at"
+
+
+def test_parity_is_that_of_the_same_sentences(tokenizer: Path, documents: list[Path], tmp_path: Path) -> None:
+    texts = {"nl": ["De zee is hoog.", "'t Huis, één dijk"], "en": ["The sea is high.", "The house, a dyke"]}
+    files = {language: tmp_path / f"{language}.txt" for language in texts}
+    for language, lines in texts.items():
+        files[language].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = measure(tokenizer, documents, files)["parallel"]
+    tokens = {language: sum(map(len, load_encoder(tokenizer).encode(lines))) for language, lines in texts.items()}
+    assert found["tokens"] == tokens and found["lines"] == 2
+    assert found["bytes"] == {language: len("".join(lines).encode()) for language, lines in texts.items()}
+    assert found["premium"] == {language: count / min(tokens.values()) for language, count in tokens.items()}
+    assert measure(tokenizer, documents)["parallel"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"One.\n", "nl.txt has 2, .*en.txt has 1: give as many"), (b"", "has 0"), (b"a\n\xff\n", "en.txt is not UTF-8")],
+)
+def test_sentences_that_are_not_parallel_are_refused(
+    tokenizer: Path, documents: list[Path], tmp_path: Path, content: bytes, words: str
+) -> None:
+    files = {"nl": tmp_path / "nl.txt", "en": tmp_path / "en.txt"}
+    files["nl"].write_text("Een.\nTwee.\n")
+    files["en"].write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        measure(tokenizer, documents, files)
+    assert not tokenizer.with_name("fertility.json").exists()
 
 
 def test_a_language_without_held_out_documents_is_measured_whole_and_marked(

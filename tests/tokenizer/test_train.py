@@ -6,23 +6,29 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 
-from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash, is_validation
 from pipeline.ground.errors import InputError
-from pipeline.tokenizer import settings, train
-from pipeline.tokenizer.encoder import load_encoder
+from pipeline.tokenizer import pretokens, settings, train
+from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokenizer.spelling import spelling
 
 SMALL = TrainSettings(vocabulary_size=450, validation_fraction=0.1)
+UNIGRAM = SMALL.model_copy(update={"algorithm": "unigram", "vocabulary_size": 400})
+MARKERS = ["<EMAIL>", "<BSN>", "<NUMBER_PLATE>"]
 
 
 def train_in(folder: Path, documents: list[Path], chosen: TrainSettings = SMALL) -> Path:
@@ -36,11 +42,11 @@ def train_in(folder: Path, documents: list[Path], chosen: TrainSettings = SMALL)
     return folder / "tokenizer.json"
 
 
-@pytest.mark.parametrize("threads", ["1", "4"])
+@pytest.mark.parametrize(("chosen", "threads"), [(SMALL, "1"), (SMALL, "4"), (UNIGRAM, "1"), (UNIGRAM, "4")])
 def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
-    tmp_path: Path, documents: list[Path], threads: str
+    tmp_path: Path, documents: list[Path], chosen: TrainSettings, threads: str
 ) -> None:
-    here = train_in(tmp_path / "here", documents)
+    here = train_in(tmp_path / "here", documents, chosen)
     program = (
         "import sys; from pathlib import Path; from pipeline.tokenizer.train import run; "
         "from pipeline.tokenizer.settings import TrainSettings; "
@@ -49,7 +55,7 @@ def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
     )
     outputs = [tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"]
     subprocess.run(
-        [sys.executable, "-c", program, SMALL.model_dump_json(), *map(str, [*outputs, *reversed(documents)])],
+        [sys.executable, "-c", program, chosen.model_dump_json(), *map(str, [*outputs, *reversed(documents)])],
         check=True,
         env={**os.environ, "RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"},
         cwd=Path(__file__).parents[2],
@@ -68,34 +74,89 @@ def test_held_out_documents_do_not_shape_the_vocabulary(
     assert with_held_out.read_bytes() == without.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def byte_level() -> Tokenizer:
-    """A tokenizer with no merges at all: every text must survive even that."""
-    tokenizer = train.new_tokenizer(SMALL.special_tokens)
-    trainer = train.BpeTrainer(
-        special_tokens=SMALL.special_tokens, initial_alphabet=train.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(["één 's morgens 1234\n\n  don’t"] * 20, trainer)
-    tokenizer.encode_special_tokens = True
-    return tokenizer
+@pytest.fixture(scope="module", params=[*pretokens.DIGITS, "unigram"])
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    """A tokenizer of nearly no tokens but the bytes: every text must survive even that."""
+    folder = tmp_path_factory.mktemp("bytes")
+    names = [f"{n}" for n in range(40)]
+    rows = [
+        {
+            "id": name,
+            "text": "één 's morgens 1234\n\n  don’t <EMAIL> x",
+            "language": "nl",
+            "language_score": 1.0,
+            "source": "x",
+            "license": "CC0-1.0",
+            "flags": [],
+            "id_hash": id_hash(name),
+        }
+        for name in sorted(names, key=id_hash)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, DOCUMENT_SCHEMA), folder / "documents.parquet")
+    how = {"algorithm": "unigram"} if request.param == "unigram" else {"digits": request.param}
+    chosen = TrainSettings(vocabulary_size=265, validation_fraction=0.0, markers=MARKERS, **how)
+    return load_encoder(train_in(folder, [folder / "documents.parquet"], chosen))
 
 
 @property_settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_text_comes_back(byte_level: Tokenizer, text: str) -> None:
-    encoding = byte_level.encode(text, add_special_tokens=False)
-    assert byte_level.decode(encoding.ids, skip_special_tokens=False) == text
+def test_every_text_comes_back(encoder: Encoder, text: str) -> None:
+    ids = encoder.encode([text])[0]
+    assert encoder.tokenizer.decode(ids, skip_special_tokens=False) == text
+    spelled, starts = spelling(encoder)
+    assert b"".join(spelled[starts[n] : starts[n + 1]].tobytes() for n in ids) == text.encode()
+
+
+PARTS = [
+    "<|end_of_text|>",
+    " ",
+    "\r\n",
+    "\t",
+    "'s",
+    "’t",
+    "12",
+    "345",
+    "é",
+    "e\u0301",
+    "\x00",
+    "🇳🇱",
+    "<EMAIL>",
+    "\x85",
+    "\x1c",
+]
 
 
 @property_settings(deadline=None)
-@given(
-    st.lists(st.sampled_from(["<|end_of_text|>", " ", "\r\n", "\t", "'s", "’t", "12", "é", "e\u0301", "\x00", "🇳🇱"]))
-)
-def test_difficult_texts_come_back_and_hold_no_special_token(byte_level: Tokenizer, parts: list[str]) -> None:
+@given(st.lists(st.sampled_from(PARTS)))
+def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, parts: list[str]) -> None:
     text = "".join(parts)
-    encoding = byte_level.encode(text, add_special_tokens=False)
-    assert byte_level.decode(encoding.ids, skip_special_tokens=False) == text
-    assert not {0, 1, 2} & set(encoding.ids)
+    ids = encoder.encode([text])[0]
+    assert encoder.tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert not {0, 1, 2} & set(ids)
+    marker = encoder.tokenizer.token_to_id("<EMAIL>")
+    assert ids.count(marker) == parts.count("<EMAIL>") and marker >= 262
+
+
+@property_settings(deadline=None)
+@given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(pretokens.DIGITS)))
+def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str) -> None:
+    text, cutter = "".join(parts), pretokens.pretokenizer(digits)
+
+    def pieces(part: str) -> list[str]:
+        return [piece for piece, _ in cutter.pre_tokenize_str(part)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "TEXT_CHARACTERS", 3)
+        whole = [piece for part in text.split("<EMAIL>") for piece in pieces(part)]
+        assert [piece for part in train.cut(text, MARKERS) for piece in pieces(part)] == whole
+        assert "".join(train.cut(text, [])) == text
+
+
+def test_long_texts_are_cut_at_line_ends() -> None:
+    text = "regel één.\n" * 20_000
+    parts = list(train.cut(text, []))
+    assert "".join(parts) == text and len(parts) == 4
+    assert all(train.TEXT_CHARACTERS <= len(part) <= train.TEXT_CHARACTERS + 11 for part in parts[:-1])
 
 
 @pytest.mark.parametrize(
@@ -103,6 +164,13 @@ def test_difficult_texts_come_back_and_hold_no_special_token(byte_level: Tokeniz
     [
         ("12345 678", ["123", "45", " ", "678"]),
         ("'s avonds", ["'s", " avonds"]),
+        ("in 't huis", ["in", " 't", " huis"]),
+        ("zag ’s avonds 'n ‘t", ["zag", " ’s", " avonds", " 'n", " ‘t"]),
+        ("('t kan), \"'k zie\"", ["(", "'t", " kan", "),", ' "', "'k", " zie", '"']),
+        ("in\n't  'n", ["in", "\n", "'t", " ", " 'n"]),
+        ("'t\u0301 't3", ["'t\u0301", " 't", "3"]),
+        ("'T is 'tis", ["'T", " is", " '", "tis"]),
+        ("she 'd I'LL", ["she", " 'd", " I", "'LL"]),
         ("foto’s", ["foto", "’s"]),
         ("'sinds", ["'sinds"]),
         ("they've", ["they", "'ve"]),
@@ -118,17 +186,94 @@ def test_words_are_cut_as_documented(text: str, pieces: list[str]) -> None:
     assert [text[start:end] for _, (start, end) in cut] == pieces
 
 
-def test_transformers_loads_the_folder_and_encodes_the_same(tmp_path: Path, documents: list[Path]) -> None:
+@pytest.mark.parametrize(
+    ("digits", "pieces"),
+    [
+        ("left", ["123", "456", "7", " ", "1", ".", "234", ",", "56"]),
+        ("right", ["1", "234", "567", " ", "1", ".", "234", ",", "56"]),
+        ("single", [*"1234567", " ", "1", ".", *"234", ",", *"56"]),
+    ],
+)
+def test_digits_are_grouped_as_asked(digits: str, pieces: list[str]) -> None:
+    cut = pretokens.pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
+    assert ["1234567 1.234,56"[start:end] for _, (start, end) in cut] == pieces
+
+
+@property_settings(deadline=None)
+@given(st.text("0123456789٣", max_size=20))
+def test_groups_from_the_right_are_of_three_digits_but_the_first(number: str) -> None:
+    cut = pretokens.pretokenizer("right").pre_tokenize_str(f"x{number}.")
+    groups = [end - start for _, (start, end) in cut][1:-1]
+    assert sum(groups) == len(number) and all(group == 3 for group in groups[1:]) and all(0 < g <= 3 for g in groups)
+
+
+def test_long_numbers_are_cut_in_time_that_grows_with_their_length() -> None:
+    began = time.process_time()
+    pretokens.pretokenizer("right").pre_tokenize_str("7" * 200_000)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("chosen", [SMALL, UNIGRAM])
+def test_no_token_is_longer_than_asked(tmp_path: Path, documents: list[Path], chosen: TrainSettings) -> None:
+    short = chosen.model_copy(update={"longest_token_bytes": 5, "vocabulary_size": 330})
+    for settings_of, longest in ((chosen, 6), (short, 5)):
+        encoder = load_encoder(train_in(tmp_path / str(longest), documents, settings_of))
+        lengths = np.diff(spelling(encoder)[1])
+        assert lengths.max() >= 6 if longest == 6 else lengths.max() == 5
+
+
+@pytest.mark.parametrize("chosen", [SMALL, UNIGRAM])
+def test_markers_are_tokens_and_shape_no_others(
+    tmp_path: Path, write_documents: Callable[..., Path], documents: list[Path], chosen: TrainSettings
+) -> None:
+    rows = [
+        {**row, "text": row["text"].replace(" ", " <EMAIL> ", 3)} for row in pq.read_table(documents[0]).to_pylist()
+    ]
+    marked = write_documents("marked", rows)
+    with_markers = chosen.model_copy(update={"markers": [*MARKERS, "<|pad|>"], "vocabulary_size": 350})
+    encoder = load_encoder(train_in(tmp_path / "a", [marked, documents[1]], with_markers))
+    assert encoder.vocabulary_size == 350
+    assert [encoder.tokenizer.token_to_id(marker) for marker in MARKERS] == [347, 348, 349]
+    assert [encoder.tokenizer.id_to_token(n) for n in range(3)] == chosen.special_tokens
+    assert encoder.tokenizer.token_to_id("EMAIL") is None and encoder.tokenizer.token_to_id("<EM") is None
+    ids = encoder.encode(["mail <EMAIL>, <EMAIL> of <IBAN>"])[0]
+    assert ids.count(347) == 2
+    assert encoder.tokenizer.decode(ids, skip_special_tokens=True) == "mail <EMAIL>, <EMAIL> of <IBAN>"
+
+
+def test_a_sample_is_trained_on_and_told(tmp_path: Path, documents: list[Path]) -> None:
+    small = SMALL.model_copy(
+        update={"sample_bytes": 20_000, "sample_weights": {"nl": 3, "en": 1}, "vocabulary_size": 300}
+    )
+    counts = train.run(
+        small,
+        documents=documents,
+        tokenizer=tmp_path / "tokenizer.json",
+        configuration=tmp_path / "tokenizer_config.json",
+    )
+    of = {language: part for found in counts["sample"]["sources"].values() for language, part in found.items()}
+    assert of["nl"]["bytes"] <= 15_000 < of["nl"]["bytes"] + 500 and of["en"]["bytes"] <= 5_000
+    assert counts["documents"] == of["nl"]["documents"] + of["en"]["documents"]
+    assert counts["bytes"] == of["nl"]["bytes"] + of["en"]["bytes"] and len(counts["sample"]["ids_sha256"]) == 64
+    dutch = train_in(tmp_path / "nl", documents, small.model_copy(update={"sample_weights": {"nl": 1, "en": 0}}))
+    alone = train_in(tmp_path / "alone", documents[:1], small.model_copy(update={"sample_weights": {}}))
+    assert dutch.read_bytes() == alone.read_bytes()
+
+
+@pytest.mark.parametrize("chosen", [SMALL, UNIGRAM], ids=["bpe", "unigram"])
+def test_transformers_loads_the_folder_and_encodes_the_same(
+    tmp_path: Path, documents: list[Path], chosen: TrainSettings
+) -> None:
     transformers = pytest.importorskip("transformers")
-    path = train_in(tmp_path / "model", documents)
-    text = "'s Morgens telde zij 12345 koeien.\n  They've gone , don’t you know ?"
+    path = train_in(tmp_path / "model", documents, chosen.model_copy(update={"markers": MARKERS}))
+    text = "'s Morgens telde zij in 't land 12345 koeien: <EMAIL>.\n  They've gone , don’t you know ?"
     ours = load_encoder(path)
     for described in (None, {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}):
         if described:
             (path.parent / "config.json").write_text(json.dumps(described), encoding="utf-8")
         loaded = transformers.AutoTokenizer.from_pretrained(str(path.parent))
         assert (loaded.bos_token_id, loaded.eos_token_id, loaded.pad_token_id) == (0, 1, 2)
-        assert len(loaded) == 450 == ours.vocabulary_size
+        assert len(loaded) == chosen.vocabulary_size == ours.vocabulary_size
         assert loaded(text)["input_ids"] == [ours.begin_of_text_id, *ours.encode([text])[0]]
         assert loaded.decode(loaded(text)["input_ids"], skip_special_tokens=True) == text
 

@@ -359,3 +359,9 @@ def test_values_are_nowhere_but_in_the_text(capsys: pytest.CaptureFixture[str]) 
     assert document.metadata == {"personal_data": dict.fromkeys(KINDS, 1)}
     written = document.text + str(document.metadata) + str(block.stats) + "".join(capsys.readouterr())
     assert not any(EVERY_KIND[found.start : found.end] in written for found in find(EVERY_KIND, ALL))
+
+
+def test_the_markers_that_are_told_are_those_that_are_written() -> None:
+    assert set(PersonalData().markers()) == {f"<{kind.upper()}>" for kind in KINDS}
+    assert PersonalData(replacement="synthetic").markers() == []
+    assert "<NAME>" in PersonalData(names="models/names").markers() and "<BSN>" not in PersonalData(bsn=False).markers()

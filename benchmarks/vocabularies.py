@@ -1,0 +1,116 @@
+"""Tokenizers side by side on real text: fertility, parity, Rényi efficiency, whole words, seconds and peak memory.
+
+    PYTHONPATH=. python benchmarks/vocabularies.py DATA [--megabytes 20] [--sample-bytes N] [--algorithms bpe unigram]
+        [--sizes 8192 16384 32768] [--digits left]
+
+DATA holds text/*.jsonl.gz, of which those of Dutch and English are read, and eval/sib200_{nl,en}.jsonl.gz, the same
+sentences in both, on which parity is measured. Each training is a process of its own. The table is printed as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tokenising import documents
+
+LANGUAGES = ("en", "nl")
+VALIDATION_FRACTION = 0.05
+
+
+def trained(settings: dict[str, Any], paths: list[Path], folder: Path) -> tuple[float, float, int, dict[str, Any]]:
+    """Train in this process; return seconds, CPU seconds, peak memory in bytes and what the step counts."""
+    from pipeline.tokenizer.settings import TrainSettings
+    from pipeline.tokenizer.train import run
+
+    began, used = time.monotonic(), time.process_time()
+    files = {"tokenizer": folder / "tokenizer.json", "configuration": folder / "tokenizer_config.json"}
+    counts = run(TrainSettings(**settings), documents=paths, **files)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return time.monotonic() - began, time.process_time() - used, peak, counts
+
+
+def sentences(data: Path, folder: Path) -> list[Path]:
+    """Write the sentences that both languages have, a line each; return a file for each language."""
+    texts: dict[str, dict[str, str]] = {}
+    for language in LANGUAGES:
+        with gzip.open(data / "eval" / f"sib200_{language}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            rows = map(json.loads, lines)
+            texts[language] = {str(row["id"]): " ".join(row["text"].split()) for row in rows}
+    shared = sorted(set.intersection(*(set(found) for found in texts.values())))
+    for language, found in texts.items():
+        (folder / f"{language}.txt").write_text("".join(f"{found[name]}\n" for name in shared), encoding="utf-8")
+    return [folder / f"{language}.txt" for language in LANGUAGES]
+
+
+def main() -> None:
+    """Train and measure each combination, and print a row for it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--megabytes", type=float, default=20)
+    parser.add_argument("--sample-bytes", type=int, default=1_000_000_000)
+    parser.add_argument("--algorithms", nargs="+", default=["bpe", "unigram"])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8192, 16384, 32768])
+    parser.add_argument("--digits", nargs="+", default=["left"])
+    asked = parser.parse_args()
+
+    from pipeline.tokenizer.fertility import run
+    from pipeline.tokenizer.settings import FertilitySettings
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pattern = str(asked.data / "text" / "[en][ln]_*.jsonl.gz")
+        paths, texts = documents(pattern, int(asked.megabytes * 1e6), folder)
+        print(f"{sum(len(text.encode()) for text in texts) / 1e6:.1f} MB of text, {os.cpu_count()} cores")
+        del texts
+        parallel = sentences(asked.data, folder)
+        print(
+            "| algorithm | digits | entries | tokens per word | bytes per token | whole words | Rényi efficiency |",
+            end="",
+        )
+        print(" parity | seconds (CPU) | peak memory |\n|" + "---|" * 10)
+        for algorithm, size, digits in product(asked.algorithms, asked.sizes, asked.digits):
+            settings = {
+                "algorithm": algorithm,
+                "vocabulary_size": size,
+                "digits": digits,
+                "sample_bytes": asked.sample_bytes,
+                "validation_fraction": VALIDATION_FRACTION,
+            }
+            with multiprocessing.get_context("spawn").Pool(1) as process:
+                seconds, cpu, peak, _ = process.apply(trained, (settings, paths, folder))
+            run(
+                FertilitySettings(validation_fraction=VALIDATION_FRACTION, parallel=list(LANGUAGES)),
+                tokenizer=folder / "tokenizer.json",
+                documents=paths,
+                parallel=parallel,
+                fertility=folder / "fertility.json",
+            )
+            result = json.loads((folder / "fertility.json").read_text(encoding="utf-8"))
+            measured = result["languages"]
+            keys = {
+                "tokens_per_word": ".3f",
+                "bytes_per_token": ".2f",
+                "whole_word_share": ".1%",
+                "renyi_efficiency": ".3f",
+            }
+            cells = [
+                ", ".join(f"{language} {measured[language][key]:{form}}" for language in LANGUAGES)
+                for key, form in keys.items()
+            ]
+            premium = ", ".join(f"{language} {result['parallel']['premium'][language]:.3f}" for language in LANGUAGES)
+            costs = [premium, f"{seconds:.0f} ({cpu:.0f})", f"{peak / 1e6:.0f} MB"]
+            print("|", " | ".join([algorithm, digits, f"{size:,}", *cells, *costs]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

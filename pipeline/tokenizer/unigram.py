@@ -1,0 +1,242 @@
+"""Trains the pieces of a unigram tokenizer, compiled, to the same bytes each time.
+
+Kudo 2018, https://aclanthology.org/P18-1007, as SentencePiece does it: the substrings that occur most, weighed by
+their length, are the first pieces; expectation maximisation gives them probabilities; those without which the training
+text loses least likelihood go, a quarter at a time, until the vocabulary is left. The trainer of the library
+`tokenizers` reads its words in an order that differs from one process to the next, and its sums differ with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.trainers import WordLevelTrainer
+
+from pipeline.corpus.text.compiled import compiled
+from pipeline.tokenizer.seeds import LEAST_EXPECTED, SEPARATOR, Bytes, Integers, Reals, Words, seeds
+from pipeline.tokenizer.settings import BYTE_ALPHABET
+
+KEPT_SHARE = 0.75  # of the pieces, each time that some go
+SPARE = 1.1  # so many times the vocabulary are left to the last choice, which is by probability
+ROUNDS = 2  # of expectation maximisation between
+TEXTS_PER_BATCH = 256
+_GOES = -np.inf  # the loss of a piece that is never the best
+
+
+def count_words(pretokenizer: Any, texts: Iterable[str], again: Iterable[str]) -> dict[str, int]:
+    """Return how often each piece of the texts occurs, in the characters of the byte alphabet, sorted.
+
+    The texts are read twice, by the library's threads: once for the pieces and once for their number.
+    """
+    counter = Tokenizer(WordLevel())
+    counter.pre_tokenizer = pretokenizer
+    trainer = WordLevelTrainer(vocab_size=2**31, min_frequency=0, show_progress=False)
+    counter.train_from_iterator(texts, trainer)
+    counts = np.zeros(counter.get_vocab_size(), dtype=np.int64)
+    rest = iter(again)
+    while batch := list(islice(rest, TEXTS_PER_BATCH)):
+        for encoding in counter.encode_batch_fast(batch, add_special_tokens=False):
+            numbers, times = np.unique(np.array(encoding.ids, dtype=np.int64), return_counts=True)
+            counts[numbers] += times
+    return {word: int(counts[number]) for word, number in sorted(counter.get_vocab().items())}
+
+
+class _Trie(NamedTuple):
+    """The edges of a trie of pieces in a hash table, and the number of the piece that ends at each node, or -1."""
+
+    keys: Integers
+    children: Integers
+    piece_at: Integers
+
+
+def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_bytes: int) -> list[tuple[bytes, float]]:
+    """Return at most `size` pieces with the logarithm of their probability, the likeliest first; all bytes are there.
+
+    Args:
+        words: how often each word occurs.
+        size: at least 256.
+        minimum_frequency: occurrences of a piece of more than one byte, at first.
+        longest_bytes: of a piece.
+    """
+    ordered = sorted(words)
+    text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)
+    counts = np.array([words[word] for word in ordered], dtype=np.int64)
+    table = Words(text, np.flatnonzero(text == SEPARATOR).astype(np.int64), counts)
+    letters, starts, frequencies = seeds(table, minimum_frequency, longest_bytes)
+    scores = np.log(frequencies / frequencies.sum())
+    while True:
+        for _ in range(ROUNDS):
+            expected = _expected(table, _trie(letters, starts), scores)
+            stays = (np.diff(starts) == 1) | (expected >= LEAST_EXPECTED)
+            letters, starts = _chosen(letters, starts, stays)
+            expected = np.maximum(expected[stays], LEAST_EXPECTED)
+            scores = digamma(expected) - digamma(expected.sum())
+        wanted = max(int(size * SPARE), BYTE_ALPHABET)
+        if len(scores) <= wanted:
+            break
+        trie = _trie(letters, starts)
+        losses = _losses(letters, starts, trie, scores, _best(table, trie, scores, np.diff(starts)))
+        stays = np.zeros(len(scores), dtype=np.bool_)
+        stays[np.argsort(-losses, kind="stable")[: max(wanted, int(len(scores) * KEPT_SHARE))]] = True
+        letters, starts = _chosen(letters, starts, stays)
+        scores = scores[stays]
+    spelled = [letters[begin:end].tobytes() for begin, end in pairwise(starts.tolist())]
+    ranked = sorted(zip(spelled, scores.tolist(), strict=True), key=lambda piece: (-piece[1], piece[0]))
+    longer = [piece for piece, _ in ranked if len(piece) > 1][: size - BYTE_ALPHABET]
+    chosen = {*longer, *(piece for piece, _ in ranked if len(piece) == 1)}
+    return [(piece, score) for piece, score in ranked if piece in chosen]
+
+
+def _chosen(letters: Bytes, starts: Integers, stays: npt.NDArray[np.bool_]) -> tuple[Bytes, Integers]:
+    """Return the letters and starts of those pieces alone that stay."""
+    lengths = np.diff(starts)
+    return letters[np.repeat(stays, lengths)], np.append(0, np.cumsum(lengths[stays]))
+
+
+def _trie(letters: Bytes, starts: Integers) -> _Trie:
+    """Return a trie of the pieces."""
+    slots = 1 << int(2 * len(letters)).bit_length()
+    keys, children = np.full(slots, -1, dtype=np.int64), np.empty(slots, dtype=np.int64)
+    trie = _Trie(keys, children, np.full(len(letters) + 1, -1, dtype=np.int64))
+    _build(letters, starts, trie)
+    return trie
+
+
+@compiled
+def _slot(keys: Integers, key: Any) -> int:
+    """Return where an edge is in the hash table, or where it would be."""
+    mask = len(keys) - 1
+    slot: int = ((key * 0x9E3779B97F4A7C1) >> 17) & mask
+    while keys[slot] != key and keys[slot] != -1:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def _build(letters: Bytes, starts: Integers, trie: _Trie) -> None:
+    nodes = 1
+    for piece in range(len(starts) - 1):
+        node = 0
+        for place in range(starts[piece], starts[piece + 1]):
+            key = node * 256 + np.int64(letters[place])
+            slot = _slot(trie.keys, key)
+            if trie.keys[slot] == -1:
+                trie.keys[slot], trie.children[slot] = key, nodes
+                nodes += 1
+            node = trie.children[slot]
+        trie.piece_at[node] = piece
+
+
+@compiled
+def _expected(words: Words, trie: _Trie, scores: Reals) -> Reals:
+    """Return how often each piece is expected to occur, over all ways to cut the words: forward and backward sums."""
+    expected = np.zeros(len(scores))
+    longest = 0
+    begin = 0
+    for end in words.ends:
+        longest = max(longest, end - begin)
+        begin = end + 1
+    ahead = np.empty(longest + 1)
+    behind = np.empty(longest + 1)
+    begin = 0
+    for word in range(len(words.ends)):
+        length = words.ends[word] - begin
+        ahead[: length + 1] = -np.inf
+        ahead[0] = 0.0
+        for start in range(length):
+            node = 0
+            for place in range(start, length):
+                slot = _slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
+                if trie.keys[slot] == -1:
+                    break
+                node = trie.children[slot]
+                piece = trie.piece_at[node]
+                if piece >= 0:
+                    ahead[place + 1] = np.logaddexp(ahead[place + 1], ahead[start] + scores[piece])
+        behind[: length + 1] = -np.inf
+        behind[length] = 0.0
+        for start in range(length - 1, -1, -1):
+            node = 0
+            for place in range(start, length):
+                slot = _slot(trie.keys, node * 256 + np.int64(words.letters[begin + place]))
+                if trie.keys[slot] == -1:
+                    break
+                node = trie.children[slot]
+                piece = trie.piece_at[node]
+                if piece >= 0:
+                    path = scores[piece] + behind[place + 1]
+                    behind[start] = np.logaddexp(behind[start], path)
+                    expected[piece] += words.counts[word] * np.exp(ahead[start] + path - ahead[length])
+        begin = words.ends[word] + 1
+    return expected
+
+
+@compiled
+def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, last: Integers) -> None:
+    """Cut letters in the likeliest way that does without one piece: Viterbi.
+
+    `best` gets the score of each beginning of the letters, and `last` the last piece of it.
+    """
+    best[: len(letters) + 1] = -np.inf
+    best[0] = 0.0
+    for start in range(len(letters)):
+        node = 0
+        for place in range(start, len(letters)):
+            slot = _slot(trie.keys, node * 256 + np.int64(letters[place]))
+            if trie.keys[slot] == -1:
+                break
+            node = trie.children[slot]
+            piece = trie.piece_at[node]
+            if piece >= 0 and piece != without and best[start] + scores[piece] > best[place + 1]:
+                best[place + 1], last[place + 1] = best[start] + scores[piece], piece
+
+
+@compiled
+def _best(words: Words, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
+    """Return how often each piece occurs in the words, each cut in the likeliest way."""
+    found = np.zeros(len(scores))
+    best = np.empty(len(words.letters) + 1)
+    last = np.empty(len(words.letters) + 1, dtype=np.int64)
+    begin = 0
+    for word in range(len(words.ends)):
+        end = words.ends[word]
+        _cut(words.letters[begin:end], trie, scores, -1, best, last)
+        place = end - begin
+        while place > 0:
+            found[last[place]] += words.counts[word]
+            place -= lengths[last[place]]
+        begin = end + 1
+    return found
+
+
+@compiled
+def _losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found: Reals) -> Reals:
+    """Return how much likelihood the training text loses without each piece, if its likeliest parts stand for it."""
+    losses = np.empty(len(scores))
+    total = found.sum()
+    best = np.empty(len(letters) + 1)
+    last = np.empty(len(letters) + 1, dtype=np.int64)
+    for piece in range(len(scores)):
+        begin, end = starts[piece], starts[piece + 1]
+        if end - begin == 1:
+            losses[piece] = np.inf
+            continue
+        _cut(letters[begin:end], trie, scores, piece, best, last)
+        if found[piece] == 0 or best[end - begin] >= scores[piece]:
+            losses[piece] = _GOES
+            continue
+        place, parts, log_parts = end - begin, 0, 0.0
+        while place > 0:
+            log_parts += np.log(found[last[place]] + found[piece])
+            parts += 1
+            place -= starts[last[place] + 1] - starts[last[place]]
+        log_parts -= parts * np.log(total + found[piece] * (parts - 1))
+        losses[piece] = found[piece] / total * (np.log(found[piece]) - np.log(total) - log_parts)
+    return losses
