@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from heapq import merge
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
-from pipeline.corpus.documents import is_validation, read_documents
+from pipeline.corpus.documents import is_validation
+from pipeline.corpus.merging import merge_documents
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.settings import TrainSettings
 
@@ -64,12 +64,11 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     counts = {"documents": 0, "bytes": 0}
 
     def training_texts() -> Iterator[str]:
-        files = [read_documents([path], columns=["id_hash", "id", "text"]) for path in sorted(documents)]
-        for document in merge(*files, key=lambda row: (row["id_hash"], row["id"])):
-            if not is_validation(document["id"], settings.validation_fraction):
+        for _, name, text in merge_documents(documents, ["text"]):
+            if not is_validation(name, settings.validation_fraction):
                 counts["documents"] += 1
-                counts["bytes"] += len(document["text"].encode())
-                yield document["text"]
+                counts["bytes"] += len(text.encode())
+                yield text
 
     trained = new_tokenizer(settings.special_tokens)
     trainer = BpeTrainer(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from heapq import merge
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.corpus.documents import is_validation, read_batches
+from pipeline.corpus.merging import merge_documents
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import ShardSettings
@@ -38,8 +38,8 @@ def run(
 ) -> dict[str, Any]:
     """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
 
-    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file, two groups of texts
-    and one record batch, whatever the size of the corpus.
+    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file that is open, two groups
+    of texts and one record batch, whatever the size of the corpus.
     """
     encoder = load_encoder(tokenizer)
     hash_range = shard_range(settings.shard, settings.shards)
@@ -58,7 +58,8 @@ def run(
             for writer in (train_writer, validation_writer):
                 writer.start(source, language)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            for texts in _batched(_documents(paths, hash_range, source, language)):
+            where = {"source": source, "language": language}
+            for texts in _batched(merge_documents(paths, ["text", "license"], hash_range, where)):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
                 waiting.append((texts, beside.submit(encoder.encode, [text for _, _, text, _ in texts])))
                 if len(waiting) > 1:
@@ -103,19 +104,6 @@ def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[n
             if name in seen:
                 raise InputError(f"document id {name!r} occurs twice in the corpus: give each document its own id")
             seen.add(name)
-
-
-def _documents(paths: list[Path], hash_range: tuple[int, int], source: str, language: str) -> Iterator[Document]:
-    """The documents of one source and language in a range, in the order of id_hash and id."""
-
-    def rows(path: Path) -> Iterator[Document]:
-        columns = ["id_hash", "id", "text", "license", "source", "language"]
-        for batch in read_batches([path], hash_range, columns):
-            wanted = pc.and_(pc.equal(batch.column("source"), source), pc.equal(batch.column("language"), language))
-            chosen = batch.filter(wanted)
-            yield from zip(*(chosen.column(name).to_pylist() for name in columns[:4]), strict=True)
-
-    return merge(*map(rows, paths))
 
 
 def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:

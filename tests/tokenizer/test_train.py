@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import settings as property_settings
@@ -56,6 +58,19 @@ def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
     )
     assert outputs[0].read_bytes() == here.read_bytes()
     assert outputs[1].read_bytes() == (here.parent / "tokenizer_config.json").read_bytes()
+
+
+def test_more_files_are_read_than_may_be_open(
+    tmp_path: Path,
+    documents: list[Path],
+    write_documents: Callable[..., Path],
+    few_files: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    files = [write_documents(f"{number}", rows[number::200]) for number in range(200)]
+    with few_files(130):
+        many = train_in(tmp_path / "many", files)
+    assert many.read_bytes() == train_in(tmp_path / "few", documents).read_bytes()
 
 
 def test_held_out_documents_do_not_shape_the_vocabulary(

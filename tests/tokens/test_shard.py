@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import datasets
@@ -82,6 +83,21 @@ def test_bytes_do_not_depend_on_the_order_nor_on_the_cut_of_the_files(
     files = [write(tmp_path / f"{n}.parquet", rows[n::5], row_group_size=7) for n in (3, 0, 4, 1, 2)]
     again = build_tokens(tmp_path / "again", files, tokenizer)
     assert bytes_of(again) == bytes_of(built)
+
+
+def test_more_files_are_read_than_may_be_open(
+    documents: list[Path],
+    tokenizer: Path,
+    tmp_path: Path,
+    write: Callable[..., Path],
+    build_tokens,
+    few_files: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    files = [write(tmp_path / f"{n}.parquet", rows[n::250]) for n in range(250)]
+    with few_files(130):
+        many = build_tokens(tmp_path / "many", files, tokenizer, shards=1)
+    assert bytes_of(many) == bytes_of(build_tokens(tmp_path / "few", documents, tokenizer, shards=1))
 
 
 def test_removing_a_document_changes_one_shard_only(
