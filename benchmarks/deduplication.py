@@ -65,7 +65,7 @@ def write_signatures(folder: Path, documents: int, settings: Deduplication) -> l
             original = np.where(copies, _mixed(five) % np.uint64(-(-documents // COPY_EVERY)) * COPY_EVERY, number)
             exact = copies & (five % 2 == 0)
             columns: list[Any] = [[f"web/part-{unit:05d}.jsonl.gz/{place}" for place in number.tolist()]]
-            columns.append((_mixed(original) % np.uint64(3000)).astype(np.int64))
+            columns += [(_mixed(original) % np.uint64(3000)).astype(np.int64)] * 2
             columns += [_mixed(np.where(exact, original, number) * 64 + place) for place in range(len(CONTENT))]
             for band in range(settings.bands):
                 drawn = (_mixed(number * 64 + 2 + band) >> np.uint64(11)).astype(np.float64) / 2**53
@@ -86,7 +86,8 @@ def find_copies(folder: Path, settings: Deduplication) -> None:
     before_bytes, start = peak_bytes(), time.monotonic()
     counts = find_duplicates.run(
         FindDuplicatesSettings(deduplication=settings),
-        signatures=sorted(folder.glob("web.*.parquet")),
+        signatures=(signed := sorted(folder.glob("web.*.parquet"))),
+        documents=signed,  # there are no texts, and they are not asked for
         reserved=[],
         duplicates=folder / "duplicates",
     )
@@ -149,7 +150,7 @@ def main() -> None:
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    settings = Deduplication(memory_bytes=given.memory_bytes)
+    settings = Deduplication(memory_bytes=given.memory_bytes, minimum_jaccard=0)
     if given.part == "step":
         find_copies(given.folder, settings)
     elif given.part:

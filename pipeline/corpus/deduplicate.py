@@ -81,7 +81,7 @@ def run(
             reasons, cut = _cut(table, told)
             stays = pa.array([reason is None for reason in reasons], pa.bool_())
             sizes = pc.binary_length(table["text"])
-            cut = cut.append_column("cluster", cut["id"])
+            cut = cut.append_column("cluster", pc.coalesce(told["cluster"], cut["id"]))
             cut = cut.append_column("cluster_size", pc.fill_null(told["cluster_size"], 1))
             kept = cut.select(FINAL_SCHEMA.names).filter(stays).cast(FINAL_SCHEMA)
             writer.write(kept)

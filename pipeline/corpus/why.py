@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.corpus.reasons import sentence
 from pipeline.corpus.removal import OPT_OUT
+from pipeline.corpus.settings import Deduplication
 from pipeline.ground.errors import InputError
 from pipeline.provenance.records import Record, load_records
 
@@ -140,6 +141,10 @@ class _Story:
                     self._masked(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._copies(corpus, self.id)
+                    if kept["cluster"] not in (self.id, None):
+                        self.lines.append(
+                            f"    in the cluster of {kept['cluster']}, and not like what is kept before it"
+                        )
         self._tokens(corpus)
         return True
 
@@ -155,6 +160,7 @@ class _Story:
         if row["reason"] == OPT_OUT:
             self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
         elif step == "deduplicate":
+            self._similarity(corpus, row, settings)
             self._copies(corpus, str(row["value"]))
         for path in self._files(corpus, "contaminated/") if step == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
@@ -191,6 +197,17 @@ class _Story:
         if listed:
             dated = f"of {listed['date']}, " if listed.get("date") else ""
             self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
+
+    def _similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Tell how alike a near copy and the kept document are, where that was counted."""
+        path = self.run_directory / "corpus" / corpus / f"duplicates/{self.source}.{row['_unit']}.parquet"
+        for found in _rows(path, [self.id]):
+            if found.get("jaccard") is not None:
+                section = Deduplication.model_validate(settings.get("deduplication", {}))
+                self.lines.append(
+                    f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
+                    f"{row['value']}: the least is {section.least_similarity:.1%}"
+                )
 
     def _copies(self, corpus: str, kept: str) -> None:
         path = self.run_directory / "corpus" / corpus / "duplicates"
