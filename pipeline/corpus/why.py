@@ -114,7 +114,7 @@ class _Story:
 
     def _corpus(self, corpus: str) -> bool:
         """Tell what one corpus did with the document; return whether it read it."""
-        start = len(self.lines)
+        start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
         for step, folder in STEPS.items():
             gone = self._find(corpus, f"removed/{step}.")
@@ -141,11 +141,12 @@ class _Story:
                     self._masked(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._copies(corpus, self.id)
-                    if kept["cluster"] not in (self.id, None):
+                    if kept["cluster"] != self.id:
                         self.lines.append(
                             f"    in the cluster of {kept['cluster']}, and not like what is kept before it"
                         )
-        self._tokens(corpus)
+                    cluster = kept["cluster"]
+        self._tokens(corpus, cluster)
         return True
 
     def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
@@ -219,7 +220,7 @@ class _Story:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
 
-    def _tokens(self, corpus: str) -> None:
+    def _tokens(self, corpus: str, cluster: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
         for (step, *_), record in sorted(self.records.items()):
             read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
@@ -227,7 +228,7 @@ class _Story:
                 continue
             settings = record.settings
             if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
-                split = "validation" if is_validation(self.id, settings["validation_fraction"]) else "train"
+                split = "validation" if is_validation(cluster, settings["validation_fraction"]) else "train"
                 self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 

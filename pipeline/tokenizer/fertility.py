@@ -29,7 +29,7 @@ def run(settings: FertilitySettings, *, tokenizer: Path, documents: list[Path], 
     chosen = (
         (document["language"], document["text"])
         for document in read_documents(sorted(documents))
-        if not held_out[document["language"]] or is_validation(document["id"], settings.validation_fraction)
+        if not held_out[document["language"]] or is_validation(document["cluster"], settings.validation_fraction)
     )
     languages = _measure(encoder, chosen)
     for language, measured in languages.items():
@@ -50,9 +50,9 @@ def run(settings: FertilitySettings, *, tokenizer: Path, documents: list[Path], 
 def _languages_held_out(paths: list[Path], fraction: float) -> dict[str, bool]:
     """For each language whether one of its documents is held out; reads no text."""
     held_out: dict[str, bool] = {}
-    for document in read_documents(paths, columns=["id", "language"]):
+    for document in read_documents(paths, columns=["cluster", "language"]):
         language = document["language"]
-        held_out[language] = held_out.get(language, False) or is_validation(document["id"], fraction)
+        held_out[language] = held_out.get(language, False) or is_validation(document["cluster"], fraction)
     return held_out
 
 

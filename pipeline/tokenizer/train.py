@@ -64,8 +64,8 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     counts = {"documents": 0, "bytes": 0}
 
     def training_texts() -> Iterator[str]:
-        for _, name, text in merge_documents(documents, ["text"]):
-            if not is_validation(name, settings.validation_fraction):
+        for _, _, text, cluster in merge_documents(documents, ["text", "cluster"]):
+            if not is_validation(cluster, settings.validation_fraction):
                 counts["documents"] += 1
                 counts["bytes"] += len(text.encode())
                 yield text

@@ -29,8 +29,8 @@ from pipeline.tokens.settings import ShardSettings
 
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
-Document = tuple[int, str, str, str]
-"""The id_hash, id, text and licence of a document."""
+Document = tuple[int, str, str, str, str]
+"""The id_hash, id, text, licence and cluster of a document."""
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
 
         def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
             for document, ids in zip(texts, encoded.result(), strict=True):
-                held_out = is_validation(document[1], settings.validation_fraction)
+                held_out = is_validation(document[4], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
 
         for (source, language), paths in _groups(documents, hash_range):
@@ -59,9 +59,9 @@ def run(
                 writer.start(source, language)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
             where = {"source": source, "language": language}
-            for texts in _batched(merge_documents(paths, ["text", "license"], hash_range, where)):
+            for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where)):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
-                waiting.append((texts, beside.submit(encoder.encode, [text for _, _, text, _ in texts])))
+                waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
             for texts, encoded in waiting:
@@ -163,7 +163,7 @@ class _ShardWriter:
 
     def add(self, document: Document, ids: list[int]) -> None:
         """Adds one document with the begin and end tokens around its own; its list becomes the writer's."""
-        hash_value, name, text, license_name = document
+        hash_value, name, text, license_name, _ = document
         ids.insert(0, self._borders[0])
         ids.append(self._borders[1])
         size = len(text) if text.isascii() else len(text.encode())

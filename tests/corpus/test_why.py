@@ -165,7 +165,10 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
         ),
         (
             "110_less",
-            ["deduplicate: kept\n    in the cluster of s/x.jsonl/en_lighthouse, and not like what is kept before it"],
+            [
+                "deduplicate: kept\n    in the cluster of s/x.jsonl/en_lighthouse, and not like what is kept before it",
+                "tokens main: train, shard 0",  # as its cluster; by its own id it would be validation
+            ],
         ),
         ("copy", ["deduplicate: kept (best of 2 copies)", "s/x.jsonl/nl_water", "decontaminate: kept"]),
         (

@@ -60,6 +60,18 @@ def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
     assert outputs[1].read_bytes() == (here.parent / "tokenizer_config.json").read_bytes()
 
 
+def test_what_is_near_a_held_out_document_is_not_trained_on(
+    tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    held_out = [row for row in rows if is_validation(str(row["id"]), SMALL.validation_fraction)]
+    for row in rows[:100]:
+        row["cluster"] = held_out[0]["id"]
+    near = train_in(tmp_path / "near", [write_documents("near", rows)])
+    rest = [row for row in rows[100:] if not is_validation(str(row["id"]), SMALL.validation_fraction)]
+    assert near.read_bytes() == train_in(tmp_path / "rest", [write_documents("rest", rest)]).read_bytes()
+
+
 def test_more_files_are_read_than_may_be_open(
     tmp_path: Path,
     documents: list[Path],
