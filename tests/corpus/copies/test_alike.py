@@ -121,6 +121,22 @@ def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisi
             assert row["jaccard"] == figure >= 0.6
 
 
+def test_a_copy_of_a_reserved_text_goes_however_little_they_are_alike(tmp_path: Path) -> None:
+    first, *others = chain(40, 200, 2, 1)
+    deduplicated(tmp_path / "reserved", {"t/0": first}, Deduplication())
+    deduplicated(tmp_path / "others", {f"s/{number}": text for number, text in enumerate(others)}, Deduplication())
+    find_duplicates.run(
+        FindDuplicatesSettings(deduplication=Deduplication()),
+        signatures=[tmp_path / "others/0.signatures"],
+        documents=[tmp_path / "others/0.documents"],
+        reserved=[tmp_path / "reserved/0.signatures"],
+        duplicates=tmp_path / "duplicates",
+    )
+    rows = pq.read_table(tmp_path / "duplicates").to_pylist()
+    assert [(row["reason"], row["value"]) for row in rows] == [("opt_out", "t/0")] * 39
+    assert min(jaccard(first, text) for text in others) < 0.3
+
+
 def test_a_text_that_is_not_the_signed_one_is_told(tmp_path: Path) -> None:
     texts = {f"s/x/{number}": text for number, text in enumerate(chain(3, 60, 1, 2))}
     deduplicated(tmp_path / "one", texts, Deduplication())
