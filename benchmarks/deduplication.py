@@ -4,9 +4,10 @@
     PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
 
 The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
-and finds the copies with the step of the pipeline. The second signs pieces of 2,000 bytes of real text: with the step,
-with the block that takes the place of datatrove's, and with datatrove's own, with the same words and with spaCy's. Each
-part runs in a process of its own, on one core.
+and finds the copies with the step of the pipeline; near copies have no texts that would be compared (`near_copies.py`
+does that). The second signs pieces of 2,000 bytes of real text: with the step, with the block that takes the place of
+datatrove's, and with datatrove's own, with the same words and with spaCy's. Each part runs in a process of its own, on
+one core.
 """
 
 from __future__ import annotations
