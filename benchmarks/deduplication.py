@@ -4,9 +4,10 @@
     PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
 
 The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
-and finds the copies with the step of the pipeline. The second signs pieces of 2,000 bytes of real text: with the step,
-with the block that takes the place of datatrove's, and with datatrove's own, with the same words and with spaCy's. Each
-part runs in a process of its own, on one core.
+and finds the copies with the step of the pipeline; near copies have no texts that would be compared (`near_copies.py`
+does that). The second signs pieces of 2,000 bytes of real text: with the step, with the block that takes the place of
+datatrove's, and with datatrove's own, with the same words and with spaCy's. Each part runs in a process of its own, on
+one core.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def write_signatures(folder: Path, documents: int, settings: Deduplication) -> l
             original = np.where(copies, _mixed(five) % np.uint64(-(-documents // COPY_EVERY)) * COPY_EVERY, number)
             exact = copies & (five % 2 == 0)
             columns: list[Any] = [[f"web/part-{unit:05d}.jsonl.gz/{place}" for place in number.tolist()]]
-            columns.append((_mixed(original) % np.uint64(3000)).astype(np.int64))
+            columns += [(_mixed(original) % np.uint64(3000)).astype(np.int64)] * 2
             columns += [_mixed(np.where(exact, original, number) * 64 + place) for place in range(len(CONTENT))]
             for band in range(settings.bands):
                 drawn = (_mixed(number * 64 + 2 + band) >> np.uint64(11)).astype(np.float64) / 2**53
@@ -86,7 +87,8 @@ def find_copies(folder: Path, settings: Deduplication) -> None:
     before_bytes, start = peak_bytes(), time.monotonic()
     counts = find_duplicates.run(
         FindDuplicatesSettings(deduplication=settings),
-        signatures=sorted(folder.glob("web.*.parquet")),
+        signatures=(signed := sorted(folder.glob("web.*.parquet"))),
+        documents=signed,  # there are no texts, and they are not asked for
         reserved=[],
         duplicates=folder / "duplicates",
     )
@@ -149,7 +151,7 @@ def main() -> None:
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    settings = Deduplication(memory_bytes=given.memory_bytes)
+    settings = Deduplication(memory_bytes=given.memory_bytes, minimum_jaccard=0)
     if given.part == "step":
         find_copies(given.folder, settings)
     elif given.part:

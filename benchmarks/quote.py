@@ -77,6 +77,8 @@ def write_tokens(folder: Path, found: list[str], tokens: int) -> Path:
         row = {"id": f"s/{number}", "text": text, "language": "nl", "language_score": 1.0, "source": "s"}
         collector.add({**row, "license": "CC0-1.0", "url": None, "title": None})
     collector.write(folder / "s.0.parquet", {})
+    table = pq.read_table(folder / "s.0.parquet")
+    pq.write_table(table.add_column(0, "cluster", table["id"]), folder / "s.0.parquet")
     assert pq.read_metadata(folder / "s.0.parquet").num_rows == len(found[::12])
     paths = {"tokenizer": folder / "tokenizer.json", "configuration": folder / "tokenizer_config.json"}
     train.run(

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 def documents(pattern: str, bytes_wanted: int, folder: Path) -> tuple[list[Path], list[str]]:
     """Write the texts of JSON lines files, the same share of each, as documents; return the files and the texts."""
-    from pipeline.corpus.documents import DOCUMENT_SCHEMA, ROWS_PER_GROUP, id_hash
+    from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
 
     names = sorted(glob.glob(pattern))
     sizes = {name: os.path.getsize(name) for name in names}
@@ -41,11 +41,12 @@ def documents(pattern: str, bytes_wanted: int, folder: Path) -> tuple[list[Path]
                     break
                 document = f"{source}/{source}.jsonl/{number}"
                 row = {"id": document, "text": json.loads(line)["text"], "language": source[:2], "source": source}
-                rows.append({**row, "language_score": 1.0, "license": "x", "flags": [], "id_hash": id_hash(document)})
+                known = {"flags": [], "cluster": document, "cluster_size": 1, "id_hash": id_hash(document)}
+                rows.append({**row, "language_score": 1.0, "license": "x", **known})
                 size += len(row["text"].encode())
         rows.sort(key=lambda row: (row["id_hash"], row["id"]))
         paths.append(folder / f"{source}.0.parquet")
-        pq.write_table(pa.Table.from_pylist(rows, DOCUMENT_SCHEMA), paths[-1], row_group_size=ROWS_PER_GROUP)
+        pq.write_table(pa.Table.from_pylist(rows, FINAL_SCHEMA), paths[-1], row_group_size=ROWS_PER_GROUP)
         texts += [row["text"] for row in rows]
     return paths, texts
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
@@ -62,10 +62,20 @@ def write_tokens(folder: Path) -> dict[str, Path]:
     for number in range(1000):
         name = f"words/{number}"
         row = {"id": name, "text": " ".join(draw.choice(words, size=400)), "language": "nl", "language_score": 1.0}
-        rows.append({**row, "source": "words", "license": "CC0-1.0", "flags": [], "id_hash": id_hash(name)})
+        rows.append(
+            {
+                **row,
+                "source": "words",
+                "license": "CC0-1.0",
+                "flags": [],
+                "cluster": name,
+                "cluster_size": 1,
+                "id_hash": id_hash(name),
+            }
+        )
     rows.sort(key=lambda row: (row["id_hash"], row["id"]))
     documents = folder / "documents.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), documents)
+    pq.write_table(pa.Table.from_pylist(rows, schema=FINAL_SCHEMA), documents)
     paths = {"tokenizer": folder / "tokenizer.json", "configuration": folder / "tokenizer_config.json"}
     train.run(TrainSettings(vocabulary_size=VOCABULARY_SIZE, validation_fraction=0.01), documents=[documents], **paths)
     splits = {name: folder / f"{name}.arrow" for name in ("train", "validation")}

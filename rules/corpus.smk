@@ -74,13 +74,14 @@ rule corpus_find_duplicates:
     params:
         contract=contract("corpus.find_duplicates"),
         signatures=units_of("signatures/"),
+        documents=units_of("filtered/"),
         reserved=reserved_units,
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus find_duplicates {params.contract:q}"
-        " --input signatures {params.signatures:q} --input reserved {params.reserved:q}"
-        " --output duplicates {output.duplicates}"
+        " --input signatures {params.signatures:q} --input documents {params.documents:q}"
+        " --input reserved {params.reserved:q} --output duplicates {output.duplicates}"
         " --record {output.record} 2> {log}"
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -68,6 +72,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
         ]
+
+
+@pytest.fixture
+def few_files() -> Callable[[int], AbstractContextManager[None]]:
+    """Return what lets this process open so many more files than it has open."""
+
+    @contextmanager
+    def limited(more: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = {*map(int, os.listdir("/proc/self/fd"))}
+        free = (number for number in range(before[0]) if number not in taken)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(free, more, None)), before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    return limited
 
 
 class Project:

@@ -75,13 +75,14 @@ def run(
     with pq.ParquetFile(documents) as file, DocumentWriter(deduplicated, FINAL_SCHEMA) as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
-            places = pc.index_in(table["id"], copies["id"])
+            next_ones = copies.slice(found, table.num_rows)  # they are in the same order
+            places = pc.index_in(table["id"], next_ones["id"])
             found += len(places) - places.null_count
-            told = copies.take(places)
+            told = next_ones.take(places)
             reasons, cut = _cut(table, told)
             stays = pa.array([reason is None for reason in reasons], pa.bool_())
             sizes = pc.binary_length(table["text"])
-            cut = cut.append_column("cluster", cut["id"])
+            cut = cut.append_column("cluster", pc.coalesce(told["cluster"], cut["id"]))
             cut = cut.append_column("cluster_size", pc.fill_null(told["cluster_size"], 1))
             kept = cut.select(FINAL_SCHEMA.names).filter(stays).cast(FINAL_SCHEMA)
             writer.write(kept)

@@ -33,8 +33,8 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("id_hash", pa.uint64(), nullable=False),
     ]
 )
-# What the deduplication adds: the id of the kept document of its copies, and how many they are with it. `id_hash` stays
-# last: its statistics tell a reader which row groups to skip.
+# What the deduplication adds: the id of the first document of those that are near each other, and how many copies a
+# document stands for, itself included. `id_hash` stays last: its statistics tell a reader which row groups to skip.
 FINAL_SCHEMA = pa.schema(
     [
         *list(DOCUMENT_SCHEMA)[:-1],
@@ -69,9 +69,12 @@ def id_hash(document_id: str) -> int:
     return int.from_bytes(_digest(document_id)[:8], "big")
 
 
-def is_validation(document_id: str, fraction: float) -> bool:
-    """Return whether a document belongs to the held-out `fraction`, by the second 8 bytes of the sha256 of its id."""
-    return int.from_bytes(_digest(document_id)[8:16], "big") / 2**64 < fraction
+def is_validation(cluster: str, fraction: float) -> bool:
+    """Return whether a cluster belongs to the held-out `fraction`, by the second 8 bytes of the sha256 of its id.
+
+    So do all documents of it, that no text that is held out has a near copy among the others.
+    """
+    return int.from_bytes(_digest(cluster)[8:16], "big") / 2**64 < fraction
 
 
 def read_batches(

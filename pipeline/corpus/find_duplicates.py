@@ -2,16 +2,17 @@
 counting repeated white space, then the first id.
 
 Documents are joined where their texts have the same hash, or where all hashes of one MinHash band agree, and what is
-joined to the same document is one cluster. For each document that has a copy the result says which document of its
-cluster is kept and how large the cluster is; where paragraphs are asked for, also which of its paragraphs occurred
-before: in the order of the preferred sources, then of source, unit and place in the unit. Where a holder reserved a
-document, the whole cluster that it would be in goes.
+joined to the same document is one cluster. Its best document is kept; each of the others, in their order, goes where it
+is like one that is kept, and is kept too where not: a chain of revisions has ends that are not alike. For each document
+of a cluster the result says which one is kept for it, how alike the two are and how many that one stands for; where
+paragraphs are asked for, also which of its paragraphs occurred before: in the order of the preferred sources, then of
+source, unit and place in the unit. Where a holder reserved a document, the whole cluster that it would be in goes.
 """
 
 from __future__ import annotations
 
 import json
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ DUPLICATE_SCHEMA = pa.schema(
         pa.field("id", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
         pa.field("value", pa.string(), nullable=False),
+        pa.field("cluster", pa.string(), nullable=False),
         pa.field("cluster_size", pa.int64(), nullable=False),
+        pa.field("jaccard", pa.float64()),
         pa.field("cut", pa.list_(pa.int64()), nullable=False),
     ]
 )
 DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
-MEMBER_BYTES = 130  # what is known of a document that has copies, besides its id
+MEMBER_BYTES = 260  # what is known of a document that has copies, besides its id
 KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
 
 
@@ -48,29 +51,89 @@ def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]
 class Clusters:
     """The M documents that have copies, in the order of their numbers, and which of them are kept."""
 
-    def __init__(self, units: list[SignedUnit], roots: Numbers) -> None:
+    def __init__(self, units: list[SignedUnit], roots: Numbers, minhash: bool) -> None:
+        self._units = units
         sizes = np.bincount(roots, minlength=len(roots))
         self.numbers_M = np.flatnonzero(sizes[roots] > 1)
-        roots_M = roots[self.numbers_M]
-        self.sizes_M = sizes[roots_M]
         del sizes
+        roots_M = roots[self.numbers_M]
         tables, ranks = [], []
         for unit in units:
-            table = unit.read(["id", "characters", *CONTENT]).take(self.of(unit) - unit.first)
-            tables.append(table)
-            ranks.append(np.full(len(table), unit.rank))
+            columns = ["id", "characters", *CONTENT, *["ngrams"] * minhash]
+            tables.append(unit.read(columns).take(self.of(unit) - unit.first))
+            ranks.append(np.full(len(tables[-1]), unit.rank))
         table = pa.concat_tables(tables)
         del tables
         self.ids_M = table["id"].cast(pa.large_string()).combine_chunks()
-        content = [table[name].to_numpy() for name in CONTENT]
         place_M = np.empty(len(table), dtype=np.int64)
         place_M[pc.array_sort_indices(self.ids_M)] = np.arange(len(table))
-        order = np.lexsort((place_M, -table["characters"].to_numpy(), np.concatenate(ranks), roots_M))
-        starts = np.flatnonzero(np.diff(roots_M[order], prepend=-1))
-        self.kept_M = np.empty(len(table), dtype=np.int64)
-        self.kept_M[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))
-        self.same_text_M = np.logical_and.reduce([column == column[self.kept_M] for column in content])
-        self.removed_M = self.kept_M != np.arange(len(table))
+        self._order = np.lexsort((place_M, -table["characters"].to_numpy(), np.concatenate(ranks), roots_M))
+        starts = np.flatnonzero(np.diff(roots_M[self._order], prepend=-1))
+        repeated = np.diff(starts, append=len(self._order))
+        self._cluster_O = np.repeat(np.arange(len(starts)), repeated)
+        self.first_M = self._unordered(self._order[np.repeat(starts, repeated)])
+        self.kept_M = self.first_M
+        self.jaccard_M = np.full(len(table), np.nan)
+        self._contents = [table[name].to_numpy() for name in CONTENT]
+        self._table = table.drop_columns(["id"])
+
+    def _unordered(self, values_O: Any) -> Any:
+        """Return, in the order of the documents, what is given from the best of each cluster to the last."""
+        values_M = np.empty_like(values_O)
+        values_M[self._order] = values_O
+        return values_M
+
+    def compare(self, documents: dict[Path, Path], settings: Deduplication, memory_bytes: int) -> None:
+        """Keep also what is not like a kept document of its cluster; equal texts are compared once.
+
+        Args:
+            documents: by the signatures of a unit the file of its documents.
+        """
+        contents_O = [column[self._order] for column in self._contents]
+        by_text = np.lexsort((*contents_O, self._cluster_O))
+        equal = np.logical_and.reduce([np.diff(key[by_text]) == 0 for key in (*contents_O, self._cluster_O)])
+        begins = np.maximum.accumulate(np.where(np.append(False, equal), 0, np.arange(len(by_text))))
+        same_text_O = np.empty_like(by_text)
+        same_text_O[by_text] = by_text[begins]
+        differs_O = same_text_O == np.arange(len(by_text))
+        texts = np.bincount(self._cluster_O[differs_O])
+        compared_D = np.flatnonzero(differs_O & (texts[self._cluster_O] > 1))
+        if len(compared_D) == 0:
+            return
+        from pipeline.corpus.copies.alike import find_alike  # these two load a compiler
+        from pipeline.corpus.ngram_sets import NgramSets
+
+        sets = NgramSets(self._units, documents, settings.ngram)
+        numbers_D = self.numbers_M[self._order[compared_D]]
+        ngrams_D = self._table["ngrams"].to_numpy()[self._order[compared_D]]
+
+        def read(places_P: Numbers, hashes: Keys, starts_P: Numbers) -> Numbers:
+            return sets.fill(numbers_D[places_P], ngrams_D[places_P], hashes, starts_P)
+
+        least = settings.least_similarity
+        kept_D, jaccard_D = find_alike(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
+        kept_O, jaccard_O = same_text_O.copy(), np.ones(len(by_text))
+        kept_O[compared_D], jaccard_O[compared_D] = compared_D[kept_D], jaccard_D
+        self.kept_M = self._unordered(self._order[kept_O[same_text_O]])
+        self.jaccard_M = self._unordered(jaccard_O[same_text_O])
+
+    @cached_property
+    def same_text_M(self) -> Bits:
+        """Whether each has the text of the document that is kept for it."""
+        same: Bits = np.logical_and.reduce([column == column[self.kept_M] for column in self._contents])
+        return same
+
+    @cached_property
+    def removed_M(self) -> Bits:
+        """Whether each is not the document that is kept for it."""
+        removed: Bits = self.kept_M != np.arange(len(self.kept_M))
+        return removed
+
+    @cached_property
+    def sizes_M(self) -> Numbers:
+        """How many documents the one that is kept for each stands for, itself included."""
+        sizes: Numbers = np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M]
+        return sizes
 
     def of(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of those documents that are in a unit."""
@@ -143,23 +206,31 @@ def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) ->
     at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
     own = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
     source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
+    jaccard = np.full(len(rows), np.nan)
     source[at] = np.arange(len(at)) + len(rows)
+    cluster = pa.concat_arrays([own, clusters.ids_M.take(clusters.first_M[known])]).take(source)
     source[taken_at] = np.arange(len(taken_at)) + len(rows) + len(at)
     reasons[taken_at] = OPT_OUT
     names = np.where(clusters.same_text_M[known], EXACT_DUPLICATE, NEAR_DUPLICATE)
     removed = clusters.removed_M[known]
     reasons[at[removed]] = names[removed]
     sizes[at] = clusters.sizes_M[known]
+    jaccard[at[removed]] = np.where(clusters.same_text_M, np.nan, clusters.jaccard_M)[known[removed]]
     kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
-    columns = [own, pa.array(reasons, pa.string()), kept, sizes, cut]
+    columns = [own, pa.array(reasons, pa.string()), kept, cluster, sizes, pa.array(jaccard, from_pandas=True), cut]
     return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
 
 
 def run(
-    settings: FindDuplicatesSettings, *, signatures: list[Path], reserved: list[Path], duplicates: Path
+    settings: FindDuplicatesSettings,
+    *,
+    signatures: list[Path],
+    documents: list[Path],
+    reserved: list[Path],
+    duplicates: Path,
 ) -> dict[str, Any]:
-    """Write id, reason, kept id and cluster size of every document that has copies, and which paragraphs are cut.
+    """Write of each document that has copies why it goes, which one is kept and how alike they are, and what is cut.
 
     The reason is null for a document that is kept. A document in a cluster with a reserved one goes as `opt_out`, with
     the id of the reserved one; those clusters are gone, and the others are what they are without reserved documents.
@@ -167,28 +238,31 @@ def run(
     that what follows can tell which units have changed.
 
     Args:
+        documents: the files whose signatures are given, in their order; what MinHash joins is read again.
         reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
 
     Raises:
-        InputError: the signatures were made with other settings, or there is too little memory.
+        InputError: the signatures were made with other settings or of other documents, or there is too little memory.
     """
     section = settings.deduplication
     units = open_units(signatures, section, section.prefer)
-    documents = sum(unit.rows for unit in units)
-    reserved_units = open_units(reserved, section, section.prefer, documents)
-    total = documents + sum(unit.rows for unit in reserved_units)
+    signed = sum(unit.rows for unit in units)
+    reserved_units = open_units(reserved, section, section.prefer, signed)
+    total = signed + sum(unit.rows for unit in reserved_units)
     left_bytes = _afford(section, total, total * DOCUMENT_BYTES)
     roots = _roots(units, reserved_units, section, left_bytes)
-    taken = Taken(documents, reserved_units, roots)
-    roots = roots[:documents]
+    taken = Taken(signed, reserved_units, roots)
+    roots = roots[:signed]
     roots[taken.numbers_T] = taken.numbers_T
     _, sizes = np.unique_counts(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
     left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
-    clusters = Clusters(units, roots)
+    clusters = Clusters(units, roots, section.minhash)
     del roots
+    if section.minhash and section.least_similarity:
+        clusters.compare(dict(zip(signatures, documents, strict=True)), section, left_bytes)
     removed = np.concatenate([clusters.numbers_M[clusters.removed_M], taken.numbers_T])
     repeated = repeated_paragraphs(units, removed, left_bytes)
     duplicates.mkdir()
@@ -199,7 +273,7 @@ def run(
         pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
-        "documents": documents,
+        "documents": signed,
         "exact_duplicate": exact,
         "near_duplicate": int(clusters.removed_M.sum()) - exact,
         "opt_out": len(taken.numbers_T),

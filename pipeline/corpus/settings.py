@@ -94,8 +94,21 @@ class Deduplication(Signatures):
     """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
 
     exact: bool = True
+    minimum_jaccard: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="share of the different n-grams of either text that a near copy has in common with the kept one; "
+        "none: (1/bands)^(1/rows); 0: not looked at",
+    )
     prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")
     memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
+
+    @property
+    def least_similarity(self) -> float:
+        """Return how alike a near copy and the kept document are at least."""
+        usual = (1 / self.bands) ** (1 / self.rows)
+        return usual if self.minimum_jaccard is None else self.minimum_jaccard
 
     @field_validator("prefer")
     @classmethod

@@ -59,7 +59,8 @@ class SignDocuments(PipelineStep):  # type: ignore[misc]
                     halves = (int.from_bytes(sha256[:8], "big"), int.from_bytes(sha256[8:16], "big"))
                     row = {"id": document.id, "characters": characters, **dict(zip(CONTENT, halves, strict=True))}
                     if settings.minhash:
-                        row |= dict(zip(columns, minhash.keys(document.text), strict=True))
+                        row["ngrams"], keys = minhash.keys(document.text)
+                        row |= dict(zip(columns, keys, strict=True))
                     if settings.paragraphs:
                         row["paragraphs"] = paragraph_keys(document.text, settings.paragraph_characters)
                     writer.add(row)

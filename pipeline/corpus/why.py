@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.corpus.reasons import sentence
 from pipeline.corpus.removal import OPT_OUT
+from pipeline.corpus.settings import Deduplication
 from pipeline.ground.errors import InputError
 from pipeline.provenance.records import Record, load_records
 
@@ -116,7 +117,7 @@ class _Story:
 
     def _corpus(self, corpus: str) -> bool:
         """Tell what one corpus did with the document; return whether it read it."""
-        start = len(self.lines)
+        start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
         for step, folder in STEPS.items():
             gone = self._find(corpus, f"removed/{step}.")
@@ -148,7 +149,12 @@ class _Story:
                     self._masked(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._copies(corpus, self.id)
-        self._tokens(corpus)
+                    if kept["cluster"] != self.id:
+                        self.lines.append(
+                            f"    in the cluster of {kept['cluster']}, and not like what is kept before it"
+                        )
+                    cluster = kept["cluster"]
+        self._tokens(corpus, cluster)
         return True
 
     def _damage(self, corpus: str) -> str | None:
@@ -168,6 +174,7 @@ class _Story:
         if row["reason"] == OPT_OUT:
             self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
         elif step == "deduplicate":
+            self._similarity(corpus, row, settings)
             self._copies(corpus, str(row["value"]))
         for path in self._files(corpus, "contaminated/") if step == "decontaminate" else []:
             for hit in _rows(path, [self.id]):
@@ -205,6 +212,17 @@ class _Story:
             dated = f"of {listed['date']}, " if listed.get("date") else ""
             self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
 
+    def _similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Tell how alike a near copy and the kept document are, where that was counted."""
+        path = self.run_directory / "corpus" / corpus / f"duplicates/{self.source}.{row['_unit']}.parquet"
+        for found in _rows(path, [self.id]):
+            if found.get("jaccard") is not None:
+                section = Deduplication.model_validate(settings.get("deduplication", {}))
+                self.lines.append(
+                    f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
+                    f"{row['value']}: the least is {section.least_similarity:.1%}"
+                )
+
     def _copies(self, corpus: str, kept: str) -> None:
         path = self.run_directory / "corpus" / corpus / "duplicates"
         if not path.is_dir():
@@ -215,7 +233,7 @@ class _Story:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
 
-    def _tokens(self, corpus: str) -> None:
+    def _tokens(self, corpus: str, cluster: str) -> None:
         """Tell the shard and split of every token set that was made from the corpus."""
         for (step, *_), record in sorted(self.records.items()):
             read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
@@ -223,7 +241,7 @@ class _Story:
                 continue
             settings = record.settings
             if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
-                split = "validation" if is_validation(self.id, settings["validation_fraction"]) else "train"
+                split = "validation" if is_validation(cluster, settings["validation_fraction"]) else "train"
                 self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 

@@ -30,6 +30,7 @@ PART_SCHEMA = pa.schema(
 )
 ROWS_PER_GROUP = 1000
 BYTES_PER_GROUP = 1 << 23
+PARTS_OPEN = 100
 
 
 def part_name(part: int) -> str:
@@ -55,6 +56,8 @@ def part_unit(name: str, part: int) -> str:
 class PartWriter:
     """Writes the parts of one file into a folder; every part exists in the end, also one without a row.
 
+    Groups of rows of parts beyond PARTS_OPEN wait in files of their own until their part is finished.
+
     Args:
         raw_bytes: of the raw file, those that each part stands for; none where there is no raw file.
     """
@@ -67,6 +70,7 @@ class PartWriter:
         self._rows: dict[int, list[dict[str, Any]]] = {part: [] for part in range(parts)}
         self._sizes = dict.fromkeys(self._rows, 0)
         self._writers: dict[int, pq.ParquetWriter] = {}
+        self._waiting: dict[int, list[Path]] = {}
 
     def write(self, part: int, document: RawDocument) -> None:
         """Add one document to a part."""
@@ -88,17 +92,28 @@ class PartWriter:
 
     def _close(self, part: int, described: dict[str, Any]) -> None:
         self._flush(part)
-        if self._raw_bytes is not None:
-            stored = {"raw_bytes": self._raw_bytes[part], **described}
-            self._writers[part].add_key_value_metadata({"polder": json.dumps(stored)})
-        self._writers.pop(part).close()
+        with self._writers.pop(part, None) or self._open(part) as writer:
+            for path in self._waiting.pop(part, []):
+                writer.write_table(pq.read_table(path))
+                path.unlink()
+            if self._raw_bytes is not None:
+                stored = {"raw_bytes": self._raw_bytes[part], **described}
+                writer.add_key_value_metadata({"polder": json.dumps(stored)})
+
+    def _open(self, part: int) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._folder / part_name(part), PART_SCHEMA, compression="zstd")
 
     def _flush(self, part: int) -> None:
-        if part not in self._writers:
-            path = self._folder / part_name(part)
-            self._writers[part] = pq.ParquetWriter(path, PART_SCHEMA, compression="zstd")
         if self._rows[part]:
-            self._writers[part].write_table(pa.Table.from_pylist(self._rows[part], schema=PART_SCHEMA))
+            rows = pa.Table.from_pylist(self._rows[part], schema=PART_SCHEMA)
+            if not (part in self._writers or part in self._waiting) and len(self._writers) < PARTS_OPEN:
+                self._writers[part] = self._open(part)
+            if part in self._writers:
+                self._writers[part].write_table(rows)
+            else:
+                waiting = self._waiting.setdefault(part, [])
+                waiting.append(self._folder / f"{part}.{len(waiting)}")
+                pq.write_table(rows, waiting[-1], compression="zstd")
         self._rows[part], self._sizes[part] = [], 0
 
 

@@ -44,7 +44,7 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
     The id is `place`/ORIGINAL ID, or the row number, from 0, where a record has no id; where an id stands twice in a
     file, the later one gets #2, #3, …. A record without a text has its number, from 1, for an id.
     """
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for record in records:
         fields, reason, value, size = record.fields, record.reason, record.value, record.size
         text = value_at(fields, keys.text) if fields is not None else None
@@ -104,11 +104,15 @@ def as_string(value: object) -> str | None:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _unique(name: str, seen: set[str]) -> str:
-    """Return the name, numbered where it was seen before, and remember it."""
-    candidate, copies = name, 1
+def _unique(name: str, seen: dict[str, int]) -> str:
+    """Return the name, numbered where it was seen before; remember it, and the last number that the name was given.
+
+    No number is tried twice for a name: a million equal ids take as long as a million others.
+    """
+    candidate, number = name, seen.get(name, 1)
     while candidate in seen:
-        copies += 1
-        candidate = f"{name}#{copies}"
-    seen.add(candidate)
+        number += 1
+        candidate = f"{name}#{number}"
+    seen[candidate] = 1
+    seen[name] = number
     return candidate

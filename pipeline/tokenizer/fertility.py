@@ -101,11 +101,11 @@ def _samples(settings: FertilitySettings, documents: list[Path]) -> Iterator[tup
     fraction = settings.validation_fraction
     most = MOST_HELD_OUT / fraction if fraction else MOST_HELD_OUT
     drawn = partial(draw, documents, sample_bytes=settings.measured_bytes, each_language=True, most_documents=most)
-    held_out = drawn(lambda name, language: is_validation(name, fraction))
+    held_out = drawn(lambda cluster, _: is_validation(cluster, fraction))
     yield True, _texts(held_out, documents)
     found = set(held_out.rows["language"].to_pylist())
     if found != held_out.languages:
-        yield False, _texts(drawn(lambda name, language: language not in found), documents)
+        yield False, _texts(drawn(lambda _, language: language not in found), documents)
 
 
 def _texts(sample: Sample, documents: list[Path]) -> Iterator[tuple[str, str]]:

@@ -76,7 +76,7 @@ def draw(
     """Return the wanted documents of least `id_hash` whose texts together take at most `sample_bytes`, or the first.
 
     Args:
-        is_wanted: whether a document of this id and language may be chosen.
+        is_wanted: whether a document of this cluster and language may be chosen.
         shares: what of `sample_bytes` is of which language, of any sum; no other language may be wanted. Where a
             language has less text than its share, all are made smaller alike.
         each_language: `sample_bytes` are of each language.
@@ -129,11 +129,11 @@ def _read(
 ) -> pa.Table:
     """Return the rows of the wanted documents of a range, in order, and add the languages of all to `met`."""
     batches = []
-    for batch in read_batches(documents, hash_range, ["id_hash", "id", "source", "language", "text"]):
+    for batch in read_batches(documents, hash_range, ["id_hash", "id", "source", "language", "text", "cluster"]):
         met.update(pc.unique(batch["language"]).to_pylist())
-        columns = [*batch.columns[:-1], pc.binary_length(batch["text"]).cast(pa.int64())]
-        named = zip(batch["id"].to_pylist(), batch["language"].to_pylist(), strict=True)
-        wanted = pa.array([is_wanted(name, language) for name, language in named], pa.bool_())
+        columns = [*batch.columns[:-2], pc.binary_length(batch["text"]).cast(pa.int64())]
+        named = zip(batch["cluster"].to_pylist(), batch["language"].to_pylist(), strict=True)
+        wanted = pa.array([is_wanted(cluster, language) for cluster, language in named], pa.bool_())
         batches.append(pa.RecordBatch.from_arrays(columns, schema=ROW).filter(wanted))
     rows = pa.Table.from_batches(batches, ROW)
     return rows.sort_by([("id_hash", "ascending"), ("id", "ascending")])

@@ -57,8 +57,8 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     """
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 
-    def is_wanted(name: str, language: str) -> bool:
-        return (weights is None or language in weights) and not is_validation(name, settings.validation_fraction)
+    def is_wanted(cluster: str, language: str) -> bool:
+        return (weights is None or language in weights) and not is_validation(cluster, settings.validation_fraction)
 
     sample = draw(documents, is_wanted, settings.sample_bytes, shares=weights)
     counts = {"documents": sample.rows.num_rows, "bytes": int(sample.rows["bytes"].to_numpy().sum())}

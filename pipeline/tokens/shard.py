@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from heapq import merge
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.corpus.documents import is_validation, read_batches
+from pipeline.corpus.merging import merge_documents
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import ShardSettings
 
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
-Document = tuple[int, str, str, str]
-"""The id_hash, id, text and licence of a document."""
+Document = tuple[int, str, str, str, str]
+"""The id_hash, id, text, licence and cluster of a document."""
 
 
 def run(
@@ -38,8 +38,8 @@ def run(
 ) -> dict[str, Any]:
     """Encodes the documents of the shard; returns documents, tokens and bytes of each split.
 
-    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file, two groups of texts
-    and one record batch, whatever the size of the corpus.
+    Raises InputError when a document occurs twice. Memory holds one batch of rows of each file that is open, two groups
+    of texts and one record batch, whatever the size of the corpus.
     """
     encoder = load_encoder(tokenizer)
     hash_range = shard_range(settings.shard, settings.shards)
@@ -51,16 +51,17 @@ def run(
 
         def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
             for document, ids in zip(texts, encoded.result(), strict=True):
-                held_out = is_validation(document[1], settings.validation_fraction)
+                held_out = is_validation(document[4], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
 
         for (source, language), paths in _groups(documents, hash_range):
             for writer in (train_writer, validation_writer):
                 writer.start(source, language)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            for texts in _batched(_documents(paths, hash_range, source, language)):
+            where = {"source": source, "language": language}
+            for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where)):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
-                waiting.append((texts, beside.submit(encoder.encode, [text for _, _, text, _ in texts])))
+                waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
                     write(*waiting.pop(0))
             for texts, encoded in waiting:
@@ -103,19 +104,6 @@ def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[n
             if name in seen:
                 raise InputError(f"document id {name!r} occurs twice in the corpus: give each document its own id")
             seen.add(name)
-
-
-def _documents(paths: list[Path], hash_range: tuple[int, int], source: str, language: str) -> Iterator[Document]:
-    """The documents of one source and language in a range, in the order of id_hash and id."""
-
-    def rows(path: Path) -> Iterator[Document]:
-        columns = ["id_hash", "id", "text", "license", "source", "language"]
-        for batch in read_batches([path], hash_range, columns):
-            wanted = pc.and_(pc.equal(batch.column("source"), source), pc.equal(batch.column("language"), language))
-            chosen = batch.filter(wanted)
-            yield from zip(*(chosen.column(name).to_pylist() for name in columns[:4]), strict=True)
-
-    return merge(*map(rows, paths))
 
 
 def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
@@ -175,7 +163,7 @@ class _ShardWriter:
 
     def add(self, document: Document, ids: list[int]) -> None:
         """Adds one document with the begin and end tokens around its own; its list becomes the writer's."""
-        hash_value, name, text, license_name = document
+        hash_value, name, text, license_name, _ = document
         ids.insert(0, self._borders[0])
         ids.append(self._borders[1])
         size = len(text) if text.isascii() else len(text.encode())

@@ -171,6 +171,7 @@ class Chain:
         counts = find_duplicates.run(
             FindDuplicatesSettings(deduplication=self.corpus.deduplication),
             signatures=signed,
+            documents=filtered,
             reserved=[],
             duplicates=duplicates,
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import deduplicate, statistics
+from pipeline.corpus import deduplicate, documents, statistics
 from pipeline.corpus.copies.groups import Groups
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signed import content_hash
@@ -58,6 +60,23 @@ def test_one_is_kept_and_it_is_the_longest_then_the_first(
         "c/x.jsonl/garden": "a/x.jsonl/garden",
         "c/x.jsonl/shorter": "a/x.jsonl/baker",
     }
+
+
+def test_copies_of_one_text_are_looked_for_a_group_of_rows_at_a_time(
+    chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+
+    def index_in(values: Any, among: Any) -> Any:
+        looked.append(len(among))
+        return pc.index_in(values, among)
+
+    monkeypatch.setattr(documents, "ROWS_PER_GROUP", 4)
+    monkeypatch.setattr(deduplicate, "pc", SimpleNamespace(**{**vars(pc), "index_in": index_in}))
+    chain.filter("a", {"x.jsonl": as_json_lines({f"{number}": texts["nl_water"] for number in range(30)})})
+    assert chain.deduplicate(["a"])["exact_duplicate"] == 29
+    assert len(chain.rows("a.deduplicate")) == 29 and len(chain.rows("a.final")) == 1
+    assert looked == [4] * 7 + [2]
 
 
 def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:

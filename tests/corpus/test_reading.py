@@ -26,7 +26,9 @@ from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
 from pipeline.sources import streams
-from pipeline.sources.formats import Keys, read_records
+from pipeline.sources.formats import read_records
+from pipeline.sources.reading import raw_documents
+from pipeline.sources.records import Keys, Record
 
 
 def read(folder: Path, contents: dict[str, bytes], **keywords: Any) -> tuple[list[Any], list[dict[str, Any]], Reader]:
@@ -216,6 +218,41 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
     documents, removed, _ = read(tmp_path, {"x.jsonl": content}, broken_share=1.0)
     ids = [d.id for d in documents] + [row["id"] for row in removed]
     assert ids == [f"s/x.jsonl/{i}" for i in ("a", "a#2", "a#2#2", "5", "5#2")]
+
+
+def named(ids: list[str]) -> list[str]:
+    """Return the ids of documents that have these in their file."""
+    records = (Record(number, 0, {"id": name, "text": "x"}) for number, name in enumerate(ids, 1))
+    return [document.id for document, _ in raw_documents(records, "s", Keys("text", "id", "date"))]
+
+
+@given(st.lists(st.sampled_from(["a", "a#2", "a#3", "a#2#2", "b"]), max_size=25))
+def test_a_later_id_gets_the_first_number_that_is_free(ids: list[str]) -> None:
+    expected: list[str] = []
+    for name in ids:
+        free = (f"s/{name}#{number}" for number in range(2, 100) if f"s/{name}#{number}" not in expected)
+        expected.append(f"s/{name}" if f"s/{name}" not in expected else next(free))
+    assert named(ids) == expected
+
+
+def test_equal_ids_take_no_longer_than_others() -> None:
+    def lines(ids: list[str]) -> int:
+        """Return how many lines of Python are executed."""
+        counted = 0
+
+        def count(*_: Any) -> Any:
+            nonlocal counted
+            counted += 1
+            return count
+
+        sys.settrace(count)
+        try:
+            named(ids)
+        finally:
+            sys.settrace(None)
+        return counted
+
+    assert lines(["a"] * 4000) < 1.5 * lines([str(number) for number in range(4000)])
 
 
 @pytest.mark.parametrize(

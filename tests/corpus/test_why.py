@@ -59,6 +59,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words.write_text("spade\n")
     chain = Chain(tmp_path_factory.mktemp("chain"), corpus, [words])
     made = {**TEXTS, "copy": TEXTS["nl_water"], "bad": BAD, "short": SHORT}
+    made |= {f"{cut}_less": TEXTS["en_lighthouse"][:-cut] for cut in (20, 110)}
     chain.filter("s", {"x.jsonl": json_lines(made) + b"{broken\n"})
     chain.deduplicate(["s"])
     chain.decontaminate(["s"], {"bread.jsonl": json.dumps({"q": TEXTS["nl_bakker"][:80]}).encode()})
@@ -146,12 +147,27 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
             ],
         ),
         ("en_garden", ["harmful, value spade: 1 hits", "1 (harmful.word_lists.spade.minimum_hits, a default)."]),
-        ("12", ["filter: removed, broken_json, value line 12"]),
+        ("14", ["filter: removed, broken_json, value line 14"]),
         (
             "nl_water",
             [
                 "deduplicate: removed, exact_duplicate",
                 "    Its text is that of the copy that was kept: s/x.jsonl/copy.",
+            ],
+        ),
+        (
+            "20_less",
+            [
+                "deduplicate: removed, near_duplicate, value s/x.jsonl/en_lighthouse",
+                "    it has 93.6% of the different 5-grams of both in common with s/x.jsonl/en_lighthouse: "
+                "the least is 71.9%",
+            ],
+        ),
+        (
+            "110_less",
+            [
+                "deduplicate: kept\n    in the cluster of s/x.jsonl/en_lighthouse, and not like what is kept before it",
+                "tokens main: train, shard 0",  # as its cluster; by its own id it would be validation
             ],
         ),
         ("copy", ["deduplicate: kept (best of 2 copies)", "s/x.jsonl/nl_water", "decontaminate: kept"]),

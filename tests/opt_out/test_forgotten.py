@@ -42,7 +42,14 @@ class Corpus:
         writer.metadata |= metadata
         for document in ids:
             content, band = {"s/x/1": (1, 7), **self.keys}[document]
-            keys = {"characters": 3, "content_0": content, "content_1": 0, "bucket_000": band, "bucket_001": 0}
+            keys = {
+                "characters": 3,
+                "ngrams": 1,
+                "content_0": content,
+                "content_1": 0,
+                "bucket_000": band,
+                "bucket_001": 0,
+            }
             writer.add({"id": document, **keys})
         writer.close()
         return self.folder / name

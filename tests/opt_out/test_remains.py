@@ -26,7 +26,7 @@ from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 SIGNED = SignaturesSettings(bands=2, rows=1)
-KEYS = {"characters": 9, "content_1": 1, "bucket_001": 0}
+KEYS = {"characters": 9, "ngrams": 1, "content_1": 1, "bucket_001": 0}
 SEGMENT = SegmentSettings(
     architecture=Architecture(layers=1, width=8, heads=1),
     training=Training(sequence_length=8, batch_size=1, micro_batch_size=1, steps=8, learning_rate=0.1),

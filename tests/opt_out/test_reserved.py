@@ -53,12 +53,16 @@ def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list
         folder = Path(name)
         find_duplicates.run(
             FindDuplicatesSettings(deduplication=section),
-            signatures=write(folder / "signatures", units, section),
+            signatures=(paths := write(folder / "signatures", units, section)),
+            documents=paths,
             reserved=write(folder / "reserved", listed, section),
             duplicates=folder / "duplicates",
         )
         return {
-            path.name: [tuple(row.values()) for row in pq.read_table(path).drop_columns(["cut"]).to_pylist()]
+            path.name: [
+                tuple(row.values())
+                for row in pq.read_table(path).select(["id", "reason", "value", "cluster_size"]).to_pylist()
+            ]
             for path in sorted((folder / "duplicates").iterdir())
         }
 
@@ -66,7 +70,7 @@ def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list
 def row(name: str, content: int, *bands: int) -> dict[str, Any]:
     """Return the signature of a document of the source that its id begins with."""
     keys = dict(zip(("bucket_000", "bucket_001"), (*bands, 0, 0), strict=False))
-    return {"id": name, "source": name[0], "characters": 9, "content_0": content, "content_1": 1, **keys}
+    return {"id": name, "source": name[0], "characters": 9, "ngrams": 1, "content_0": content, "content_1": 1, **keys}
 
 
 ROWS = st.lists(
@@ -163,6 +167,7 @@ class Case:
         find_duplicates.run(
             FindDuplicatesSettings(deduplication=self.chain.corpus.deduplication),
             signatures=[folder / f"{source}.signatures"],
+            documents=[folder / f"{source}.filtered"],
             reserved=[folder / "s.reserved"],
             duplicates=folder / "duplicates",
         )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
@@ -31,10 +31,11 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         name = f"words/all/{number}"
         text = " ".join(draw.choice(WORDS, size=120)).capitalize() + "."
         described = {"id": name, "text": text, "language": "nl", "language_score": 1.0, "source": "words"}
-        rows.append({**described, "license": "CC0-1.0", "url": None, "title": None, "id_hash": id_hash(name)})
+        known = {"license": "CC0-1.0", "cluster": name, "cluster_size": 1, "id_hash": id_hash(name)}
+        rows.append({**described, **known})
     rows.sort(key=lambda row: (row["id_hash"], row["id"]))
     documents = folder / "documents.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), documents)
+    pq.write_table(pa.Table.from_pylist(rows, schema=FINAL_SCHEMA), documents)
     paths = {
         "tokenizer": folder / "tokenizer.json",
         "configuration": folder / "tokenizer_config.json",

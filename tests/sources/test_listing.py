@@ -75,6 +75,15 @@ def test_a_job_fills_many_cores_and_a_source_has_a_hundred_at_most(units: int, j
     assert len(batches) == jobs and all(len(batch) % 48 == 0 for batch in [*batches.values()][:-1])
 
 
+@pytest.mark.parametrize(("units", "jobs"), [(1, 1), (1_000, 5), (100_000, 100)])
+def test_many_small_files_are_few_jobs(units: int, jobs: int) -> None:
+    listed = SourceUnits(source(path="*.txt", units=units), None, Path("parts"))
+    names = [f"{number}.txt" for number in range(10_000)]
+    listed.__dict__.update(files={name: Path(name) for name in names}, sizes=dict.fromkeys(names, 1))
+    found = [name for batch in listed.batches.values() for unit in batch for name in listed.units[unit]]
+    assert len(listed.batches) == jobs and sorted(found) == sorted(names)
+
+
 def test_the_parts_of_many_large_files_share_jobs_that_few_new_files_move(tmp_path: Path) -> None:
     def batches() -> dict[str, list[str]]:
         described = source(path=f"{tmp_path}/*.txt", unit_bytes=1024, units_per_job=24)

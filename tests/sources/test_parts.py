@@ -7,6 +7,8 @@ import json
 import random
 import shutil
 import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from pipeline.ground.errors import InputError
 from pipeline.run.config import Config, load
 from pipeline.run.dag import Dag
 from pipeline.run.steps import step_settings
-from pipeline.sources import dataset, split
+from pipeline.sources import dataset, parts, split
+from pipeline.sources.reading import RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
 
 UNIT_BYTES = 100_000
@@ -160,6 +163,28 @@ def test_the_rows_are_dealt_in_blocks_over_the_units(
         ["0-0", "0-1", "1-1", "1-2"],
         ["0-2", "1-0"],
     ]
+
+
+def test_more_parts_are_written_than_files_may_be_open(
+    tmp_path: Path, few_files: Callable[[int], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_GROUP", 2)
+
+    def write(name: str) -> list[list[str]]:
+        (tmp_path / name).mkdir()
+        writer = parts.PartWriter(tmp_path / name, 250)
+        for number in range(1200):
+            writer.write(number * 7 % 240, RawDocument(f"s/{number}", number, 1, "x"))
+        for part in range(250):
+            writer.finish(part)
+        files = sorted((tmp_path / name).iterdir())
+        assert [path.name for path in files] == [parts.part_name(part) for part in range(250)]
+        return [[document.id for document in parts.read_part(path)] for path in files]
+
+    with few_files(130):
+        found = write("few")
+    monkeypatch.setattr(parts, "PARTS_OPEN", 1000)
+    assert found == write("many") and sum(map(len, found)) == 1200
 
 
 @pytest.mark.parametrize(

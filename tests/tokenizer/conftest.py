@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 
 DUTCH = (
     "De polder ligt lager dan de zee en wordt door gemalen droog gehouden. "
@@ -45,8 +45,9 @@ def make_rows(language: str, count: int) -> list[dict[str, object]]:
 def write_documents(tmp_path: Path) -> Callable[..., Path]:
     def write(name: str, rows: list[dict[str, object]]) -> Path:
         path = tmp_path / f"{name}.parquet"
+        rows = [{"cluster": row["id"], "cluster_size": 1, **row} for row in rows]
         ordered = sorted(rows, key=lambda row: (row["id_hash"], row["id"]))
-        pq.write_table(pa.Table.from_pylist(ordered, DOCUMENT_SCHEMA), path)
+        pq.write_table(pa.Table.from_pylist(ordered, FINAL_SCHEMA), path)
         return path
 
     return write

@@ -141,6 +141,16 @@ def test_a_language_without_held_out_documents_is_measured_whole_and_marked(
     assert measured["nl"]["held_out"] is True
 
 
+def test_what_is_near_a_held_out_document_is_held_out(
+    tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
+) -> None:
+    rows = pq.read_table(documents[0]).to_pylist()
+    held_out = next(row["id"] for row in rows if is_validation(row["id"], FRACTION))
+    near = write_documents("near", [{**row, "cluster": held_out} for row in rows])
+    measured = measure(tokenizer, [near])["languages"]["nl"]
+    assert (measured["held_out"], measured["documents"]) == (True, len(rows))
+
+
 def test_text_without_words_has_no_fertility(
     tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:

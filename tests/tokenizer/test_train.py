@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,31 @@ def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
     )
     assert outputs[0].read_bytes() == here.read_bytes()
     assert outputs[1].read_bytes() == (here.parent / "tokenizer_config.json").read_bytes()
+
+
+def test_what_is_near_a_held_out_document_is_not_trained_on(
+    tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    held_out = [row for row in rows if is_validation(str(row["id"]), SMALL.validation_fraction)]
+    for row in rows[:100]:
+        row["cluster"] = held_out[0]["id"]
+    near = train_in(tmp_path / "near", [write_documents("near", rows)])
+    rest = [row for row in rows[100:] if not is_validation(str(row["id"]), SMALL.validation_fraction)]
+    assert near.read_bytes() == train_in(tmp_path / "rest", [write_documents("rest", rest)]).read_bytes()
+
+
+def test_more_files_are_read_than_may_be_open(
+    tmp_path: Path,
+    documents: list[Path],
+    write_documents: Callable[..., Path],
+    few_files: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    files = [write_documents(f"{number}", rows[number::200]) for number in range(200)]
+    with few_files(130):
+        many = train_in(tmp_path / "many", files)
+    assert many.read_bytes() == train_in(tmp_path / "few", documents).read_bytes()
 
 
 def test_held_out_documents_do_not_shape_the_vocabulary(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index, shard
@@ -43,8 +43,9 @@ def make_rows(count: int, language: str = "nl", seed: int = 1) -> list[dict[str,
 
 
 def write_documents(path: Path, rows: list[dict[str, object]], row_group_size: int = 20) -> Path:
+    rows = [{"cluster": row["id"], "cluster_size": 1, **row} for row in rows]
     ordered = sorted(rows, key=lambda row: (row["id_hash"], row["id"]))
-    pq.write_table(pa.Table.from_pylist(ordered, DOCUMENT_SCHEMA), path, row_group_size=row_group_size)
+    pq.write_table(pa.Table.from_pylist(ordered, FINAL_SCHEMA), path, row_group_size=row_group_size)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import datasets
@@ -84,6 +85,21 @@ def test_bytes_do_not_depend_on_the_order_nor_on_the_cut_of_the_files(
     assert bytes_of(again) == bytes_of(built)
 
 
+def test_more_files_are_read_than_may_be_open(
+    documents: list[Path],
+    tokenizer: Path,
+    tmp_path: Path,
+    write: Callable[..., Path],
+    build_tokens,
+    few_files: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    files = [write(tmp_path / f"{n}.parquet", rows[n::250]) for n in range(250)]
+    with few_files(130):
+        many = build_tokens(tmp_path / "many", files, tokenizer, shards=1)
+    assert bytes_of(many) == bytes_of(build_tokens(tmp_path / "few", documents, tokenizer, shards=1))
+
+
 def test_removing_a_document_changes_one_shard_only(
     built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
@@ -96,6 +112,24 @@ def test_removing_a_document_changes_one_shard_only(
         "index.json",
         f"train/{id_hash(removed) * 3 >> 64}.arrow",
     }
+
+
+def test_what_is_near_a_document_is_on_its_side_of_the_split(
+    documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
+    for number, row in enumerate(rows):
+        row["cluster"] = rows[number - number % 3]["id"]  # threes that are near each other
+    index = build_tokens(tmp_path / "tokens", [write(tmp_path / "near.parquet", rows)], tokenizer)
+    paths = {split: [*(index.parent / split).iterdir()] for split in ("train", "validation")}
+    ids = {
+        split: {name for path in found for batch in open_shard(path)[1] for name in batch["id"].to_pylist()}
+        for split, found in paths.items()
+    }
+    clusters = {split: {row["cluster"] for row in rows if row["id"] in found} for split, found in ids.items()}
+    assert not clusters["train"] & clusters["validation"]
+    assert ids["validation"] == {row["id"] for row in rows if is_validation(row["cluster"], 0.2)}
+    assert 30 < len(ids["validation"]) < 90
 
 
 def test_a_document_that_occurs_twice_is_refused(
@@ -115,7 +149,7 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     large = Large(small.tokenizer, small.sha256, 0, 1, 2)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
-        writer.add((1, "a", "x", "CC0-1.0"), [2**16])
+        writer.add((1, "a", "x", "CC0-1.0", "a"), [2**16])
     metadata, [batch] = open_shard(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"
     assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]

@@ -64,13 +64,13 @@ class MinhashSignature(MinhashDedupSignature):  # type: ignore[misc]
     def _smallest(self, shingles: Hashes) -> Hashes:
         return smallest(shingles, self._factors_H, self._terms_H).reshape(self.config.num_buckets, -1)
 
-    def keys(self, text: str) -> list[int]:
-        """Return one number for each band, 64 bits and not 0, that is equal where all hashes of the band are.
+    def keys(self, text: str) -> tuple[int, list[int]]:
+        """Return the number of n-grams, and one for each band, 64 bits and not 0, equal where all its hashes are.
 
-        Of a text that is shorter than one n-gram they are 0.
+        Of a text that is shorter than one n-gram all are 0.
         """
         shingles = self._shingles.of(text)
         if len(shingles) == 0:
-            return [0] * int(self.config.num_buckets)
+            return 0, [0] * int(self.config.num_buckets)
         bands = self._smallest(shingles).astype("<u8")
-        return [xxhash.xxh3_64_intdigest(band.tobytes()) or 1 for band in bands]
+        return len(shingles), [xxhash.xxh3_64_intdigest(band.tobytes()) or 1 for band in bands]

@@ -2,8 +2,9 @@
 
 `characters` is the length of a document in which case and repeated white space make no difference, `content_0` and
 `content_1` are the first 128 bits of the sha256 of that; `bucket_…` is a number of 64 bits that two documents share
-when all hashes of that MinHash band agree, and 0 where a document is too short for a signature; `paragraphs` has one
-number for each paragraph, 0 where it is too short to be removed.
+when all hashes of that MinHash band agree, and 0 where a document is too short for a signature; `ngrams` counts what
+these are made from, an n-gram that stands in the text twice as two; `paragraphs` has one number for each paragraph, 0
+where it is too short to be removed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def band_columns(settings: Signatures) -> list[str]:
 
 def signature_schema(settings: Signatures) -> pa.Schema:
     """Return the columns of a file of signatures."""
-    fields = [("id", pa.string()), ("characters", pa.int64())]
+    fields = [("id", pa.string()), ("characters", pa.int64())] + [("ngrams", pa.int64())] * settings.minhash
     fields += [(name, pa.uint64()) for name in CONTENT + band_columns(settings)]
     fields += [("paragraphs", pa.list_(pa.uint64()))] if settings.paragraphs else []
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
@@ -58,7 +59,9 @@ class SignatureWriter:
     def __init__(self, path: Path, settings: Signatures, unit: Mapping[str, Any]) -> None:
         self.schema = signature_schema(settings)
         self.metadata = {"source": unit["source"], "unit": unit["unit"], "paragraphs": 0}
-        zstd_where_it_helps = {name: "zstd" if name in ("id", "characters") else "none" for name in self.schema.names}
+        zstd_where_it_helps = {
+            name: "zstd" if name in ("id", "characters", "ngrams") else "none" for name in self.schema.names
+        }
         self._writer = pq.ParquetWriter(path, self.schema, compression=zstd_where_it_helps, use_dictionary=False)
         self._rows: list[dict[str, Any]] = []
         self._batches: list[pa.RecordBatch] = []

@@ -114,8 +114,8 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
     SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
-    section = FindDuplicatesSettings(deduplication=Deduplication())
-    find_duplicates.run(section, signatures=[path], reserved=[], duplicates=tmp_path / "duplicates")
+    section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
+    find_duplicates.run(section, signatures=[path], documents=[path], reserved=[], duplicates=tmp_path / "duplicates")
     kept = {int(row["id"]): row["value"] for row in pq.read_table(tmp_path / "duplicates").to_pylist()}
     assert 100 < len(kept) < 400
     for one, other in pairwise(sorted(range(len(documents)), key=lambda number: (cluster[number], number))):
@@ -172,6 +172,6 @@ def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: P
     assert np.array_equal(ours.get_shingles(text), shingles)
     if len(shingles):
         assert ours.get_signature(shingles) == theirs.get_signature(shingles)
-        assert len(set(ours.keys(text))) == 3
+        assert ours.keys(text)[0] == len(shingles) and len(set(ours.keys(text)[1])) == 3
     else:
-        assert ours.keys(text) == [0, 0, 0]
+        assert ours.keys(text) == (0, [0, 0, 0])
