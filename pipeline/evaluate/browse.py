@@ -107,7 +107,7 @@ def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> Shown:
             altered.append(row["item"])
             continue
         doc = task.eval_docs[row["item"]]
-        choices = _choices(row, asked) if row["log_probabilities"] and row["bytes"] is None else []
+        choices = _choices(row, asked) if row["answer"] is not None else []
         is_common = len({one["before"] for one in choices}) == 1
         items.append(
             {
@@ -115,7 +115,7 @@ def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> Shown:
                 "prompt": str(asked[0][0]) if is_common or not choices else "",
                 "choices": choices,
                 "is_common": is_common,
-                "target": None if choices or row["bytes"] is not None else str(task.doc_to_target(doc)),
+                "target": None if row["log_probabilities"] else str(task.doc_to_target(doc)),
                 "is_right": row[told[0]] if told else None,
                 "metrics": {name: row[name] for name in metrics},
             }

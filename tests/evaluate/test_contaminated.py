@@ -13,7 +13,7 @@ from pipeline.evaluate.items import Answered, Key
 
 def answered(right: Iterable[tuple[str, int, bool]], clusters: dict[Key, str] | None = None) -> Answered:
     hits: dict[Key, bool] = {("s", task, item, "hash"): hit for task, item, hit in right}
-    return Answered(right={"acc": hits}, log_probabilities={}, bytes={}, clusters=clusters or {}, graded={})
+    return Answered(right={"acc": hits}, log_probabilities={}, likely={}, clusters=clusters or {}, graded={})
 
 
 def test_items_that_were_found_are_told_apart_from_the_others() -> None:

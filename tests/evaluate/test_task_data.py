@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binomtest
 
 from pipeline.evaluate import differences
-from pipeline.evaluate.items import Item
+from pipeline.evaluate.items import ANSWER_BITS, Item
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.simplicity import lix
 from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
@@ -196,7 +196,8 @@ def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) ->
     assert {(row["task"], row["language"]) for row in rows} == set(
         zip((*READING, *CLOZE), ("nl", "en") * 3, strict=True)
     )
-    assert all(row["verdict"] and row["baselines"] and row["aim"] is None for row in rows)
+    assert all(row["baselines"] and row["aim"] is None for row in rows)
+    assert all((row["verdict"] is None) == (row["metric"] == ANSWER_BITS) for row in rows)
 
 
 def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_path: Path) -> None:
