@@ -31,7 +31,8 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
     def save_overload(self, signature: Any, data: Any) -> None:
         """Keep the compiled function where that is possible."""
-        with contextlib.suppress(*_DAMAGED):
+        # On a busy machine numba may have no machine code yet of a function that this one calls: another job keeps it.
+        with contextlib.suppress(*_DAMAGED, RuntimeError):
             super().save_overload(signature, data)
 
 

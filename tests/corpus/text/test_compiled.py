@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from numba.core.caching import FunctionCache
+
+from pipeline.corpus.text.compiled import compiled
 
 MODULE = """
 from pipeline.corpus.text.compiled import compiled
@@ -35,3 +40,13 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
         path.write_bytes(b"")
     assert answer(tmp_path) == ["42", "0"]
     assert answer(tmp_path) == ["42", "1"]
+
+
+def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
+    @compiled
+    def thrice(number: int) -> int:
+        return 3 * number
+
+    with mock.patch.object(FunctionCache, "save_overload", side_effect=RuntimeError("no compiled object yet")) as save:
+        assert thrice(14) == 42
+    assert save.called
