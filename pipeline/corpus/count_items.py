@@ -33,11 +33,13 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
     search, decision = Search(table), Decision(table, settings)
     units: list[tuple[Path, Numbers, list[str]]] = []
     for path in sorted(final):
+        source = read_metadata(path)["source"]
         found, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 documents = file.read_row_group(group, columns=["text", "language"])
                 pairs = search.matches(documents["text"].to_pylist())
+                decision.meet(source, pairs)
                 decision.count(pairs)
                 pairs = pairs[~decision.is_phrase(pairs[:, 1])]
                 languages += documents["language"].take(pa.array(pairs[:, 0])).to_pylist()

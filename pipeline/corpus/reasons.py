@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pipeline.corpus import removal
 from pipeline.corpus.filter import RULE_BLOCKS
-from pipeline.corpus.rules.presets import PRESETS
+from pipeline.corpus.rules.presets import MODEL_SCORES, PRESETS
 from pipeline.corpus.rules.rule_block import MeasureBlock, Rule
 
 
@@ -130,6 +130,9 @@ def _origin(path: list[str], limit: Any, configuration: Any, corpus: str, source
         known = PRESETS.get(preset, {}).get(path[1])
         if known is not None and _at(known.model_dump(mode="json"), path[2:]) == limit:
             return f"from the preset {preset}"
+        model = _at(section, ["language_model", "known_scores"])
+        if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
+            return f"the score that is known for {model}"
     of_genre = {"languages": _at(section, ["genres", own.get("genre", "")])}
     written = (own, section, of_genre, section.get("decontamination"))
     return "written in the configuration" if any(_at(part, path) is not None for part in written) else "a default"

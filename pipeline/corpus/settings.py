@@ -161,6 +161,8 @@ class Corpus(Settings):
         if not isinstance(written, Mapping) or not {"preset", "languages"} & written.keys():
             return written
         preset = written.get("preset", "standard")
+        if not isinstance(preset, str):
+            return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
         languages = with_scores(languages, written.get("language_model"))
         genres = {"genres": by_genre(languages, written.get("genres", {}))} if preset == "genre" else {}
@@ -241,5 +243,5 @@ class StatisticsSettings(Settings):
 
     corpus: str
     language_model: str | None = None
-    minimum_scores: dict[str, float] = {}
+    minimum_scores: dict[str, list[float]] = {}
     sources: list[DescribedSource]

@@ -54,7 +54,7 @@ class _Reserved:
             [name for name, _ in files],
             [path for _, path in files],
             removed,
-            settings.keys(),
+            settings.keys(settings.license_key),
             settings.broken_share,
             settings.document_bytes,
             described["is_part"],
@@ -121,7 +121,7 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         named = [entry["name"] for entry in content["files"]]
         raw = RawFiles(
             list(zip(named, files, strict=True)),
-            settings.keys(),
+            settings.keys(settings.license_key),
             settings.document_bytes,
             settings.broken_share,
             is_part=content["is_part"],

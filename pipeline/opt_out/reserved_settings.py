@@ -25,6 +25,7 @@ class ReservedSettings(FieldKeys):
     """How a source is read, and what the filter changes in a text besides judging it."""
 
     source: str
+    license_key: str | None = None
     document_bytes: int = 20_000_000
     broken_share: float = 1.0
     quarantine: bool = Field(default=False, description="leave a damaged file out, as the filter does")

@@ -58,9 +58,9 @@ def contaminated(material: Material, corpora: Mapping[str, str]) -> list[Json]:
         # Items of a data set of several files are named after their file, and no task goes by its name.
         found = {
             task: {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
-            for task, counts in (counted.get(corpus, {}) | later.get(corpus, {})).items()
+            for task, counts in (later.get(corpus, {}) | counted.get(corpus, {})).items()
         }
-        trained_on = later.get(corpus, {}).keys()
+        trained_on = later.get(corpus, {}).keys() - counted.get(corpus, {}).keys()
         rows = [row | {"trained_on": row["task"] in trained_on} for row in beside_clean(read_answers(path), found)]
         scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]

@@ -110,7 +110,7 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
 
 
 def _identified(content: Json) -> Json | None:
-    """Return what the language model said of all documents that were read, the most bytes first, and what is left."""
+    """Return what the language model said of the documents that came to it, the most bytes first, and what is left."""
     told = content.get("identified")
     if told is None:
         return None

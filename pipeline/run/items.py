@@ -22,7 +22,7 @@ def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
         replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
         for file in found
     ]
-    return sorted(named, key=lambda file: (file.task, file.path))
+    return sorted(named, key=lambda file: (file.task, file.path, file.fields or (), file.named))
 
 
 def leaving(config: Config, corpus: str) -> list[ItemFile]:
@@ -41,4 +41,6 @@ def counted(config: Config, corpus: str) -> list[ItemFile]:
     section = config.corpus[corpus].decontamination
     if section.suites is None or not section.enabled:
         return []
-    return _files(config, corpus, [name for name in config.evaluation.names if name not in section.suites])
+    known = {(file.task, file.path) for file in leaving(config, corpus)}
+    later = _files(config, corpus, [name for name in config.evaluation.names if name not in section.suites])
+    return [file for file in later if (file.task, file.path) not in known]

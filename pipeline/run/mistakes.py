@@ -39,7 +39,7 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
         advice = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
         return f"{what}: unknown key {field}: {advice}"
     message = problem["msg"].removeprefix("Value error, ")
-    if location[-1:] == ("[key]",):
+    if location[-1:] == ("[key]",) and problem["type"] == "string_pattern_mismatch":
         return f"{what}: the name {field.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
     if problem["type"] == "missing":
         return f"{what}: the key {field} is missing: write it"

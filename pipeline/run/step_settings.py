@@ -251,10 +251,13 @@ def corpus_statistics(config: Config, i: Mapping[str, str]) -> Settings:
         {"name": name, **_shared(DescribedSource, config.source(name))} for name in config.corpus_sources(i["corpus"])
     ]
     section = config.corpus[i["corpus"]]
+    rules = [section.rules_for(config.source(name)) for name in config.corpus_sources(i["corpus"])]
     return StatisticsSettings(
         corpus=i["corpus"],
         language_model=section.language_model and Path(section.language_model.path).name,
-        minimum_scores={code: rules.minimum_score for code, rules in sorted(section.languages.items())},
+        minimum_scores={
+            code: sorted({of_source[code].minimum_score for of_source in rules}) for code in sorted(section.languages)
+        },
         sources=[DescribedSource.model_validate(entry) for entry in described],
     )
 

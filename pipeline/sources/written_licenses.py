@@ -48,7 +48,10 @@ def as_written(value: Any) -> str | None:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         text = str(value)
     else:
-        text = "" if _is_nothing(value) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+        try:
+            text = "" if _is_nothing(value) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+        except RecursionError:
+            text = "nested too deeply"
     return text.encode("utf-8", "replace").decode().strip() or None
 
 

@@ -61,6 +61,8 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         return (weights is None or language in weights) and not is_validation(cluster, settings.validation_fraction)
 
     sample = draw(documents, is_wanted, settings.sample_bytes, shares=weights)
+    if missing := sorted({*(weights or {})} - {*sample.rows["language"].to_pylist()}):
+        raise InputError(f"tokenizer.sample_weights: there is no training text in {missing[0]}: leave it out")
     counts = {"documents": sample.rows.num_rows, "bytes": int(sample.rows["bytes"].to_numpy().sum())}
     markers = [marker for marker in settings.markers if marker not in settings.special_tokens]
 

@@ -241,7 +241,7 @@ class Chain:
                     "corpus": "main",
                     "sources": described,
                     "language_model": self.model[0].name if self.model else None,
-                    "minimum_scores": {code: rules.minimum_score for code, rules in self.corpus.languages.items()},
+                    "minimum_scores": {code: [rules.minimum_score] for code, rules in self.corpus.languages.items()},
                 }
             ),
             filtered=[self.folder / f"{source}.filtered" for source in sources],

@@ -31,11 +31,12 @@ def count(chain: Any, sources: list[str], items: bytes, **settings: Any) -> dict
     return found
 
 
+@pytest.mark.parametrize("together", [1, 2, 1000])
 def test_what_is_counted_is_what_a_decontamination_would_have_removed(
-    chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch
+    chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr("pipeline.corpus.documents.ROWS_PER_GROUP", 1)
-    again = {f"rij {number}": f"{texts['nl_fiets']} Dit is brief {number} van een reeks." for number in range(3)}
+    monkeypatch.setattr("pipeline.corpus.documents.ROWS_PER_GROUP", together)
+    again = {f"rij {number}": f"{texts['nl_fiets']} Dit is brief {number} van een reeks." for number in range(4)}
     for source, documents in {"s": texts, "t": again}.items():
         chain.filter(source, {"x.jsonl": as_json_lines(documents)})
     chain.corpus = chain.corpus.model_copy(

@@ -74,7 +74,7 @@ def test_each_is_named_and_counted_though_none_is_kept(told: Any, as_json_lines:
     assert {row["reason"] for row in removed.values()} == {LANGUAGE}
     statistics = told.statistics(["s"])
     identified = statistics["identified"]
-    assert identified["model"] == "model.bin" and identified["minimum_scores"] == {"nl": 0.4, "en": 0.4}
+    assert identified["model"] == "model.bin" and identified["minimum_scores"] == {"nl": [0.4], "en": [0.4]}
     sizes = {CODES.get(name, name): len(text.encode()) for name, text in documents.items()}
     assert identified["languages"] == {
         code: {"bytes": size, "documents": 1, "mixed_documents": 0} for code, size in sorted(sizes.items())

@@ -29,11 +29,15 @@ def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
         "nl": {"documents": 1030, "bytes": 700, "mixed_documents": 4},
         "<b>": {"documents": 2, "bytes": 300, "mixed_documents": 0},
     }
-    content["identified"] = {"model": "glotlid.bin", "minimum_scores": {"nl": 0.689, "en": 0.65}, "languages": read}
+    content["identified"] = {
+        "model": "glotlid.bin",
+        "minimum_scores": {"nl": [0.4, 0.689], "en": [0.65]},
+        "languages": read,
+    }
     run_folder.write("corpus/main/statistics.json", content)
     text = outline(made(run_folder)["page"]).text
-    assert "What glotlid.bin said of all documents that were read" in text
-    assert "Least scores: en 0.65, nl 0.689" in text
+    assert "What glotlid.bin said of the documents that came to it" in text
+    assert "Least scores: en 0.65, nl 0.4 / 0.689" in text
     assert "Dutch (nl) 1,030 700 70.00 % 4 1,026" in text and "<b> 2 300 30.00 % 0 0" in text
     text = outline(made(run_folder, language="nl")["page"]).text
     assert "Nederlands (nl) 1,030 700 70.00 %" in text and "Laagste scores: en 0.65" in text

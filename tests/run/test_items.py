@@ -126,4 +126,7 @@ def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
     (data.parent / "README.md").write_text("x")
     (data / "nld.parquet").write_bytes(b"")
     suite = {"name": "b", "language": "nl", "tasks": ["belebele_nld_Latn"], "data": str(tmp_path)}
-    assert leaving(config_of([suite]), "main") == [ItemFile("facebook/belebele", data / "nld.parquet")]
+    read = [ItemFile("facebook/belebele", data / "nld.parquet")]
+    assert leaving(config_of([suite]), "main") == read
+    shared = config_of([suite, {**suite, "name": "c"}], suites=["b"])
+    assert leaving(shared, "main") == read and counted(shared, "main") == [], "what leaves is not counted once more"

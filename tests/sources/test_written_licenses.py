@@ -143,3 +143,11 @@ def test_any_value_is_read_or_not_and_never_an_error(value: Any) -> None:
     if written is not None:
         read_license(written, {})
         assert json.dumps(written)
+
+
+def test_a_value_of_a_thousand_lists_in_one_another_is_no_licence() -> None:
+    nested: Any = "MIT"
+    for _ in range(100_000):
+        nested = [nested]
+    written = as_written(nested)
+    assert written is not None and read_license(written, {}) is None

@@ -20,7 +20,7 @@ from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, id_hash, is_validation
+from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer import pretokens, settings, train
 from pipeline.tokenizer.encoder import Encoder, load_encoder
@@ -41,6 +41,12 @@ def train_in(folder: Path, documents: list[Path], chosen: TrainSettings = SMALL)
         configuration=folder / "tokenizer_config.json",
     )
     return folder / "tokenizer.json"
+
+
+def test_a_language_with_a_weight_and_no_text_is_named(tmp_path: Path, documents: list[Path]) -> None:
+    chosen = SMALL.model_copy(update={"sample_weights": {"nl": 1.0, "fy": 1.0}})
+    with pytest.raises(InputError, match="sample_weights: there is no training text in fy: leave it out"):
+        train_in(tmp_path / "x", documents, chosen)
 
 
 @pytest.mark.parametrize(("chosen", "threads"), [(SMALL, "1"), (SMALL, "4"), (UNIGRAM, "1"), (UNIGRAM, "4")])
@@ -114,11 +120,13 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             "source": "x",
             "license": "CC0-1.0",
             "flags": [],
+            "cluster": name,
+            "cluster_size": 1,
             "id_hash": id_hash(name),
         }
         for name in sorted(names, key=id_hash)
     ]
-    pq.write_table(pa.Table.from_pylist(rows, DOCUMENT_SCHEMA), folder / "documents.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, FINAL_SCHEMA), folder / "documents.parquet")
     how = {"algorithm": "unigram"} if request.param == "unigram" else {"digits": request.param}
     chosen = TrainSettings(vocabulary_size=265, validation_fraction=0.0, markers=MARKERS, **how)
     return load_encoder(train_in(folder, [folder / "documents.parquet"], chosen))

@@ -27,7 +27,7 @@ COLUMNS = {
     "title": "the title of the document, where the source states one",
     "date": "the date of the document, where the source states one",
     "id_hash": "the first 8 bytes of the sha256 of the id, by which documents are ordered",
-    "cluster": "the id of the first document of those that this one is near to, its own where there is none",
+    "cluster": "the id of the best document of its cluster of copies, its own where there is none",
     "cluster_size": "copies that this document stands for, itself included",
     "flags": "what the document was flagged for",
 }

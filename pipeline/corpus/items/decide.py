@@ -47,6 +47,15 @@ class Decision:
         """
         self._documents += np.bincount(matches[:, 1], minlength=len(self._documents))
 
+    def meet(self, source: str, matches: Numbers) -> None:
+        """Note the items that documents of a source which can hold items have n-grams of, phrases included.
+
+        `judge` does so of the matches that it gets; who gives it no phrases calls this before.
+        """
+        if source not in self._settings.cannot_hold_items:
+            for _, task, item in self._items(matches):
+                self._phrases[task].add(item)
+
     def is_phrase(self, rows: Numbers) -> Any:
         """Return which n-grams were counted in too many documents to mark one, shape (rows,)."""
         return self._documents[rows] > self._settings.maximum_documents
@@ -88,8 +97,7 @@ class Decision:
             for document, task, item, *_ in hits:
                 self._by_chance.setdefault((task, of_document[document]), set()).add(item)
             return []
-        for _, task, item in self._items(matches):
-            self._phrases[task].add(item)
+        self.meet(source, matches)
         for _, task, item, *_ in hits:
             self._found[task].add(item)
         for _, task in {hit[:2] for hit in hits}:
