@@ -196,3 +196,15 @@ def test_a_language_that_is_not_wanted_is_told_what_each_language_asks() -> None
 
 def test_a_reason_of_another_version_has_no_sentence() -> None:
     assert told("filter", "something_else") is None
+
+
+def test_a_score_that_is_known_for_a_model_is_not_called_written() -> None:
+    model = {"path": "model.bin", "sha256": "0" * 64, "known_scores": "glotlid"}
+    words = {"quality": {"stop_words": ["de", "fan"]}}
+    corpus = Corpus.model_validate({"languages": {"fy": words}, "language_model": model})
+    rules = corpus.languages["fy"].model_dump(mode="json")
+    for own, origin in ((words, "the score that is known for glotlid"), ({**words, "minimum_score": 0.8}, "written")):
+        configuration = {"corpus": {"main": {"languages": {"fy": own}, "language_model": model}}}
+        changed = {"languages": {"fy": rules | {"minimum_score": own.get("minimum_score", 0.723)}}}
+        text = str(told("filter", removal.LANGUAGE, "fy 0.5", "fy", configuration=configuration, settings=changed))
+        assert f"(languages.fy.minimum_score, {origin}" in text, text
