@@ -106,8 +106,12 @@ def emails(text: str, places: Places) -> Iterator[Found]:
 
 
 def _is_version(parts: bytes) -> bool:
-    """Return whether four numbers are as those of versions: a small one, then a smaller one or a zero; or two zeros."""
-    return (parts[0] < 40 and (parts[1] < 25 or parts[2] == 0)) or parts[1] == parts[2] == 0
+    """Return whether four numbers are as those of versions: a small one, then a smaller one or a zero; or two zeros.
+
+    Behind a second number of two digits the third one has two at most.
+    """
+    first, second, third, _ = parts
+    return (first < 40 and (second < 10 or (second < 25 and third < 100) or third == 0)) or second == third == 0
 
 
 def ip_addresses(text: str, places: Places) -> Iterator[Found]:
