@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.corpus.licenses import OF_RIGHTS, told_licenses
 from pipeline.corpus.removal import HARMFUL
 from pipeline.energy.figures import Account, together
+from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.ground.settings import joined
 from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
@@ -287,6 +288,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "side_by_side": side_by_side(evaluated, differing["rows"]),
         "contaminated": contaminated(material, settings.corpora),
         "checkpoint_differences": differing,
+        "early_sign": ANSWER_BITS,
         "growth": growth(material),
         "curves_together": curves_together(material, told),
         "baselines": baselines(material),

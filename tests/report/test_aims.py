@@ -44,7 +44,7 @@ def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
     assert ": <b>a.parquet</b> is not as listed." in page, "text is text"
     assert {"en": "Not asked: long, mirrored.", "nl": "Niet gesteld: long, mirrored."}[language] in page
     assert "The task long was not asked: each of its examples needs 310 tokens or more" in card
-    assert "0 of 0 scores with baselines are better than every baseline" in card
+    assert "0 of 0 tested scores are better than every baseline" in card
 
 
 def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> None:

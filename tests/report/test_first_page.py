@@ -32,9 +32,20 @@ def test_seven_questions_are_answered_before_the_sections(run_folder: Run) -> No
     ]
     assert places == sorted(places)
     assert "Provider: Example & Co." in text and "3,412,224 parameters" in text
-    assert "1 of 2 scores with baselines are better than every baseline; of the others nothing follows" in text
+    assert "1 of 2 tested scores are better than every baseline; of the others nothing follows" in text
     assert "failed 1, killed 1." in text
     assert "segment up to step 500: batches left out 2." in text
+
+
+def test_early_signs_have_no_verdict_and_stand_in_section_7_alone(run_folder: Run) -> None:
+    path = "evaluation/base/500/results.json"
+    content = run_folder.read(path)
+    before = len(content["tasks"])
+    sign = content["tasks"][0] | {"metric": "answer_bits_per_byte", "verdict": None, "higher_is_better": False}
+    run_folder.write(path, content | {"tasks": [sign, *content["tasks"]]})
+    first, _, rest = outline(made(run_folder)["page"]).text.partition("2. Sources and rights")
+    assert "answer_bits_per_byte" not in first and "answer_bits_per_byte" in rest
+    assert content["tasks"][0]["task"] in first and "1 more scores: section 7" in first and before < 8
 
 
 def test_a_run_without_a_key_is_called_unsigned(run_folder: Run) -> None:
