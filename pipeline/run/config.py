@@ -1,6 +1,7 @@
 """The one typed description of a run; every step receives a part of it.
 
-`load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.run.step_settings`.
+`load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.run.step_settings`,
+of sources and corpora by `corpus_step_settings`.
 """
 
 from __future__ import annotations

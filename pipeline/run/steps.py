@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.ground.settings import Settings
+from pipeline.run import corpus_step_settings as of_text
 from pipeline.run import step_settings as of
 from pipeline.run.config import Config
 from pipeline.run.items import counted
@@ -129,31 +130,33 @@ class Step:
 UNIT = Need("batch", 60, 20_000_000, 1000, 4.0)
 QUICK = 1_000_000_000  # bytes in a minute
 STEPS: dict[str, Step] = {
-    "sources.split": Step(LARGE_FILE, of.sources_split, Need("file"), has_folders=True),
-    "sources.dataset": Step(DATASET, of.sources_dataset, Need("source"), has_folders=True),
-    "sources.listing": Step(SOURCE, of.sources_listing, has_folders=True),
+    "sources.split": Step(LARGE_FILE, of_text.sources_split, Need("file"), has_folders=True),
+    "sources.dataset": Step(DATASET, of_text.sources_dataset, Need("source"), has_folders=True),
+    "sources.listing": Step(SOURCE, of_text.sources_listing, has_folders=True),
     "sources.fingerprint": Step(
-        SOURCE_BATCH, of.sources_fingerprint, Need("batch", bytes_per_minute=QUICK, memory_megabytes=500)
+        SOURCE_BATCH, of_text.sources_fingerprint, Need("batch", bytes_per_minute=QUICK, memory_megabytes=500)
     ),
-    "opt_out.entries": Step(RESERVING_BATCH, of.opt_out_entries, UNIT, chapter="sources"),
-    "sources.manifest": Step(SOURCE, of.sources_manifest, Need("source", bytes_per_minute=QUICK), has_folders=True),
-    "corpus.filter": Step(CORPUS_BATCH, of.corpus_filter, UNIT, private="filter"),
-    "corpus.signatures": Step(CORPUS_BATCH, of.corpus_signatures, UNIT),
-    "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of.opt_out_reserved, UNIT, chapter="corpus"),
+    "opt_out.entries": Step(RESERVING_BATCH, of_text.opt_out_entries, UNIT, chapter="sources"),
+    "sources.manifest": Step(
+        SOURCE, of_text.sources_manifest, Need("source", bytes_per_minute=QUICK), has_folders=True
+    ),
+    "corpus.filter": Step(CORPUS_BATCH, of_text.corpus_filter, UNIT, private="filter"),
+    "corpus.signatures": Step(CORPUS_BATCH, of_text.corpus_signatures, UNIT),
+    "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of_text.opt_out_reserved, UNIT, chapter="corpus"),
     "corpus.find_duplicates": Step(
-        CORPUS, of.corpus_find_duplicates, Need("corpus", 60, memory_megabytes=1500), has_folders=True
+        CORPUS, of_text.corpus_find_duplicates, Need("corpus", 60, memory_megabytes=1500), has_folders=True
     ),
-    "corpus.deduplicate": Step(CORPUS_BATCH, of.corpus_deduplicate, UNIT, private="deduplicate"),
-    "corpus.ngrams": Step(CORPUS, of.corpus_ngrams),
-    "corpus.matches": Step(CORPUS_BATCH, of.corpus_matches, UNIT),
-    "corpus.find_items": Step(CORPUS, of.corpus_find_items, Need("corpus"), has_folders=True),
-    "corpus.decontaminate": Step(CORPUS_BATCH, of.corpus_decontaminate, UNIT),
-    "corpus.count_items": Step(COUNTING_CORPUS, of.corpus_count_items, Need("corpus", 60)),
-    "corpus.statistics": Step(CORPUS, of.corpus_statistics, Need("corpus", memory_megabytes=4000)),
-    "corpus.publish": Step(CORPUS, of.corpus_publish, Need("corpus", memory_megabytes=4000)),
+    "corpus.deduplicate": Step(CORPUS_BATCH, of_text.corpus_deduplicate, UNIT, private="deduplicate"),
+    "corpus.ngrams": Step(CORPUS, of_text.corpus_ngrams),
+    "corpus.matches": Step(CORPUS_BATCH, of_text.corpus_matches, UNIT),
+    "corpus.find_items": Step(CORPUS, of_text.corpus_find_items, Need("corpus"), has_folders=True),
+    "corpus.decontaminate": Step(CORPUS_BATCH, of_text.corpus_decontaminate, UNIT),
+    "corpus.count_items": Step(COUNTING_CORPUS, of_text.corpus_count_items, Need("corpus", 60)),
+    "corpus.statistics": Step(CORPUS, of_text.corpus_statistics, Need("corpus", memory_megabytes=4000)),
+    "corpus.publish": Step(CORPUS, of_text.corpus_publish, Need("corpus", memory_megabytes=4000)),
     "opt_out.forgotten": Step(
         RESERVING_CORPUS,
-        of.opt_out_forgotten,
+        of_text.opt_out_forgotten,
         Need("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
         chapter="corpus",
     ),
