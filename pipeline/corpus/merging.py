@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 from pipeline.corpus.documents import LAST_HASH, ROWS_PER_GROUP, read_batches
 
 FILES_OPEN = 100  # each holds a batch of rows in memory too
-EVERY: Mapping[str, str] = {}
+EVERY = pc.scalar(True)
 
 
-def _rows(path: Path, names: list[str], hash_range: tuple[int, int], where: Mapping[str, str]) -> Iterator[Any]:
-    for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *where])]):
-        for name, value in where.items():
-            batch = batch.filter(pc.equal(batch.column(name), value))
-        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+def _rows(
+    path: Path, names: list[str], told_by: list[str], hash_range: tuple[int, int], where: pc.Expression
+) -> Iterator[Any]:
+    for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *told_by])]):
+        chosen = batch.filter(where)
+        yield from zip(*(chosen.column(name).to_pylist() for name in names), strict=True)
 
 
 def _write(path: Path, schema: pa.Schema, rows: Iterable[Any]) -> None:
@@ -39,7 +40,8 @@ def merge_documents(
     paths: Iterable[Path],
     columns: Iterable[str],
     hash_range: tuple[int, int] = (0, LAST_HASH),
-    where: Mapping[str, str] = EVERY,
+    where: pc.Expression = EVERY,
+    told_by: Iterable[str] = (),
 ) -> Iterator[Any]:
     """Yield `id_hash`, `id` and some columns of the documents of files, each of which is in that order.
 
@@ -47,10 +49,11 @@ def merge_documents(
 
     Args:
         hash_range: the least and the greatest `id_hash` that is wanted.
-        where: the value that a column has in the documents that are wanted.
+        where: the condition that the documents meet that are wanted, and `told_by` the columns that it asks.
     """
     names = ["id_hash", "id", *columns]
-    read = [*dict.fromkeys([*names, *where])]
+    asked = [*told_by]
+    read = [*dict.fromkeys([*names, *asked])]
     waiting = sorted(paths)
     with TemporaryDirectory() as folder:
         merged = 0
@@ -59,9 +62,9 @@ def merge_documents(
             known = pq.read_schema(some[0])
             waiting.append(Path(folder) / f"{merged}.parquet")
             schema = pa.schema([known.field(name) for name in [*read[1:], read[0]]])  # `read_batches` asks the last
-            _write(waiting[-1], schema, merge(*(_rows(path, read, hash_range, where) for path in some)))
+            _write(waiting[-1], schema, merge(*(_rows(path, read, asked, hash_range, where) for path in some)))
             for path in some:
                 if path.parent == Path(folder):
                     path.unlink()
             merged += 1
-        yield from merge(*(_rows(path, names, hash_range, where) for path in waiting))
+        yield from merge(*(_rows(path, names, asked, hash_range, where) for path in waiting))

@@ -25,6 +25,7 @@ from pipeline.report.samples import samples
 from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
 from pipeline.report.tokenizers import compared
+from pipeline.tokens.epochs import read_times
 
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
@@ -179,6 +180,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "strategy": (recorded.get("training") or {}).get("strategy"),
         "uniform_loss": math.log(index["vocabulary_size"]) if index.get("vocabulary_size") else None,
         "held_out": (last.get("counts") or {}).get("validation"),
+        "read_times": read_times(index, recorded.get("training") or {}, int(last["instance"]["step"])) if index else [],
         "without_held_out": training.without_held_out(index) if index else [],
         "charts": training.charts(steps, energy.label, told),
         "figures": training.figures(steps),

@@ -31,7 +31,7 @@ from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.sources.settings import Source
 from pipeline.sources.units import SourceUnits
 from pipeline.tokenizer.settings import Tokenizer
-from pipeline.tokens.settings import Tokens
+from pipeline.tokens.settings import UNKNOWN, Tokens, bands
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -171,15 +171,37 @@ class Config(Settings):
         """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
         for name, model in self.models.items():
             corpus = self.tokens[model.tokens].corpus
-            known = {"source": self.corpus_sources(corpus), "language": sorted(self.corpus[corpus].languages)}
+            known = self._names_in(model.tokens)
             for mixture in (model.training.sampling, *model.training.sampling.phases):
-                for wanted, amount in (mixture.weights or mixture.epochs).items():
+                named = mixture.weights or mixture.epochs
+                if named and mixture.by not in known:
+                    raise ValueError(
+                        f"models.{name}.training.sampling: by {mixture.by} needs tokens.{model.tokens}.strata with "
+                        f"{mixture.by}: write it there"
+                    )
+                for wanted, amount in named.items():
+                    if mixture.by == "license":  # documents may have their own, which the job finds
+                        continue
                     if amount and wanted not in known[mixture.by]:
                         raise ValueError(
                             f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
                             f"one of {', '.join(known[mixture.by])}"
                         )
         return self
+
+    def _names_in(self, tokens: str) -> dict[str, list[str]]:
+        """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
+        section = self.tokens[tokens]
+        sources = self.corpus_sources(section.corpus)
+        known = {"source": sources, "language": sorted(self.corpus[section.corpus].languages)}
+        for name in section.strata.names():
+            if name == "genre":
+                known[name] = sorted({self.source(source).genre or UNKNOWN for source in sources})
+            elif name == "license":
+                known[name] = []
+            else:
+                known[name] = [*bands(section.strata.bounds(name)), UNKNOWN]
+        return known
 
     @model_validator(mode="after")
     def _memorization(self) -> Config:

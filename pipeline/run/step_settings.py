@@ -64,7 +64,9 @@ def tokenizer_fertility(config: Config, i: Mapping[str, str]) -> Settings:
 
 def tokens_shard(config: Config, i: Mapping[str, str]) -> Settings:
     section = config.tokens[i["tokens"]]
-    return ShardSettings(shard=int(i["shard"]), **shared(ShardSettings, section))
+    sources = map(config.source, config.corpus_sources(section.corpus)) if section.strata.genre else ()
+    genres = {source.name: source.genre for source in sources if source.genre is not None}
+    return ShardSettings(shard=int(i["shard"]), genres=genres, **shared(ShardSettings, section))
 
 
 def tokens_index(config: Config, i: Mapping[str, str]) -> Settings:

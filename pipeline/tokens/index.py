@@ -11,10 +11,18 @@ import pyarrow.compute as pc
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.tokens.reader import group_of, open_shard
+from pipeline.tokens.reader import Group, group_of, open_shard
 from pipeline.tokens.settings import IndexSettings
 
-SHARED_METADATA = ("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards")
+SHARED_METADATA = (
+    "tokenizer_sha256",
+    "vocabulary_size",
+    "dtype",
+    "begin_of_text_id",
+    "end_of_text_id",
+    "shards",
+    "grouped_by",
+)
 COUNTS = ("documents", "tokens", "bytes")
 GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 
@@ -22,9 +30,9 @@ GROUPS = {"languages": "language", "licenses": "license", "sources": "source"}
 def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], index: Path) -> dict[str, Any]:
     """Checks that the shards belong together and writes index.json; returns documents, tokens and bytes per split.
 
-    Paths in it are relative to its folder; languages, licenses and sources count both splits. `groups` are the sources
-    and languages of a shard in the order in which they lie in it, so each range of tokens follows from the ones before;
-    those of a split are their totals over its shards.
+    Paths in it are relative to its folder; languages, licenses and sources count both splits. `groups` are the
+    sources, languages and strata of a shard in the order in which they lie in it, so each range of tokens follows from
+    the ones before; those of a split are their totals over its shards.
     Raises InputError when shards differ in tokenizer or type, or when one is missing or doubled.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
@@ -52,6 +60,7 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
         "begin_of_text_id": int(shared["begin_of_text_id"]),
         "end_of_text_id": int(shared["end_of_text_id"]),
         "shards": settings.shards,
+        "grouped_by": shared["grouped_by"].split(","),
         **splits,
         **{name: dict(sorted(counted.items())) for name, counted in groups.items()},
     }
@@ -67,11 +76,13 @@ def _describe(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
     metadata, batches = open_shard(path)
-    ranges: dict[tuple[str, str], dict[str, Any]] = {}
+    ranges: dict[Group, dict[str, Any]] = {}
+    grouped_by = metadata["grouped_by"].split(",")
     for batch in batches:
         lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
-        source, language = group = group_of(batch)
-        counts = ranges.setdefault(group, {"source": source, "language": language, **dict.fromkeys(COUNTS, 0)})
+        group = group_of(batch)
+        named = dict(zip(grouped_by, group, strict=True))
+        counts = ranges.setdefault(group, {**named, **dict.fromkeys(COUNTS, 0)})
         for name, number in zip(COUNTS, (batch.num_rows, sum(lengths), pc.sum(batch["bytes"]).as_py()), strict=True):
             counts[name] += number
         for name, column in GROUPS.items():
@@ -90,9 +101,10 @@ def _describe(
 
 def _totals(shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The groups of all shards of a split with their sums, in order."""
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    groups: dict[Group, dict[str, Any]] = {}
     for found in (found for entry in shards for found in entry["groups"]):
-        total = groups.setdefault((found["source"], found["language"]), {**found, **dict.fromkeys(COUNTS, 0)})
+        group = tuple(value for name, value in found.items() if name not in COUNTS)
+        total = groups.setdefault(group, {**found, **dict.fromkeys(COUNTS, 0)})
         for name in COUNTS:
             total[name] += found[name]
     return [groups[key] for key in sorted(groups)]

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 
-Group = tuple[str, str]
-"""A source and a language, which all documents of a record batch share."""
+Group = tuple[str, ...]
+"""A source, a language and the strata, which all documents of a record batch share."""
 
 
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
@@ -39,8 +39,8 @@ def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
 
 
 def group_of(batch: pa.RecordBatch) -> Group:
-    """The source and language of a record batch, which must not be empty."""
-    return batch.column("source")[0].as_py(), batch.column("language")[0].as_py()
+    """The source, language and strata of a record batch, which must not be empty."""
+    return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
 
 class TokenRow:
@@ -180,6 +180,7 @@ class TokenReader(TokenRow):
             self.begin_of_text_id: int = index["begin_of_text_id"]
             self.end_of_text_id: int = index["end_of_text_id"]
             self.shards: int = index["shards"]
+            self.grouped_by: list[str] = index["grouped_by"]
             self.documents: int = described["documents"]
             self.bytes: int = described["bytes"]
         except (OSError, ValueError, KeyError, TypeError) as error:

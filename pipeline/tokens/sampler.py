@@ -1,8 +1,8 @@
 """Which tokens a training step sees: a pure function of seed, step, recorded skips, rank and world size.
 
-The groups of the split (source and language) that the settings treat alike form a stream, one long row of tokens over
-all shards, cut into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own pseudo-random
-order. There is no index file and no state: a job that continues needs its step and its skips only.
+The groups of the split (source, language and strata) that the settings treat alike form a stream, one long row of
+tokens over all shards, cut into sequences of T tokens. Each epoch of a stream visits every sequence once, in its own
+pseudo-random order. There is no index file and no state: a job that continues needs its step and its skips only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -65,10 +65,11 @@ class Sampler:
         self.skips = skips
         mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
         alike: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
-        for group in sorted(reader.groups):
-            alike.setdefault(tuple(_rate(mixture, group) for _, mixture in mixtures), []).append(group)
         for _, mixture in mixtures:
             _check_names(reader, mixture)
+        for group in sorted(reader.groups):
+            named = dict(zip(reader.grouped_by, group, strict=True))
+            alike.setdefault(tuple(_rate(mixture, named) for _, mixture in mixtures), []).append(group)
         rates = list(alike)
         rows = [reader] if len(alike) < 2 else [reader.row(set(groups).__contains__) for groups in alike.values()]
         sizes = [max(row.tokens - 1, 0) // sequence_length for row in rows]
@@ -84,12 +85,12 @@ class Sampler:
         self.groups = list(alike.values())
         phases = []
         for number, (start, mixture) in enumerate(mixtures):
-            named: dict[str, int] = {}
+            of_name: dict[str, int] = {}
             for rate, size in zip(rates, sizes, strict=True):
-                named[rate[number][0]] = named.get(rate[number][0], 0) + size
+                of_name[rate[number][0]] = of_name.get(rate[number][0], 0) + size
             # A weight is shared by the streams of its name; an epoch is a whole visit of each of them.
             weights = [
-                rate[number][1] * (Fraction(size, named[rate[number][0]] or 1) if mixture.weights else size)
+                rate[number][1] * (Fraction(size, of_name[rate[number][0]] or 1) if mixture.weights else size)
                 for rate, size in zip(rates, sizes, strict=True)
             ]
             if not sum(weights):
@@ -138,17 +139,25 @@ class Sampler:
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
 
-def _rate(mixture: Mixture, group: Group) -> tuple[str, Fraction]:
+def _rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Fraction]:
     """What a mixture calls a group and how much it wants of it: a weight of the name, or epochs."""
-    name = group[("source", "language").index(mixture.by)]
+    if not (mixture.weights or mixture.epochs):
+        return "the rest", Fraction(1)
+    name = group[mixture.by]
     if mixture.weights:
         return name, Fraction(str(mixture.weights.get(name, 0.0)))
     return (name if name in mixture.epochs else "the rest"), Fraction(str(mixture.epochs.get(name, 1.0)))
 
 
 def _check_names(reader: TokenReader, mixture: Mixture) -> None:
-    known = sorted({group[("source", "language").index(mixture.by)] for group in reader.groups})
-    for name, amount in (mixture.weights or mixture.epochs).items():
+    wanted = mixture.weights or mixture.epochs
+    if wanted and mixture.by not in reader.grouped_by:
+        raise InputError(
+            f"sampling: the tokens are not told apart by {mixture.by}: write it in the strata of the token set"
+        )
+    place = reader.grouped_by.index(mixture.by) if wanted else 0
+    known = sorted({group[place] for group in reader.groups})
+    for name, amount in wanted.items():
         if name not in known and amount:
             near = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.ground.settings import Settings
 
@@ -15,6 +16,46 @@ Shards = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
+GROUP = ("source", "language")
+"""What all documents of a record batch of tokens share, before their strata."""
+UNKNOWN = "unknown"
+"""The stratum of a document of which it is not known."""
+
+
+def bands(bounds: Sequence[float]) -> list[str]:
+    """The names of the bands that ascending bounds divide numbers into, the lowest first."""
+    return [f"below {bounds[0]:.12g}", *(f"from {bound:.12g}" for bound in bounds)]
+
+
+class Strata(Settings):
+    """By what the documents of a source and language are told apart besides, for `training.sampling` to mix them."""
+
+    genre: bool = Field(default=False, description="that of their source")
+    license: bool = Field(default=False, description="their own")
+    cluster_size: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[], description="bounds of the bands of how many copies a document stands for, itself included"
+    )
+    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of the bands of it")
+    perplexity: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default=[], description="bounds of the bands of it"
+    )
+
+    @field_validator("cluster_size", "quality", "perplexity")
+    @classmethod
+    def _ascend(cls, bounds: list[float]) -> list[float]:
+        if any(after <= before for before, after in pairwise(bounds)):
+            raise ValueError("bounds ascend: write the least first, each once")
+        return bounds
+
+    def names(self) -> list[str]:
+        """What is asked for, in the order of the keys."""
+        return [name for name in type(self).model_fields if getattr(self, name)]
+
+    def bounds(self, name: str) -> list[float]:
+        """The bounds of the bands of `cluster_size`, `quality` or `perplexity`."""
+        found: list[float] = getattr(self, name)
+        return found
+
 
 class Tokens(Settings):
     """One token set of a run: a corpus in the tokens of a tokenizer, part of it held out for validation."""
@@ -23,6 +64,7 @@ class Tokens(Settings):
     tokenizer: str = "main"
     shards: Shards = 4
     validation_fraction: Fraction = 0.05
+    strata: Strata = Strata()
     suffixes: bool = Field(
         default=True,
         description="sort the training tokens, so that a text is found in them; four bytes on disk for each token",
@@ -35,6 +77,8 @@ class ShardSettings(Settings):
     shard: Annotated[int, Field(ge=0)]
     shards: Shards
     validation_fraction: Fraction
+    strata: Strata = Strata()
+    genres: dict[str, str] = Field(default={}, description="of the sources, where the strata ask for it")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -54,9 +98,11 @@ class SuffixesSettings(Settings):
 
 
 class Mixture(Settings):
-    """How much of each source or language a batch holds; without weights and epochs: of each as much as there is."""
+    """How much of each source, language, … a batch holds; without weights and epochs: of each as much as there is."""
 
-    by: Literal["source", "language"] = Field(default="source", description="what weights and epochs name")
+    by: Literal["source", "language", "genre", "license", "cluster_size", "quality", "perplexity"] = Field(
+        default="source", description="what weights and epochs name; all but source and language are strata of tokens"
+    )
     weights: dict[str, Amount] = Field(default={}, description="shares of a batch, of any sum; not named: left out")
     epochs: dict[str, Amount] = Field(default={}, description="times that it is seen while the others are seen once")
 

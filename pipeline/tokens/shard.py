@@ -2,9 +2,9 @@
 
 A document becomes begin-of-text, its tokens, end-of-text, as in Llama 3. A shard is a range of id_hash, so a document
 that goes or comes changes one shard, and only the row groups of that range are read. Documents lie in the order of
-source, language and id_hash, and a record batch holds one source and language alone: so a reader can mix them, and
-finds a document by binary search. The format is the Arrow IPC stream, which is memory-mapped without a copy:
-https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
+source, language, strata and id_hash, and a record batch holds one source, language and stratum of each kind alone: so a
+reader can mix them, and finds a document by binary search. The format is the Arrow IPC stream, which is memory-mapped
+without a copy: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pipeline.corpus.documents import is_validation, read_batches
 from pipeline.corpus.merging import merge_documents
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
-from pipeline.tokens.settings import ShardSettings
+from pipeline.tokens.settings import GROUP, ShardSettings
+from pipeline.tokens.strata import columns_of, is_in, with_strata
 
 CHARACTERS_PER_ENCODING = 2**21
 TOKENS_PER_BATCH = 2**20
@@ -54,12 +55,12 @@ def run(
                 held_out = is_validation(document[4], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
 
-        for (source, language), paths in _groups(documents, hash_range):
+        for group, paths in _groups(documents, hash_range, settings):
             for writer in (train_writer, validation_writer):
-                writer.start(source, language)
+                writer.start(group)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
-            where = {"source": source, "language": language}
-            for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where)):
+            where, told_by = is_in(group, settings.strata), columns_of(settings.strata)
+            for texts in _batched(merge_documents(paths, ["text", "license", "cluster"], hash_range, where, told_by)):
                 # The tokenizer's threads need no Python: while they encode, the texts before are written.
                 waiting.append((texts, beside.submit(encoder.encode, [document[2] for document in texts])))
                 if len(waiting) > 1:
@@ -76,23 +77,26 @@ def shard_range(shard: int, shards: int) -> tuple[int, int]:
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
 
-def _groups(paths: list[Path], hash_range: tuple[int, int]) -> list[tuple[tuple[str, str], list[Path]]]:
-    """The sources and languages of the documents in a range, in order, each with the files that hold it.
+def _groups(
+    paths: list[Path], hash_range: tuple[int, int], settings: ShardSettings
+) -> list[tuple[dict[str, str], list[Path]]]:
+    """The source, language and strata of the documents in a range, in order, each with the files that hold it.
 
     Raises InputError when a document occurs twice.
     """
-    found: dict[tuple[str, str], list[Path]] = {}
+    found: dict[tuple[str, ...], list[Path]] = {}
+    names = [*GROUP, *settings.strata.names()]
     hashes = []
     for path in sorted(paths):
-        for batch in read_batches([path], hash_range, ["source", "language", "id_hash"]):
+        for batch in read_batches([path], hash_range, [*columns_of(settings.strata), "id_hash"]):
             hashes.append(batch.column("id_hash").to_numpy())
-            groups = pa.table(batch.columns[:2], names=["source", "language"]).group_by(["source", "language"])
+            groups = with_strata(batch, settings.strata, settings.genres).group_by(names)
             for row in groups.aggregate([]).to_pylist():
-                files = found.setdefault((row["source"], row["language"]), [])
+                files = found.setdefault(tuple(row[name] for name in names), [])
                 if files[-1:] != [path]:
                     files.append(path)
     _refuse_twins(paths, hash_range, hashes)
-    return sorted(found.items())
+    return [(dict(zip(names, group, strict=True)), files) for group, files in sorted(found.items())]
 
 
 def _refuse_twins(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:
@@ -137,12 +141,14 @@ class _ShardWriter:
             "split": split,
             "shard": str(settings.shard),
             "shards": str(settings.shards),
+            "grouped_by": ",".join([*GROUP, *settings.strata.names()]),
         }
-        texts = [(name, pa.string()) for name in ("source", "language", "license")]
+        names = dict.fromkeys(["source", "language", "license", *settings.strata.names()])
+        texts = [(name, pa.string()) for name in names]
         tokens = pa.large_list(pa.from_numpy_dtype(self._dtype))
         numbers = [("bytes", pa.int64()), ("id_hash", pa.uint64())]
         self._schema = pa.schema([("id", pa.string()), ("tokens", tokens), *texts, *numbers], metadata=metadata)
-        self._group = ("", "")
+        self._group: dict[str, str] = {}
         self._rows: list[tuple[int, str, str, int]] = []
         self._tokens: list[list[int]] = []
         self._tokens_waiting = 0
@@ -156,10 +162,10 @@ class _ShardWriter:
             self._flush()
         self._stream.close()
 
-    def start(self, source: str, language: str) -> None:
-        """Says of which source and language the documents that follow are."""
+    def start(self, group: dict[str, str]) -> None:
+        """Says of which source, language and strata the documents that follow are."""
         self._flush()
-        self._group = source, language
+        self._group = group
 
     def add(self, document: Document, ids: list[int]) -> None:
         """Adds one document with the begin and end tokens around its own; its list becomes the writer's."""
@@ -183,9 +189,8 @@ class _ShardWriter:
         tokens = np.fromiter(chain.from_iterable(self._tokens), self._dtype, self._tokens_waiting)
         hashes, names, licenses, sizes = zip(*self._rows, strict=True)
         columns = {
+            **{name: [value] * len(names) for name, value in self._group.items()},
             "id": names,
-            "source": [self._group[0]] * len(names),
-            "language": [self._group[1]] * len(names),
             "license": licenses,
             "bytes": sizes,
             "id_hash": hashes,

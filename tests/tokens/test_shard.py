@@ -149,6 +149,7 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     large = Large(small.tokenizer, small.sha256, 0, 1, 2)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
+        writer.start({"source": "s", "language": "nl"})
         writer.add((1, "a", "x", "CC0-1.0", "a"), [2**16])
     metadata, [batch] = open_shard(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"

@@ -12,8 +12,7 @@ from pipeline.ground.markup import safe_url
 from pipeline.report.disclosure import Category
 from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
-from pipeline.tokens.epochs import epochs
-from pipeline.tokens.settings import Sampling
+from pipeline.tokens.epochs import read_times
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
@@ -165,11 +164,8 @@ def _index_read(material: Material, segment: Json) -> Artefact | None:
 
 
 def _epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
-    if index is None or not {"batch_size", "sequence_length"} <= training.keys():
-        return {}
-    groups = {(g["source"], g["language"]): g["tokens"] for g in index.content["train"].get("groups", [])}
-    sampling = Sampling.model_validate(training.get("sampling") or {})
-    return epochs(groups, sampling, steps, training["batch_size"] * training["sequence_length"]) if groups else {}
+    rows = read_times(index.content, training, steps) if index else []
+    return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 
 def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores: list[Json]) -> ModelFacts | None:

@@ -1,0 +1,216 @@
+"""Documents that a token set tells apart by genre, licence and bands of numbers, and what a training mixes of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.corpus.documents import id_hash
+from pipeline.ground.errors import InputError
+from pipeline.run.config import load
+from pipeline.run.steps import step_settings
+from pipeline.tokens import index, shard
+from pipeline.tokens.epochs import epochs
+from pipeline.tokens.reader import TokenReader, open_shard
+from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bands
+from pipeline.tokens.strata import columns_of, is_in, with_strata
+
+STRATA = Strata(genre=True, license=True, cluster_size=[2, 5])
+GENRES = {"laws": "laws", "forum": "web"}
+SHARDS, STEPS, T, BATCH = 2, 40, 16, 4
+
+
+def rows() -> list[dict[str, Any]]:
+    chosen = random.Random(3)
+    made = []
+    for number in range(300):
+        name = f"{chosen.choice(['laws', 'forum', 'other'])}/file.jsonl/{number}"
+        made.append(
+            {
+                "id": name,
+                "text": " ".join(chosen.choices(["dijk", "polder", "sluis", "molen"], k=chosen.randrange(5, 60))),
+                "language": chosen.choice(["nl", "en"]),
+                "language_score": 1.0,
+                "source": name.partition("/")[0],
+                "license": chosen.choice(["CC0-1.0", "MIT"]),
+                "cluster_size": chosen.choice([1, 1, 1, 2, 4, 5, 9]),
+                "id_hash": id_hash(name),
+            }
+        )
+    return made
+
+
+def band(copies: int) -> str:
+    return "below 2" if copies < 2 else "from 2" if copies < 5 else "from 5"
+
+
+@pytest.fixture(scope="module")
+def told(
+    small_batches: None, write: Callable[..., Path], tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("strata")
+    made = rows()
+    documents = [write(folder / f"{n}.parquet", made[n::3]) for n in range(3)]
+    for split in ("train", "validation"):
+        (folder / split).mkdir()
+    for number in range(SHARDS):
+        shard.run(
+            ShardSettings(shard=number, shards=SHARDS, validation_fraction=0.2, strata=STRATA, genres=GENRES),
+            tokenizer=tokenizer,
+            documents=documents,
+            train=folder / "train" / f"{number}.arrow",
+            validation=folder / "validation" / f"{number}.arrow",
+        )
+    paths = {split: sorted((folder / split).iterdir()) for split in ("train", "validation")}
+    index.run(IndexSettings(shards=SHARDS), **paths, index=folder / "index.json")
+    return folder / "index.json"
+
+
+def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
+    expected = {
+        row["id"]: (row["source"], row["language"], GENRES.get(row["source"], "unknown"), row["license"], copies)
+        for row in rows()
+        for copies in [band(row["cluster_size"])]
+    }
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted(told.parent.glob("*/*.arrow")):
+        for batch in open_shard(path)[1]:
+            for row in batch.to_pylist():
+                assert row["id"] not in found
+                found[row["id"]] = tuple(
+                    row[name] for name in ("source", "language", "genre", "license", "cluster_size")
+                )
+            assert len({tuple(row[name] for name in ("source", "genre", "license")) for row in batch.to_pylist()}) == 1
+    assert found == expected
+    content = json.loads(told.read_text())
+    assert content["grouped_by"] == ["source", "language", "genre", "license", "cluster_size"]
+    documents = Counter(
+        {
+            tuple(entry[name] for name in content["grouped_by"]): entry["documents"]
+            for split in ("train", "validation")
+            for entry in content[split]["groups"]
+        }
+    )
+    total = Counter(expected.values())
+    assert documents.keys() == total.keys()
+    assert sum(content[split]["documents"] for split in ("train", "validation")) == 300
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"by": "cluster_size", "epochs": {"from 2": 2, "from 5": 3}},
+        {"by": "license", "weights": {"CC0-1.0": 3, "MIT": 1}},
+        {"by": "genre", "epochs": {"web": 0}, "phases": [{"from_step": 20, "by": "language", "weights": {"nl": 1}}]},
+    ],
+    ids=["copies", "licence", "genre and language"],
+)
+def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling: dict[str, Any]) -> None:
+    reader = TokenReader(told, "train")
+    chosen = Sampling.model_validate(sampling)
+    sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
+    place = reader.grouped_by.index(chosen.by)
+    read: Counter[str] = Counter()
+    for step in range(STEPS):
+        for sequence in sampler.global_batch(step).tolist():
+            stream, position = sampler.place(sequence)
+            names = {group[place] for group in sampler.groups[stream]}
+            of_text = {band_or_value(row["id"], chosen.by) for row in sampler.rows[stream].document_rows(position, T)}
+            assert of_text <= names, "the tokens that are read are of the groups that the stream is for"
+            sizes = Counter({group[place]: reader.groups[group] for group in sampler.groups[stream]})
+            for name, size in sizes.items():
+                read[name] += T * size / sizes.total()
+    groups = json.loads(told.read_text())["train"]["groups"]
+    held = Counter({name: 0 for name in {group[chosen.by] for group in groups}})
+    for group in groups:
+        held[group[chosen.by]] += group["tokens"]
+    for name, times in epochs(groups, chosen, STEPS, T * BATCH, chosen.by).items():
+        assert times == pytest.approx(read[name] / held[name], rel=0.2, abs=0.05)
+    if chosen.by == "cluster_size":
+        of_one = read["below 2"] / held["below 2"]
+        assert read["from 5"] / held["from 5"] == pytest.approx(3 * of_one, rel=0.1)
+    if chosen.by == "license":
+        assert read["CC0-1.0"] == pytest.approx(3 * read["MIT"], rel=0.05)
+
+
+def band_or_value(name: str, key: str) -> str:
+    row = next(row for row in rows() if row["id"] == name)
+    if key == "genre":
+        return GENRES.get(row["source"], "unknown")
+    return band(row["cluster_size"]) if key == "cluster_size" else str(row[key])
+
+
+def test_a_mixture_by_what_the_tokens_do_not_tell_apart_is_refused(built: Path) -> None:
+    with pytest.raises(InputError, match="not told apart by license: write it in the strata of the token set"):
+        Sampler(TokenReader(built, "train"), T, BATCH, 1, Sampling(by="license", weights={"MIT": 1}))
+
+
+numbers = st.floats(0.01, 0.99, allow_nan=False)
+
+
+@example([0.25, 0.5], [0.25, 0.5, 0.1, None])
+@given(st.lists(numbers, min_size=1, unique=True).map(sorted), st.lists(st.none() | numbers, min_size=1, max_size=30))
+def test_each_number_is_in_one_band(bounds: list[float], values: list[float | None]) -> None:
+
+    strata = Strata(quality=bounds)
+    columns = {"source": ["s"] * len(values), "language": ["nl"] * len(values)}
+    batch = pa.record_batch({**columns, "quality": pa.array([*values], pa.float64())})
+    assert columns_of(strata) == ["source", "language", "quality"]
+    told = with_strata(batch, strata, {}).to_pylist()
+    for number, (value, group) in enumerate(zip(values, told, strict=True)):
+        least = [bound for bound in bounds if value is not None and bound <= value]
+        expected = "unknown" if value is None else f"from {least[-1]:.12g}" if least else f"below {bounds[0]:.12g}"
+        assert group["quality"] == expected
+        inside = [row for row, of in enumerate(told) if of == group]
+        assert batch.filter(is_in(group, strata)).num_rows == len(inside), f"number {number}"
+    assert len(bands(bounds)) == len(bounds) + 1
+
+
+def test_bounds_must_ascend() -> None:
+    for bounds in ([5, 2], [2, 2]):
+        with pytest.raises(ValidationError, match="bounds ascend"):
+            Strata(cluster_size=bounds)
+    with pytest.raises(ValidationError, match="cluster_size"):
+        Strata(cluster_size=[1])
+
+
+def micro(**changes: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(RAW)
+    raw["tokens"] = {"main": {**raw.get("tokens", {}).get("main", {}), "strata": changes.pop("strata", {})}}
+    raw["models"]["base"]["training"]["sampling"] = changes["sampling"]
+    return raw
+
+
+RAW = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_configuration_checks_the_names_of_strata() -> None:
+    sampling = {"by": "cluster_size", "epochs": {"from 2": 3}}
+    with pytest.raises(InputError, match=r"by cluster_size needs tokens\.main\.strata with cluster_size"):
+        load(micro(sampling=sampling))
+    load(micro(strata={"cluster_size": [2]}, sampling=sampling))
+    with pytest.raises(InputError, match="no cluster_size 'from 2'; choose one of below 3, from 3, unknown"):
+        load(micro(strata={"cluster_size": [3]}, sampling=sampling))
+    config = load(micro(strata={"license": True}, sampling={"by": "license", "weights": {"CC0-1.0": 1}}))
+    told: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
+    assert told.strata == Strata(license=True)
+    assert told.genres == {}, "what the step does not read is not told"
+
+
+def test_shards_without_strata_know_source_and_language(built: Path) -> None:
+    assert TokenReader(built, "train").grouped_by == ["source", "language"]
+    assert np.all([len(group) == 2 for group in TokenReader(built, "train").groups])
