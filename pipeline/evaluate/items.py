@@ -144,12 +144,16 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
 
     Raises:
-        InputError: the data lack a field that the task's metadata names.
+        InputError: the data lack a field that the task's metadata names; a metric has the name of a column.
     """
     has_right_answers = aim_of(task) is None
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
     for name, values in values_of(samples).items():
+        if name in SCHEMA.names:
+            raise InputError(
+                f"task {task.config.task}: a metric is called {name}, as a column of items.parquet is: rename it"
+            )
         if name in GRADED and all(isinstance(value, int | float) for value in values.values()):
             for number, value in values.items():
                 graded.setdefault(number, {})[name] = float(value)

@@ -37,7 +37,8 @@ from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSetti
 def _held_out(config: Config, tokenizer: str) -> float:
     """The held-out share is that of the token sets of its corpus, so that a tokenizer never trains on validation text.
 
-    All tokenizers of a corpus have the same, so that they are compared on the same text.
+    All tokenizers of a corpus have the same, so that they are compared on the same text. Another corpus has other
+    clusters and holds out others: tokens by the tokenizer of another corpus may hold out what that one has read.
     """
     corpus = config.tokenizer[tokenizer].corpus
     users = [t.validation_fraction for t in config.tokens.values() if tokenizer == t.tokenizer or corpus == t.corpus]

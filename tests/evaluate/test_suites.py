@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from pipeline.evaluate.checkpoint import read
-from pipeline.evaluate.items import ANSWER_BITS
+from pipeline.evaluate.items import ANSWER_BITS, items_of
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
@@ -294,3 +295,10 @@ def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tm
     (broken / "huggingface" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="does not load"):
         evaluate(broken, tmp_path / "x.json", suite)
+
+
+def test_a_metric_with_the_name_of_a_column_of_the_items_is_refused():
+    task: Any = SimpleNamespace(config=SimpleNamespace(task="quiz", metadata=None), OUTPUT_TYPE="generate_until")
+    sample = {"doc_id": 0, "doc": {}, "metrics": ["written"], "filter": "none", "written": 1.0}
+    with pytest.raises(InputError, match=r"task quiz: a metric is called written, as a column of items\.parquet is"):
+        items_of(task, [sample])
