@@ -11,7 +11,7 @@ from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import LICENSE_DIFFERS, LICENSE_NOT_ALLOWED, LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD
 from pipeline.corpus.settings import FilterSettings
 from pipeline.ground.errors import InputError
-from pipeline.sources.licenses import is_allowed
+from pipeline.sources.licenses import is_allowed, say_the_same
 from pipeline.sources.written_licenses import read_license
 
 SHOWN_CHARACTERS = 200
@@ -48,7 +48,8 @@ class OwnLicense(BaseFilter):  # type: ignore[misc]
         written = document.metadata["own_license"]
         found = self.license(written)
         if self.settings.license_key is None:
-            reason = LICENSE_DIFFERS if written is not None and found != self.settings.license else None
+            is_same = written is None or (found is not None and say_the_same(found, self.settings.license))
+            reason = None if is_same else LICENSE_DIFFERS
         elif found is None:
             reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
         else:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import chain, combinations
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+COMPARED = 8  # licences of an expression, of which all sets are tried
 
 
 def canonical(expression: str) -> str:
@@ -30,6 +33,15 @@ def licenses_in(expression: str) -> list[str]:
 
 def _tokens(expression: str) -> list[str]:
     return re.findall(r"\(|\)|\bAND\b|\bOR\b|[^\s()]+(?: WITH [^\s()]+)?", expression)
+
+
+def say_the_same(one: str, other: str) -> bool:
+    """Return whether two canonical expressions allow the same, whatever the order in which they say it."""
+    named = licenses_in(one)
+    if one == other or named != licenses_in(other) or len(named) > COMPARED:
+        return one == other
+    subsets = chain.from_iterable(combinations(named, size) for size in range(1, len(named) + 1))
+    return all(is_allowed(one, subset) == is_allowed(other, subset) for subset in subsets)
 
 
 def is_allowed(expression: str, allowed: Collection[str]) -> bool:

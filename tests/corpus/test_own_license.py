@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datatrove.data import Document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.corpus.own_license import OwnLicense
 from pipeline.corpus.settings import Corpus
 from pipeline.ground.errors import InputError
 from pipeline.run.config import load
@@ -172,3 +175,10 @@ def test_samples_of_documents_with_their_own_licence_are_judged_one_by_one(
     chain.filter("s", {"x.jsonl": lines(texts, short)})
     samples = json.loads(pq.read_metadata(chain.folder / "s.filter").metadata[b"polder"])["samples"]
     assert [(sample["id"], sample["license"]) for sample in samples] == [("s/x.jsonl/0", "CC-BY-4.0")]
+
+
+def test_a_licence_in_another_order_is_no_other_licence() -> None:
+    told: Any = SimpleNamespace(license="MIT OR Apache-2.0", license_key=None, license_names={})
+    for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
+        document = Document(text="x", id="0", metadata={"own_license": written})
+        assert OwnLicense(told).filter(document) == expected

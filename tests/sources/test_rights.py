@@ -11,7 +11,7 @@ import yaml
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.lists import OptOut, read_opt_out
 from pipeline.run.config import load
-from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.licenses import canonical, is_allowed, say_the_same
 from pipeline.sources.settings import Dataset, Source
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
@@ -141,3 +141,19 @@ def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, 
     assert name in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="is no opt-out list"):
         read_opt_out(tmp_path / "nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("MIT OR Apache-2.0", "Apache-2.0 OR MIT", True),
+        ("MIT AND (GPL-2.0-only OR CC0-1.0)", "(CC0-1.0 OR GPL-2.0-only) AND MIT", True),
+        ("MIT OR Apache-2.0", "MIT AND Apache-2.0", False),
+        ("MIT", "MIT OR Apache-2.0", False),
+        ("MIT AND Apache-2.0 OR ISC", "MIT AND (Apache-2.0 OR ISC)", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0 OR MIT", "MIT OR GPL-2.0-only", False),
+    ],
+)
+def test_expressions_say_the_same_whatever_their_order(one: str, other: str, same: bool) -> None:
+    assert say_the_same(canonical(one), canonical(other)) == same
+    assert say_the_same(canonical(other), canonical(one)) == same
