@@ -24,7 +24,7 @@ from pipeline.run.items import leaving
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [
-    {"text": f"De {animal} loopt over de dijk en ziet {n} schepen.", "genre": "tale" if n % 2 else "law"}
+    {"text": f"De {animal} loopt over de dijk en ziet {n} poëtische schepen.", "genre": "tale" if n % 2 else "law"}
     for n, animal in enumerate(["hond", "kat", "koe", "haas", "reiger", "otter", "das", "bever", "mol", "vos"])
 ]
 
