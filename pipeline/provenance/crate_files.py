@@ -130,14 +130,15 @@ class Files:
                 self.graph.add(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
                 continue
             source = source_of(self.run_directory / folder / "manifest.json")
-            license = source.get("license")
+            license, key = source.get("license"), source.get("license_key")
+            own = f"; licence of a document: what it says itself, in {key}" if key else ""
             self.graph.add(
                 identifier,
                 "Dataset",
                 name=source["name"],
                 inLanguage=source.get("language"),
                 license=reference(self.graph.license(str(license))) if license else None,
-                usageInfo=_words(source.get("rights") or ""),
+                usageInfo=_words(source.get("rights") or "") + own,
                 hasPart=references(map(quote, parts)),
                 mentions=references(raw[name]),
             )

@@ -60,6 +60,7 @@ def sources(material: Material) -> list[Json]:
                 "license": told_licenses(
                     str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
                 ),
+                "own_licenses": sorted(_licenses(corpora)) if source.get("license_key") else [],
                 "manifest": manifest,
                 "corpora": corpora,
                 "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],

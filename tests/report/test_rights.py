@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.report.example import HOSTILE, Run
@@ -43,6 +44,10 @@ def test_a_mixed_source_is_told_by_the_licences_of_its_documents(run_folder: Run
     )
     summary = (written["papers"] / "training-content-summary.en.md").read_text()
     assert "CC0-1.0 × 1,055; CC-BY-4.0 × 500" in summary
+    graph = json.loads((written["papers"] / "spdx.json").read_text())["@graph"]
+    concluded = [part["to"] for part in graph if part.get("relationshipType") == "hasConcludedLicense"]
+    expressions = {part["spdxId"]: part.get("simplelicensing_licenseExpression") for part in graph if "spdxId" in part}
+    assert [[expressions[one] for one in to] for to in concluded] == [["CC-BY-4.0 AND CC0-1.0"]]
     assert "| main | filter: license\\_not\\_allowed | 7 |" in summary
 
 

@@ -24,7 +24,7 @@ TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 class SourceFacts:
     """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes.
 
-    `license_told` counts the licences of its documents, where they have their own.
+    `license_told` counts the licences of its documents, where they have their own, and `own_licenses` names them.
     """
 
     name: str
@@ -32,6 +32,7 @@ class SourceFacts:
     language: str
     license: str
     license_told: str
+    own_licenses: list[str]
     basis: str
     holder: str
     address: str | None
@@ -100,6 +101,7 @@ def sources_of(material: Material, rows: list[Json], stated: dict[str, Category]
                 language=str(source.get("language") or ""),
                 license=str(source.get("license") or ""),
                 license_told=row["license"],
+                own_licenses=row["own_licenses"],
                 basis=str(rights.get("basis") or ""),
                 holder=str(rights.get("holder") or ""),
                 address=rights.get("url") or (dataset.get("name") if dataset.get("revision") else None),

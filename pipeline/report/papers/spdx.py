@@ -123,6 +123,9 @@ def document(
         )
         if re.fullmatch(r"[A-Za-z0-9.+() -]+", source.license):
             made.relate(texts[source.name], "hasDeclaredLicense", [made.license(source.license)])
+        if source.own_licenses:  # all of them hold, each of its documents
+            each = [f"({license})" if " OR " in license else license for license in source.own_licenses]
+            made.relate(texts[source.name], "hasConcludedLicense", [made.license(" AND ".join(each))])
     corpora = {}
     for corpus in page["corpora"]:
         totals = corpus["totals"]
