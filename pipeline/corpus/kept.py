@@ -60,6 +60,16 @@ def without_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
+def schema_of(documents: Path, columns: list[str] | None = None) -> pa.Schema:
+    """Return the columns of the documents that stay: those of the filtered ones as they are read, and the added ones.
+
+    Of what is read from Parquet the elements of a list have another name than in FINAL_SCHEMA, and final files say so.
+    """
+    stored = pq.read_schema(documents)
+    named = [stored.field(name) if name in stored.names else FINAL_SCHEMA.field(name) for name in FINAL_SCHEMA.names]
+    return pa.schema([field for field in named if columns is None or field.name in columns])
+
+
 def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Yield the documents of a unit that stay, a row group at a time, as they are then.
 
@@ -69,7 +79,7 @@ def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = N
     Raises:
         InputError: the two files are not of the same documents.
     """
-    schema = FINAL_SCHEMA if columns is None else pa.schema([FINAL_SCHEMA.field(name) for name in columns])
+    schema = schema_of(documents, columns)
     known, kept = read_metadata(documents), read_metadata(deduplicated)
     if [kept[key] for key in ("source", "unit", "documents_in")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
