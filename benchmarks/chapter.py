@@ -37,7 +37,9 @@ from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from benchmarks.sides import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
 from pipeline.corpus.copies.minhash import configuration  # noqa: E402
+from pipeline.corpus.documents import DocumentWriter  # noqa: E402
 from pipeline.corpus.execute import execute  # noqa: E402
+from pipeline.corpus.kept import read_kept, schema_of  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import (  # noqa: E402
     DeduplicateSettings,
@@ -77,6 +79,9 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
         deduplicated=folder / "deduplicated",
         removed=folder / "removed",
     )
+    with DocumentWriter(folder / "final", schema_of(filtered)) as writer:  # as the last step does
+        for table in read_kept(filtered, folder / "deduplicated"):
+            writer.write(table)
     clock.lap("deduplicate")
     return int(counts["documents_out"])
 

@@ -107,7 +107,7 @@ rule corpus_deduplicate:
         private=unit_file("removed/deduplicate.", PRIVATE),
         record=record("corpus.deduplicate"),
     message:
-        "Drop the duplicates of {wildcards.source}, batch {wildcards.batch}"
+        "Decide which documents stay of {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents} --input duplicates {params.duplicates}"
@@ -149,15 +149,16 @@ rule corpus_matches:
     params:
         contract=contract("corpus.matches"),
         units=dag.batch_units,
-        documents=unit_file("deduplicated/"),
+        documents=unit_file("filtered/"),
+        deduplicated=unit_file("deduplicated/"),
         matches=unit_file("matches/"),
         record=record("corpus.matches"),
     message:
         "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items"
     shell:
         "python -m pipeline corpus matches {params.contract:q} --units {params.units:q} --batch {output.batch}"
-        " --input documents {params.documents} --input ngrams {input.ngrams}"
-        " --output matches {params.matches} --record {params.record} 2> {log}"
+        " --input documents {params.documents} --input deduplicated {params.deduplicated}"
+        " --input ngrams {input.ngrams} --output matches {params.matches} --record {params.record} 2> {log}"
 
 
 rule corpus_find_items:
@@ -199,18 +200,19 @@ rule corpus_decontaminate:
     params:
         contract=contract("corpus.decontaminate"),
         units=dag.batch_units,
-        documents=unit_file("deduplicated/"),
+        documents=unit_file("filtered/"),
+        deduplicated=unit_file("deduplicated/"),
         final=unit_file("final/"),
         hits=unit_file("contaminated/"),
         removed=unit_file("removed/decontaminate."),
         record=record("corpus.decontaminate"),
     message:
-        "Drop what contains evaluation items from {wildcards.source}, batch {wildcards.batch}"
+        "Write the final documents of {wildcards.source}, batch {wildcards.batch}"
     shell:
         "python -m pipeline corpus decontaminate {params.contract:q} --units {params.units:q}"
-        " --batch {output.batch} --input documents {params.documents} --input hits {params.hits}"
-        " --output final {params.final} --output removed {params.removed}"
-        " --record {params.record} 2> {log}"
+        " --batch {output.batch} --input documents {params.documents}"
+        " --input deduplicated {params.deduplicated} --input hits {params.hits}"
+        " --output final {params.final} --output removed {params.removed} --record {params.record} 2> {log}"
 
 
 rule corpus_count_items:

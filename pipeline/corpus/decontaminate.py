@@ -1,4 +1,4 @@
-"""Removes the documents of one unit that contain evaluation items, which makes its final documents."""
+"""Writes the final documents of one unit: those that the deduplication keeps, without what holds evaluation items."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.kept import read_kept, schema_of
 from pipeline.corpus.removal import CONTAMINATED
 
 
-def run(settings: DecontaminateSettings, *, documents: Path, hits: Path, final: Path, removed: Path) -> dict[str, Any]:
+def run(
+    settings: DecontaminateSettings, *, documents: Path, deduplicated: Path, hits: Path, final: Path, removed: Path
+) -> dict[str, Any]:
     """Write the documents without items, and the removed ones; return their numbers.
 
     The value of a removed document is `TASK: ITEM`, of its items the one of which most n-grams were found.
     """
-    known = read_metadata(documents)
+    known = read_metadata(deduplicated)
     unit = {"source": known["source"], "unit": known["unit"], "stage": "decontaminate"}
     best: dict[str, tuple[int, str]] = {}
     for hit in pq.read_table(hits).to_pylist():
@@ -27,13 +30,9 @@ def run(settings: DecontaminateSettings, *, documents: Path, hits: Path, final: 
             best[hit["id"]] = hit["found"], f"{hit['task']}: {hit['item']}"
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
-    with (
-        pq.ParquetFile(documents) as file,
-        DocumentWriter(final, file.schema_arrow.remove_metadata()) as writer,
-    ):
+    with DocumentWriter(final, schema_of(documents)) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group).replace_schema_metadata(None)
+        for table in read_kept(documents, deduplicated):
             held = pc.is_in(table["id"], value_set=listed)
             for row in table.filter(held).select(["id", "text", "language"]).to_pylist():
                 rows.append(

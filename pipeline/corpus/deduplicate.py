@@ -1,4 +1,4 @@
-"""Removes the duplicates and the repeated paragraphs from one unit."""
+"""Decides which documents of one unit stay, without duplicates, and which of their repeated paragraphs are cut."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline.corpus.copies.paragraphs import without
-from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.kept import KEPT_SCHEMA, beside, without_paragraphs
 from pipeline.corpus.removal import DUPLICATE_PARAGRAPHS
 from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 from pipeline.ground.errors import InputError
-
-
-def _foreign(duplicates: Path, documents: Path) -> str:
-    return f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit"
 
 
 def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
@@ -32,22 +28,8 @@ def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Tabl
             "unit": known["unit"],
             "documents": known["rows"],
         }:
-            raise InputError(_foreign(duplicates, documents))
+            raise InputError(f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit")
         return file.read()
-
-
-def _cut(table: pa.Table, told: pa.Table) -> tuple[list[str | None], pa.Table]:
-    """Return why each document is removed, None where it stays, and the documents without repeated paragraphs."""
-    reasons = told["reason"].to_pylist()
-    cut = {row: set(places) for row, places in enumerate(told["cut"].to_pylist()) if places}
-    if not cut:
-        return reasons, table
-    texts = table["text"].to_pylist()
-    for row, places in cut.items():
-        texts[row] = without(texts[row], places)
-        if not texts[row]:
-            reasons[row] = DUPLICATE_PARAGRAPHS
-    return reasons, table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
 
 
 def run(
@@ -59,7 +41,7 @@ def run(
     removed: Path,
     private: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the documents that are no duplicates, and the removed ones; return their numbers, by reason.
+    """Name the documents that are no duplicates, and write the removed ones; return their numbers, by reason.
 
     The removed ones with their masked texts go to the file `private` where `keep_removed` asks for it.
 
@@ -71,26 +53,25 @@ def run(
     copies = _copies(duplicates, documents, known)
     unit: dict[str, Any] = {"source": known["source"], "unit": known["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
-    found = bytes_cut = 0
-    with pq.ParquetFile(documents) as file, DocumentWriter(deduplicated, FINAL_SCHEMA) as writer:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            next_ones = copies.slice(found, table.num_rows)  # they are in the same order
-            places = pc.index_in(table["id"], next_ones["id"])
-            found += len(places) - places.null_count
-            told = next_ones.take(places)
-            reasons, cut = _cut(table, told)
-            stays = pa.array([reason is None for reason in reasons], pa.bool_())
-            sizes = pc.binary_length(table["text"])
-            cut = cut.append_column("cluster", pc.coalesce(told["cluster"], cut["id"]))
-            cut = cut.append_column("cluster_size", pc.fill_null(told["cluster_size"], 1))
-            kept = cut.select(FINAL_SCHEMA.names).filter(stays).cast(FINAL_SCHEMA)
-            writer.write(kept)
-            bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (
-                pc.sum(pc.binary_length(kept["text"])).as_py() or 0
-            )
-            columns = (table["id"], told["value"], sizes)
-            for reason, document_id, value, size in zip(reasons, *(c.to_pylist() for c in columns), strict=True):
+    bytes_cut = 0
+    with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
+        for table, told in beside(documents, copies):
+            whole = without_paragraphs(table, told["cut"])
+            lengths, sizes = (pc.binary_length(each["text"]) for each in (whole, table))
+            nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))
+            reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, told["reason"])
+            stays = reasons.is_null()
+            added = {
+                "cluster": pc.if_else(pc.equal(told["cluster"], table["id"]), None, told["cluster"]),
+                "cluster_size": pc.fill_null(told["cluster_size"], 1),
+                "cut": pc.if_else(pc.greater(pc.list_value_length(told["cut"]), 0), told["cut"], None),
+            }
+            for name, column in added.items():
+                whole = whole.append_column(KEPT_SCHEMA.field(name), column)
+            writer.write(whole.filter(stays))
+            bytes_cut += (pc.sum(sizes.filter(stays)).as_py() or 0) - (pc.sum(lengths.filter(stays)).as_py() or 0)
+            columns = [column.to_pylist() for column in (reasons, table["id"], told["value"], sizes)]
+            for reason, document_id, value, size in zip(*columns, strict=True):
                 if reason is not None:
                     rows.append(
                         {
@@ -106,8 +87,6 @@ def run(
                 gone = table.filter(pc.invert(stays))
                 for row, document in zip(rows[len(rows) - gone.num_rows :], gone.to_pylist(), strict=True):
                     texts.add(row, Document(text=document["text"], id=document["id"], metadata=document))
-        if found != len(copies):
-            raise InputError(_foreign(duplicates, documents))
         counts = {"documents_in": known["documents"], "bytes_in": known["bytes"], "bytes_cut": bytes_cut}
         writer.metadata |= {**unit, **counts}
     kept_texts: dict[str, Any] = {}

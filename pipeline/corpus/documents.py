@@ -117,7 +117,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class DocumentWriter:
-    """Writes rows that are already in order; counts documents and bytes in all, by language, by licence, and flags."""
+    """Writes rows that are already in order; counts documents and bytes in all, by language, by licence, and flags.
+
+    Args:
+        schema: the columns that are written; what is counted need not be among them.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> None:
         self.metadata: dict[str, Any] = {"documents": 0, "bytes": 0, "languages": {}, "licenses": {}, "flags": {}}
@@ -131,7 +135,7 @@ class DocumentWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Write one row group, shape (rows,), of the columns of the schema."""
+        """Write one row group, shape (rows,), of the columns of the schema and those that are counted."""
         if table.num_rows == 0:
             return
         sizes = pc.binary_length(table["text"])
@@ -145,7 +149,7 @@ class DocumentWriter:
             self.metadata["flags"][entry["values"]] = self.metadata["flags"].get(entry["values"], 0) + entry["counts"]
         self.metadata["documents"] += table.num_rows
         self.metadata["bytes"] += pc.sum(sizes).as_py()
-        self._writer.write_table(table)
+        self._writer.write_table(table.select(self._writer.schema.names))
 
 
 class DocumentCollector:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.contamination_settings import MatchesSettings
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.items.search import Search
+from pipeline.corpus.kept import read_kept
 
 MATCH_SCHEMA = pa.schema(
     [
@@ -23,18 +24,16 @@ MATCH_SCHEMA = pa.schema(
 )
 
 
-def run(settings: MatchesSettings, *, documents: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
-    """Write a row for each document and n-gram that it holds, in their order; return their numbers."""
+def run(
+    settings: MatchesSettings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path
+) -> dict[str, Any]:
+    """Write a row for each document that stays and n-gram that it holds, in their order; return their numbers."""
     search = Search(pq.read_table(ngrams))
-    known = read_metadata(documents)
+    known = read_metadata(deduplicated)
     unit = {key: known[key] for key in ("source", "unit", "documents", "languages")}
-    with (
-        pq.ParquetFile(documents) as file,
-        pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer,
-    ):
+    with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:
         first = found = 0
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=["id", "text", "language"])
+        for table in read_kept(documents, deduplicated, ["id", "text", "language"]):
             pairs = search.matches(table["text"].to_pylist())
             own = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
             columns = {"document": pairs[:, 0] + first, "ngram": pairs[:, 1]}

@@ -149,11 +149,9 @@ class _Story:
                     self._masked(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._copies(corpus, self.id)
-                    if kept["cluster"] != self.id:
-                        self.lines.append(
-                            f"    in the cluster of {kept['cluster']}, and not like what is kept before it"
-                        )
-                    cluster = kept["cluster"]
+                    cluster = kept["cluster"] or self.id
+                    if cluster != self.id:
+                        self.lines.append(f"    in the cluster of {cluster}, and not like what is kept before it")
         self._tokens(corpus, cluster)
         return True
 

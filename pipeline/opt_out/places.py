@@ -143,8 +143,10 @@ class RunSearch:
             self.ids = joined([self.ids, *self._alike(corpus)])
 
         def read(path: Path) -> Keys:
-            wanted = [name for name in ("id", "url") if name in pq.read_schema(path).names]
-            table = pq.read_table(path, columns=wanted)
+            present = pq.read_schema(path).names
+            if "text" not in present:  # what the deduplication keeps is named without its text
+                return joined([])
+            table = pq.read_table(path, columns=[name for name in ("id", "url") if name in present])
             self.documents += len(table)
             return self.wanted.rows(table, path.name.split(".")[0], self.ids)
 

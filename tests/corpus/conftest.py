@@ -208,7 +208,8 @@ class Chain:
         for source in sources:
             matches.run(
                 MatchesSettings(),
-                documents=self.folder / f"{source}.deduplicated",
+                documents=self.folder / f"{source}.filtered",
+                deduplicated=self.folder / f"{source}.deduplicated",
                 ngrams=self.folder / "ngrams",
                 matches=self.folder / f"{source}.matches",
             )
@@ -223,7 +224,8 @@ class Chain:
         return {
             source: decontaminate.run(
                 DecontaminateSettings(),
-                documents=self.folder / f"{source}.deduplicated",
+                documents=self.folder / f"{source}.filtered",
+                deduplicated=self.folder / f"{source}.deduplicated",
                 hits=self.folder / "contaminated" / f"{source}.0.parquet",
                 final=self.folder / f"{source}.final",
                 removed=self.folder / f"{source}.decontaminate",

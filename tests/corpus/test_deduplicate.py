@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import deduplicate, documents, statistics
+from pipeline.corpus import deduplicate, documents, kept, statistics
 from pipeline.corpus.copies.groups import Groups
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signed import content_hash
@@ -72,11 +72,11 @@ def test_copies_of_one_text_are_looked_for_a_group_of_rows_at_a_time(
         return pc.index_in(values, among)
 
     monkeypatch.setattr(documents, "ROWS_PER_GROUP", 4)
-    monkeypatch.setattr(deduplicate, "pc", SimpleNamespace(**{**vars(pc), "index_in": index_in}))
+    monkeypatch.setattr(kept, "pc", SimpleNamespace(**{**vars(pc), "index_in": index_in}))
     chain.filter("a", {"x.jsonl": as_json_lines({f"{number}": texts["nl_water"] for number in range(30)})})
     assert chain.deduplicate(["a"])["exact_duplicate"] == 29
     assert len(chain.rows("a.deduplicate")) == 29 and len(chain.rows("a.final")) == 1
-    assert looked == [4] * 7 + [2]
+    assert looked[:8] == [4] * 7 + [2] and max(looked[8:]) == 1  # then for the one that stays, by its two readers
 
 
 def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:

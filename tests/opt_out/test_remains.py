@@ -143,6 +143,14 @@ def test_the_own_run_is_clean_but_for_the_copies_between_the_steps(made: Runs) -
     assert made.content["runs"] == ["new"] and made.content["archives"] == 0
 
 
+def test_documents_that_are_named_without_their_text_are_no_texts_between_the_steps(made: Runs) -> None:
+    documents(made.new / "corpus/main/deduplicated/t.0.parquet", [COPY, OTHER])
+    assert made.found() == OWN | {"new/corpus/main/deduplicated": ("texts between steps", True, 1)}  # of an old version
+    named = pq.read_table(made.new / "corpus/main/deduplicated/t.0.parquet", columns=["id"])
+    pq.write_table(named, made.new / "corpus/main/deduplicated/t.0.parquet")
+    assert made.found() == OWN
+
+
 def test_a_shard_that_holds_it_stops_the_step(made: Runs) -> None:
     shard(made.new / "tokens/main/validation/0.arrow", [OTHER, COPY])
     with pytest.raises(InputError, match=r"validation/0\.arrow holds a document that is to be forgotten"):

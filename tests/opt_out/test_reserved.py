@@ -280,7 +280,7 @@ def test_paragraphs_of_a_reserved_document_are_cut_nowhere(
     chain.deduplicate(["t"])
     case.reserve(ids=["water"])
     assert case.forget("t")[0] == {"t/y.jsonl/quote"}
-    assert quoted in chain.rows("t.deduplicated")[0]["text"]
+    assert chain.rows("t.deduplicated")[0]["cut"] is None
 
 
 def test_what_is_reserved_is_counted_as_the_filter_reads_it(
