@@ -38,6 +38,7 @@ from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, Sign
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
+POPULARITY = 3  # texts with more than c copies are in proportion to c^-1.5; one has 3,400 in a million documents
 Array = npt.NDArray[np.uint64]
 
 
@@ -49,11 +50,17 @@ def _mixed(numbers: Array) -> Array:
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def _uniform(numbers: Array) -> npt.NDArray[np.float64]:
+    """Return for each number one from 0 to 1, 1 excluded."""
+    return (_mixed(numbers) >> np.uint64(11)).astype(np.float64) / 2**53
+
+
 def write_signatures(folder: Path, documents: int, settings: Deduplication) -> list[Path]:
     """Write the signatures of synthetic documents, a unit for each 100,000, and return the files.
 
-    The last of every five documents is a copy of the first of some five; of two copies one has the same text, and the
-    other shares a certain band and each other one with the probability of texts that are similar to .9.
+    The last of every five documents is a copy of the first of some five, of few of them many times; of two copies one
+    has the same text, and the other shares a certain band and each other one with the probability of texts that are
+    similar to .9.
     """
     paths = []
     for unit, first in enumerate(range(0, documents, UNIT_DOCUMENTS)):
@@ -63,13 +70,15 @@ def write_signatures(folder: Path, documents: int, settings: Deduplication) -> l
             number = np.arange(start, min(start + BATCH_DOCUMENTS, documents), dtype=np.uint64)
             five = number // COPY_EVERY
             copies = number % COPY_EVERY == COPY_EVERY - 1
-            original = np.where(copies, _mixed(five) % np.uint64(-(-documents // COPY_EVERY)) * COPY_EVERY, number)
+            fives = -(-documents // COPY_EVERY)
+            chosen = (_uniform(five) ** POPULARITY * fives).astype(np.uint64)
+            original = np.where(copies, chosen * COPY_EVERY, number)
             exact = copies & (five % 2 == 0)
             columns: list[Any] = [[f"web/part-{unit:05d}.jsonl.gz/{place}" for place in number.tolist()]]
             columns += [(_mixed(original) % np.uint64(3000)).astype(np.int64)] * 2
             columns += [_mixed(np.where(exact, original, number) * 64 + place) for place in range(len(CONTENT))]
             for band in range(settings.bands):
-                drawn = (_mixed(number * 64 + 2 + band) >> np.uint64(11)).astype(np.float64) / 2**53
+                drawn = _uniform(number * 64 + 2 + band)
                 shared = exact | (number % settings.bands == band) | (drawn < 0.9**settings.rows)
                 columns.append(_mixed(np.where(copies & shared, original, number) * 64 + 32 + band))
             writer.write(pa.record_batch([pa.array(column) for column in columns], schema=writer.schema))

@@ -215,7 +215,7 @@ def _rows(unit: SignedUnit, clusters: Clusters, repeated: Bits, taken: Taken) ->
     removed = clusters.removed_M[known]
     reasons[at[removed]] = names[removed]
     sizes[at] = clusters.sizes_M[known]
-    jaccard[at[removed]] = np.where(clusters.same_text_M, np.nan, clusters.jaccard_M)[known[removed]]
+    jaccard[at[removed]] = np.where(clusters.same_text_M[known], np.nan, clusters.jaccard_M[known])[removed]
     kept = pa.concat_arrays([own, clusters.ids_M.take(clusters.kept_M[known]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
     columns = [own, pa.array(reasons, pa.string()), kept, cluster, sizes, pa.array(jaccard, from_pandas=True), cut]
@@ -254,7 +254,7 @@ def run(
     taken = Taken(signed, reserved_units, roots)
     roots = roots[:signed]
     roots[taken.numbers_T] = taken.numbers_T
-    _, sizes = np.unique_counts(roots)
+    sizes = np.bincount(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)

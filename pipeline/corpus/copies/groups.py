@@ -7,8 +7,33 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from pipeline.corpus.copies.signed import Keys, Numbers, SignedUnit
+from pipeline.corpus.text.compiled import compiled
 
-RECORD_BYTES = 100  # keys of 16 bytes and a number, their order, and where all keys are equal the pairs and their roots
+RECORD_BYTES = 80  # keys of 16 bytes and a number, twice, and where all keys are equal the pairs, twice
+BUCKET_RECORDS = 8192  # about as many fit into the cache of a core, with the table of their keys
+MOST_BUCKETS = 4096  # with more, writing into all of them in turn is slow
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def _hang(parents: Numbers, ones: Numbers, others: Numbers) -> None:
+    """Join the sets of `ones[i]` and `others[i]`: the larger root is hung below the smaller, so no circle arises."""
+    for place in range(len(ones)):
+        one, other = ones[place], others[place]
+        while parents[one] != one:
+            parents[one] = parents[parents[one]]
+            one = parents[one]
+        while parents[other] != other:
+            parents[other] = parents[parents[other]]
+            other = parents[other]
+        parents[max(one, other)] = min(one, other)
+
+
+@compiled
+def _shorten(parents: Numbers) -> None:
+    """Hang every member below its root: a parent is smaller, so that its own is the root already."""
+    for member in range(len(parents)):
+        parents[member] = parents[parents[member]]
 
 
 class Groups:
@@ -17,33 +42,77 @@ class Groups:
     def __init__(self, size: int) -> None:
         self._parents: Numbers = np.arange(size)
 
-    def find(self, members: Numbers) -> Numbers:
-        """Return the numbers that stand for the sets of some members."""
-        while True:
-            above = self._parents[members]
-            if np.array_equal(above, members):
-                return above
-            members = above
-
     def join(self, ones: Numbers, others: Numbers) -> None:
-        """Make one set of the sets of `ones[i]` and `others[i]`, for each i.
-
-        A root is hung below a smaller one, so no circle arises; where several pairs would hang the same root, it goes
-        below the smallest, and the next round joins that with the others.
-        """
-        while len(ones):
-            ones, others = self.find(ones), self.find(others)
-            apart = ones != others
-            ones, others = ones[apart], others[apart]
-            np.minimum.at(self._parents, np.maximum(ones, others), np.minimum(ones, others))
+        """Make one set of the sets of `ones[i]` and `others[i]`, for each i."""
+        _hang(self._parents, ones, others)
 
     def roots(self) -> Numbers:
-        """Return the number that stands for the set of each member; the paths to it are shortened."""
-        while True:
-            above = self._parents[self._parents]
-            if np.array_equal(above, self._parents):
-                return above
-            self._parents = above
+        """Return the number that stands for the set of each member; it is no copy."""
+        _shorten(self._parents)
+        return self._parents
+
+
+@compiled
+def _bucket(key: np.uint64, buckets: int) -> np.int64:
+    """Return in which of so many equal parts of all keys this one is."""
+    return np.int64((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
+
+
+@compiled
+def _count(keys: Keys, buckets: int, first: int, counts: Numbers) -> None:
+    """Add to `counts` how many keys are in each bucket, from the bucket `first` on."""
+    for record in range(keys.shape[1]):
+        counts[_bucket(keys[0, record], buckets) - first] += 1
+
+
+@compiled
+def _distribute(
+    keys: Keys, numbers: Numbers, buckets: int, first: int, ends: Numbers, into: Keys, numbered: Numbers
+) -> None:
+    """Write each record behind the others of its bucket, which end at `ends`."""
+    for record in range(keys.shape[1]):
+        bucket = _bucket(keys[0, record], buckets) - first
+        place = ends[bucket]
+        for column in range(len(keys)):
+            into[column, place] = keys[column, record]
+        numbered[place] = numbers[record]
+        ends[bucket] = place + 1
+
+
+@compiled
+def _same(keys: Keys, one: int, other: int) -> bool:
+    same = True
+    for column in range(len(keys)):
+        same &= keys[column, one] == keys[column, other]
+    return same
+
+
+@compiled
+def _pairs(keys: Keys, numbers: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the pairs of some buckets, of which each begins where the one before it ends."""
+    ones, others = np.empty(starts[-1] - starts[0], np.int64), np.empty(starts[-1] - starts[0], np.int64)
+    pairs, bits = 0, 10
+    table = np.empty(1 << bits, np.int64)
+    for bucket in range(len(starts) - 1):
+        table[:] = -1
+        record, held, pairs_before = starts[bucket], 0, pairs
+        while record < starts[bucket + 1]:
+            place = np.int64(keys[0, record] * _ODD >> np.uint64(64 - bits))
+            while table[place] >= 0 and not _same(keys, table[place], record):
+                place = (place + 1) % len(table)
+            if table[place] >= 0:
+                ones[pairs], others[pairs] = numbers[table[place]], numbers[record]
+                pairs += 1
+            elif 2 * held < len(table):
+                table[place] = record
+                held += 1
+            else:  # this bucket again, with a larger table
+                bits += 1
+                table = np.full(1 << bits, -1, np.int64)
+                record, held, pairs = starts[bucket], 0, pairs_before
+                continue
+            record += 1
+    return ones[:pairs], others[:pairs]
 
 
 def equal_pairs(
@@ -55,7 +124,7 @@ def equal_pairs(
     """Yield arrays of pairs, shape (pairs,) each: the first record with a key, and another that has it as well.
 
     Where not all records fit, the units are read several times, each time for other keys: the keys are hashes, so the
-    parts are about equal.
+    parts are about equal. The records of a part are divided again, into buckets in which equal keys are looked up fast.
 
     Args:
         read: returns the keys of a unit, shape (columns, records), and the growing numbers of the records; a record
@@ -63,26 +132,25 @@ def equal_pairs(
         records: how many there are at most in all units.
     """
     parts = max(1, -(-records * RECORD_BYTES // memory_bytes))
+    buckets = min(max(1, records // parts // BUCKET_RECORDS), MOST_BUCKETS)
     for part in range(parts):
+        divided, first = parts * buckets, part * buckets
         some: list[tuple[Keys, Numbers]] = []
+        counts = np.zeros(buckets, dtype=np.int64)
         for unit in units:
             keys, numbers = read(unit)
             chosen = keys[0] != 0
             if parts > 1:
                 chosen &= (keys[0] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32) == part
             some.append((keys[:, chosen], numbers[chosen]))
+            _count(some[-1][0], divided, first, counts)
         if not some:
             return
-        keys = np.concatenate([entry[0] for entry in some], axis=1)
-        numbers = np.concatenate([entry[1] for entry in some])
-        del some
-        order = np.lexsort(keys[::-1])
-        again = np.arange(len(order)) > 0
-        for column in keys:
-            ordered = column[order]
-            again[1:] &= ordered[1:] == ordered[:-1]
-        del keys
-        places = np.flatnonzero(again)
-        starts = np.flatnonzero(~again)
-        first = starts[np.searchsorted(starts, places) - 1]
-        yield numbers[order[first]], numbers[order[places]]
+        starts = np.append(0, np.cumsum(counts))
+        ends = starts[:-1].copy()
+        keys, numbers = np.empty((len(keys), starts[-1]), dtype=np.uint64), np.empty(starts[-1], dtype=np.int64)
+        for entry in some:
+            _distribute(*entry, divided, first, ends, keys, numbers)
+        del some, entry
+        for bucket in range(0, buckets, 64):
+            yield _pairs(keys, numbers, starts[bucket : bucket + 65])

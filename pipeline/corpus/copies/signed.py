@@ -120,7 +120,8 @@ class SignedUnit:
 
     def read(self, columns: list[str]) -> pa.Table:
         """Return some columns of all its documents."""
-        return pq.read_table(self.path, columns=columns, use_threads=False)
+        with pq.ParquetFile(self.path, pre_buffer=True) as file:
+            return file.read(columns, use_threads=False)
 
     def keys(self, columns: list[str]) -> Keys:
         """Return columns of numbers, shape (columns, rows)."""
