@@ -59,6 +59,53 @@ rule corpus_signatures:
         " --record {params.record} 2> {log}"
 
 
+rule corpus_quality:
+    input:
+        files=ancient(dag.seed_files),
+    output:
+        model=f"{RUN}/corpus/{{corpus}}/quality.safetensors",
+        evaluation=f"{RUN}/corpus/{{corpus}}/quality.json",
+        record=record("corpus.quality"),
+    log:
+        log_file("corpus.quality"),
+    resources:
+        **resources_of("corpus.quality"),
+    params:
+        contract=contract("corpus.quality"),
+    message:
+        "Train the classifiers of quality of the corpus {wildcards.corpus}"
+    shell:
+        "python -m pipeline corpus quality {params.contract:q} --input files {input.files:q}"
+        " --output model {output.model} --output evaluation {output.evaluation}"
+        " --record {output.record} 2> {log}"
+
+
+rule corpus_scores:
+    input:
+        sources=SOURCES_READ,
+        batch=batch("corpus.filter"),
+        model=f"{RUN}/corpus/{{corpus}}/quality.safetensors",
+    output:
+        batch=batch("corpus.scores"),
+    log:
+        log_file("corpus.scores"),
+    threads: units_of_batch
+    resources:
+        **resources_of("corpus.scores"),
+    params:
+        contract=contract("corpus.scores"),
+        units=dag.batch_units,
+        documents=unit_file("filtered/"),
+        scores=unit_file("scores/"),
+        record=record("corpus.scores"),
+    message:
+        "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus}"
+    shell:
+        "python -m pipeline corpus scores {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --input documents {params.documents} --input model {input.model}"
+        " --output scores {params.scores} --record {params.record} 2> {log}"
+
+
 rule corpus_find_duplicates:
     input:
         sources=SOURCES_READ,
@@ -190,6 +237,7 @@ rule corpus_decontaminate:
         sources=SOURCES_READ,
         batch=batch("corpus.deduplicate"),
         hits=f"{RUN}/corpus/{{corpus}}/contaminated",
+        scores=dag.scores,
     output:
         batch=batch("corpus.decontaminate"),
     log:
@@ -204,6 +252,7 @@ rule corpus_decontaminate:
         deduplicated=unit_file("deduplicated/"),
         final=unit_file("final/"),
         hits=unit_file("contaminated/"),
+        scores=dag.unit_scores,
         removed=unit_file("removed/decontaminate."),
         record=record("corpus.decontaminate"),
     message:
@@ -211,7 +260,7 @@ rule corpus_decontaminate:
     shell:
         "python -m pipeline corpus decontaminate {params.contract:q} --units {params.units:q}"
         " --batch {output.batch} --input documents {params.documents}"
-        " --input deduplicated {params.deduplicated} --input hits {params.hits}"
+        " --input deduplicated {params.deduplicated} --input hits {params.hits} --input scores {params.scores}"
         " --output final {params.final} --output removed {params.removed} --record {params.record} 2> {log}"
 
 
@@ -242,6 +291,7 @@ rule corpus_statistics:
     input:
         sources=SOURCES_READ,
         contamination=f"{RUN}/corpus/{{corpus}}/contamination.json",
+        quality=dag.evaluation_of_quality,
         filtered=lambda w: dag.corpus_batches("corpus.filter", w.corpus),
         deduplicated=lambda w: dag.corpus_batches("corpus.deduplicate", w.corpus),
         final=lambda w: dag.corpus_batches("corpus.decontaminate", w.corpus),
@@ -265,7 +315,8 @@ rule corpus_statistics:
     shell:
         "python -m pipeline corpus statistics {params.contract:q} --input filtered {params.filtered:q}"
         " --input deduplicated {params.deduplicated:q} --input removed {params.removed:q}"
-        " --input contamination {input.contamination} --input final {params.final:q} --output statistics {output.statistics}"
+        " --input contamination {input.contamination} --input quality {input.quality} --input final {params.final:q}"
+        " --output statistics {output.statistics}"
         " --record {output.record} 2> {log}"
 
 

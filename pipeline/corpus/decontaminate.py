@@ -10,17 +10,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings
-from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.kept import read_kept, schema_of
+from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.kept import read_kept
 from pipeline.corpus.removal import CONTAMINATED
+from pipeline.corpus.scored import read_scores, with_scores
+
+NO_FILES: list[Path] = []
 
 
 def run(
-    settings: DecontaminateSettings, *, documents: Path, deduplicated: Path, hits: Path, final: Path, removed: Path
+    settings: DecontaminateSettings,
+    *,
+    documents: Path,
+    deduplicated: Path,
+    hits: Path,
+    final: Path,
+    removed: Path,
+    scores: list[Path] = NO_FILES,
 ) -> dict[str, Any]:
     """Write the documents without items, and the removed ones; return their numbers.
 
     The value of a removed document is `TASK: ITEM`, of its items the one of which most n-grams were found.
+
+    Args:
+        scores: the scores of the unit's documents, where the corpus asks for them.
+
+    Raises:
+        InputError: the scores are of other documents.
     """
     known = read_metadata(deduplicated)
     unit = {"source": known["source"], "unit": known["unit"], "stage": "decontaminate"}
@@ -28,9 +44,10 @@ def run(
     for hit in pq.read_table(hits).to_pylist():
         if hit["found"] > best.get(hit["id"], (0, ""))[0]:
             best[hit["id"]] = hit["found"], f"{hit['task']}: {hit['item']}"
+    scored = read_scores(scores)
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
-    with DocumentWriter(final, schema_of(documents)) as writer:
+    with DocumentWriter(final, FINAL_SCHEMA) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
         for table in read_kept(documents, deduplicated):
             held = pc.is_in(table["id"], value_set=listed)
@@ -46,7 +63,7 @@ def run(
                         "language": row["language"],
                     }
                 )
-            writer.write(table.filter(pc.invert(held)))
+            writer.write(with_scores(table.filter(pc.invert(held)), scored))
     write_removed(removed, rows, unit)
     print(f"{unit['source']}.{unit['unit']}: {len(rows)} documents contain evaluation items", flush=True)
     return {

@@ -35,11 +35,20 @@ DOCUMENT_SCHEMA = pa.schema(
 )
 # What the deduplication adds: the id of the first document of those that are near each other, and how many copies a
 # document stands for, itself included. `id_hash` stays last: its statistics tell a reader which row groups to skip.
-FINAL_SCHEMA = pa.schema(
+DEDUPLICATED_SCHEMA = pa.schema(
     [
         *list(DOCUMENT_SCHEMA)[:-1],
         pa.field("cluster", pa.string(), nullable=False),
         pa.field("cluster_size", pa.int64(), nullable=False),
+        DOCUMENT_SCHEMA.field("id_hash"),
+    ]
+)
+# And what corpus.scores tells of a document, where the corpus asks for it.
+FINAL_SCHEMA = pa.schema(
+    [
+        *list(DEDUPLICATED_SCHEMA)[:-1],
+        pa.field("quality", pa.float64()),
+        pa.field("perplexity", pa.float64()),
         DOCUMENT_SCHEMA.field("id_hash"),
     ]
 )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.copies.paragraphs import without
-from pipeline.corpus.documents import FINAL_SCHEMA, read_metadata
+from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, read_metadata
 from pipeline.ground.errors import InputError
 
 KEPT_SCHEMA = pa.schema(
@@ -63,10 +63,10 @@ def without_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
 def schema_of(documents: Path, columns: list[str] | None = None) -> pa.Schema:
     """Return the columns of the documents that stay: those of the filtered ones as they are read, and the added ones.
 
-    Of what is read from Parquet the elements of a list have another name than in FINAL_SCHEMA, and final files say so.
+    Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files say so.
     """
     stored = pq.read_schema(documents)
-    named = [stored.field(name) if name in stored.names else FINAL_SCHEMA.field(name) for name in FINAL_SCHEMA.names]
+    named = [stored.field(name) if name in stored.names else DEDUPLICATED_SCHEMA.field(name) for name in DEDUPLICATED_SCHEMA.names]
     return pa.schema([field for field in named if columns is None or field.name in columns])
 
 
@@ -74,7 +74,7 @@ def read_kept(documents: Path, deduplicated: Path, columns: list[str] | None = N
     """Yield the documents of a unit that stay, a row group at a time, as they are then.
 
     Args:
-        columns: those of FINAL_SCHEMA that are wanted; all where it is None.
+        columns: those of DEDUPLICATED_SCHEMA that are wanted; all where it is None.
 
     Raises:
         InputError: the two files are not of the same documents.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
+from pipeline.corpus.quality_settings import QualitySeeds, Seeds
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
 from pipeline.corpus.rules.settings import LanguageRules
@@ -141,6 +142,9 @@ class Corpus(Settings):
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
     decontamination: Decontamination = Decontamination()
+    quality: dict[str, QualitySeeds] = Field(
+        default={}, description="by language, the texts by which its documents get a score; none: they get none"
+    )
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(
         default=0.05,
@@ -175,6 +179,12 @@ class Corpus(Settings):
         for genre, languages in self.genres.items():
             if unknown := sorted(languages.keys() - self.languages.keys()):
                 raise ValueError(f"genres.{genre}: the corpus has no language {unknown[0]!r}: add it to languages")
+        return self
+
+    @model_validator(mode="after")
+    def _languages_of_seeds(self) -> Corpus:
+        if unknown := sorted(self.quality.keys() - self.languages.keys()):
+            raise ValueError(f"quality: the corpus has no language {unknown[0]!r}: add it to languages")
         return self
 
     def rules_for(self, source: Source) -> dict[str, LanguageRules]:
@@ -213,6 +223,13 @@ class FilterSettings(FieldKeys):
 
 class SignaturesSettings(Signatures):
     """How the signatures of documents are computed."""
+
+
+class QualitySettings(Settings):
+    """What the classifiers of a corpus are trained on, by language, and how it is written."""
+
+    normalisation: Normalisation
+    languages: dict[str, list[Seeds]]
 
 
 class FindDuplicatesSettings(Settings):

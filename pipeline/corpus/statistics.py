@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -15,12 +16,14 @@ from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.licenses import OF_LICENSE
 from pipeline.corpus.quarantine import joined, refuse_too_much
 from pipeline.corpus.removal import MIXED_LANGUAGE
+from pipeline.corpus.scored import SCORES
 from pipeline.corpus.settings import StatisticsSettings
 from pipeline.ground.errors import InputError
 
 # The steps that remove documents, in their order.
 REFUSED_SHOWN = 20
 STEPS = ("filter", "deduplicate", "decontaminate")
+NO_FILES: list[Path] = []
 Unit = tuple[str, int]
 
 
@@ -122,6 +125,17 @@ def _identified(kept: dict[str, Any], removed: Path) -> Iterator[tuple[str, Coun
             )
 
 
+def _scores(final: list[Path]) -> dict[str, Any]:
+    """Return, of each score that any of the documents have, of how many it is and its quartiles."""
+    found = {}
+    for name in SCORES:
+        columns = [pq.read_table(path, columns=[name])[name] for path in final]
+        values = np.concatenate([column.drop_null().to_numpy() for column in columns])
+        if len(values):
+            found[name] = {"documents": len(values), "quartiles": np.quantile(values, [0.25, 0.5, 0.75]).tolist()}
+    return found
+
+
 def run(
     settings: StatisticsSettings,
     *,
@@ -131,10 +145,14 @@ def run(
     contamination: Path,
     final: list[Path],
     statistics: Path,
+    quality: list[Path] = NO_FILES,
 ) -> dict[str, Any]:
     """Write the counts of every source, of all together, of each language that was told and that is left, of each
-    licence, of masked personal data, of flags, and of the evaluation items found, task by task; and which raw files
-    were left out for their damage.
+    licence, of masked personal data, of flags, and of the evaluation items found, task by task; which raw files
+    were left out for their damage; and how the documents are scored, where they are.
+
+    Args:
+        quality: what the classifiers of the corpus are worth, where it has some.
 
     Raises:
         InputError: documents of a unit were lost or added at a step, a file is missing, or a source is empty, or has
@@ -195,6 +213,8 @@ def run(
         _add(totals, source_counts)
         source_counts["licenses"] = {license: dict(sizes) for license, sizes in sorted(licenses[name].items())}
         source_counts["refused_licenses"] = _most(refused[name])
+        if scores := _scores([kept[unit, STEPS[-1]]["path"] for unit in units if unit[0] == name]):
+            source_counts["scores"] = scores
     for key in ("raw_bytes", "read_bytes", "quarantined_bytes"):
         totals[key] = sum(source[key] for source in sources.values())
     content = {
@@ -211,6 +231,7 @@ def run(
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
         "contamination": json.loads(contamination.read_text(encoding="utf-8")),
+        **{"quality": json.loads(path.read_text(encoding="utf-8")) for path in quality},
     }
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)

@@ -107,6 +107,14 @@ class Config(Settings):
                     f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
                     f"({', '.join(self.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
                 )
+        for name, corpus in self.corpus.items():
+            for language, seeds in corpus.quality.items():
+                for seed_set in [*seeds.good, *seeds.bad]:
+                    if self.allowed_licenses is not None and not is_allowed(seed_set.license, self.allowed_licenses):
+                        raise ValueError(
+                            f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
+                            "which allowed_licenses does not allow: leave the file out, or allow its licence"
+                        )
         return self
 
     @model_validator(mode="after")
@@ -281,6 +289,10 @@ class Config(Settings):
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
 
+    def scored(self) -> list[str]:
+        """Return the corpora whose documents get a score."""
+        return [name for name, section in self.corpus.items() if section.quality]
+
     def reserving(self) -> list[str]:
         """Return the sources that have an opt-out list, sorted."""
         return sorted(source.name for source in self.sources if source.opt_out)
@@ -334,6 +346,21 @@ class Config(Settings):
                 raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
             paths.append(path)
         return paths
+
+    def seed_files(self, corpus: str) -> list[Path]:
+        """Return the files that a corpus's classifiers are trained on, by language, the good ones first.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        found = []
+        for language, seeds in sorted(self.corpus[corpus].quality.items()):
+            for seed_set in [*seeds.good, *seeds.bad]:
+                path = Path(self.resolved(f"corpus.{corpus}.quality.{language}", seed_set.path))
+                if not path.is_file():
+                    raise InputError(f"corpus.{corpus}.quality.{language}: there is no file {path}: correct its path")
+                found.append(path)
+        return found
 
     def harmful_files_of_model(self, model: str) -> list[Path]:
         """Return the same of the corpus that a model is trained on, where what it writes is looked at."""

@@ -16,6 +16,7 @@ from pipeline.corpus.contamination_settings import (
     TaskFile,
 )
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
+from pipeline.corpus.quality_settings import ScoresSettings, Seeds
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -23,6 +24,7 @@ from pipeline.corpus.settings import (
     FilterSettings,
     FindDuplicatesSettings,
     PersonalData,
+    QualitySettings,
     SignaturesSettings,
     StatisticsSettings,
 )
@@ -143,9 +145,13 @@ def _sha256(path: Path, changed_nanoseconds: int) -> str:
     return sha256_of(path)
 
 
+def _hash_of(path: Path) -> str:
+    return _sha256(path, path.stat().st_mtime_ns)
+
+
 def harmful(config: Config, corpus: str) -> list[str]:
     """Return the sha256 of each list and classifier of harmful content of a corpus."""
-    return [_sha256(path, path.stat().st_mtime_ns) for path in config.harmful_files(corpus)]
+    return [*map(_hash_of, config.harmful_files(corpus))]
 
 
 def _allowed_licenses(config: Config, source: Source) -> list[str]:
@@ -182,6 +188,24 @@ def shared(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
         for key in sorted(type(section).model_fields.keys() & settings.model_fields.keys())
         if key not in ("source", "corpus", "tokenizer", "tokens")
     }
+
+
+def corpus_quality(config: Config, i: Mapping[str, str]) -> Settings:
+    """The files are named in the order of `Config.seed_files`."""
+    section, files = config.corpus[i["corpus"]], iter(config.seed_files(i["corpus"]))
+    languages = {
+        language: [
+            Seeds(sha256=_hash_of(file := next(files)), name=file.name, label=label, **shared(Seeds, seed_set))
+            for label, sets in (("good", seeds.good), ("bad", seeds.bad))
+            for seed_set in sets
+        ]
+        for language, seeds in sorted(section.quality.items())
+    }
+    return QualitySettings(normalisation=section.normalisation, languages=languages)
+
+
+def corpus_scores(config: Config, i: Mapping[str, str]) -> Settings:
+    return ScoresSettings()
 
 
 def corpus_ngrams(config: Config, i: Mapping[str, str]) -> Settings:

@@ -240,6 +240,25 @@ class Dag:
         pairs = self.units(self.config.corpus_sources(corpus))
         return [f"{self.run}/corpus/{corpus}/{kind}{source}.{unit}.parquet" for source, unit in pairs]
 
+    def seed_files(self, wildcards: Any) -> list[str]:
+        """Return the files that the classifiers of a corpus are trained on."""
+        return [str(path) for path in self.config.seed_files(wildcards.corpus)]
+
+    def scores(self, wildcards: Any) -> list[str]:
+        """Return what a batch of a corpus waits for so that its documents have scores; nothing where they get none."""
+        is_scored = wildcards.corpus in self.config.scored()
+        return [self.batch("corpus.scores").format(**dict(wildcards.items()))] if is_scored else []
+
+    def unit_scores(self, wildcards: Any) -> list[str]:
+        """Return the scores of a unit of a corpus, whose number %unit stands for; nothing where it has none."""
+        path = f"{self.run}/corpus/{wildcards.corpus}/scores/{wildcards.source}.%unit.parquet"
+        return [path] if wildcards.corpus in self.config.scored() else []
+
+    def evaluation_of_quality(self, wildcards: Any) -> list[str]:
+        """Return what the classifiers of a corpus are worth; nothing where it has none."""
+        path = f"{self.run}/corpus/{wildcards.corpus}/quality.json"
+        return [path] if self.config.corpus[wildcards.corpus].quality else []
+
     def leaving_items(self, wildcards: Any) -> list[str]:
         """Return the files of the evaluation items that a corpus must not contain."""
         return [str(file.path) for file in leaving(self.config, wildcards.corpus)]

@@ -231,6 +231,7 @@ def _missing_files(config: Config) -> Iterator[str]:
                 yield f"corpus.{name}.language_model: there is no file {path}: correct its path, or leave it out"
         try:
             config.harmful_files(name)
+            config.seed_files(name)
         except InputError as error:
             yield str(error)
 

@@ -61,6 +61,11 @@ COUNTING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus i
 CORPUS_BATCH = _per_batch(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
+# Where documents get a score.
+SCORED_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.scored()])
+SCORED_CORPUS_BATCH = _per_batch(
+    ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.scored() for source in c.corpus_sources(corpus)]
+)
 TOKENIZER = Per(("tokenizer",), lambda c: [(name,) for name in c.tokenizer])
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
@@ -141,6 +146,8 @@ STEPS: dict[str, Step] = {
         SOURCE, of_text.sources_manifest, Need("source", bytes_per_minute=QUICK), has_folders=True
     ),
     "corpus.filter": Step(CORPUS_BATCH, of_text.corpus_filter, UNIT, private="filter"),
+    "corpus.quality": Step(SCORED_CORPUS, of_text.corpus_quality, Need(minutes=60, memory_megabytes=4000)),
+    "corpus.scores": Step(SCORED_CORPUS_BATCH, of_text.corpus_scores, UNIT),
     "corpus.signatures": Step(CORPUS_BATCH, of_text.corpus_signatures, UNIT),
     "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of_text.opt_out_reserved, UNIT, chapter="corpus"),
     "corpus.find_duplicates": Step(

@@ -1,0 +1,81 @@
+"""Trains the classifiers of a corpus, one for each language that has seeds, and measures them on texts held out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.corpus.classifier.evaluation import THRESHOLD, figures
+from pipeline.corpus.classifier.model import Classifier, save
+from pipeline.corpus.classifier.seeds import Parts, Places, Texts, divide, read
+from pipeline.corpus.classifier.training import Floats, calibrate, means, train
+from pipeline.corpus.settings import QualitySettings
+
+
+def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation: Path) -> dict[str, Any]:
+    """Write the classifiers and what they are worth; return how many texts they were trained and measured on.
+
+    Args:
+        files: the seeds, in the order of `settings.languages`.
+
+    Raises:
+        InputError: a file has no text, a text is good and bad, or a class has too few texts.
+    """
+    classifiers: dict[str, Classifier] = {}
+    content: dict[str, Any] = {}
+    for language, sets in settings.languages.items():
+        own, files = files[: len(sets)], files[len(sets) :]
+        texts = read(language, sets, own, settings.normalisation)
+        parts = divide(texts)
+        weights, gap = train(texts.shares.of(parts.training), texts.good_N[parts.training])
+        slope, constant = calibrate(_means(texts, parts.calibration, weights), texts.good_N[parts.calibration])
+        classifiers[language] = Classifier(weights, slope, constant)
+        content[language] = {
+            "seeds": [
+                {**seeds.model_dump(), "texts": int((texts.sets_N == number).sum())}
+                for number, seeds in enumerate(sets)
+            ],
+            "gap": gap,
+            "training": _counted(texts, parts.training),
+            "calibration": _counted(texts, parts.calibration),
+            "held_out": _measured(texts, parts, parts.held_out, classifiers[language]),
+            "other_files": _measured(texts, parts, parts.other_files, classifiers[language]),
+        }
+        print(f"{language}: trained on {len(parts.training)} texts", flush=True)
+    save(classifiers, model)
+    written = {"threshold": THRESHOLD, "languages": content}
+    evaluation.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {language: {part: told[part] for part in ("training", "calibration")} for language, told in content.items()}
+
+
+def _means(texts: Texts, places: Places, weights: Any) -> Floats:
+    return means(*texts.shares.of(places), weights)
+
+
+def _counted(texts: Texts, places: Places) -> dict[str, int]:
+    good = int(texts.good_N[places].sum())
+    return {"good": good, "bad": len(places) - good}
+
+
+def _measured(texts: Texts, parts: Parts, places: Places, classifier: Classifier) -> dict[str, Any] | None:
+    """Return the figures of the classifier on some texts, beside those of what is trivial; none where there are none.
+
+    Trivial are the more frequent class of the training, and a logistic function of the length, and of the share of stop
+    words, of the texts that were trained on.
+    """
+    if len(places) == 0:
+        return None
+    good, trained = texts.good_N[places], texts.good_N[parts.training]
+    scores = {
+        "classifier": classifier.probabilities(_means(texts, places, classifier.weights_B)),
+        "majority": np.full(len(places), float(2 * trained.sum() >= len(trained))),
+    }
+    trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}
+    for name, values in trivial.items():
+        if values.any():
+            one = Classifier(classifier.weights_B, *calibrate(values[parts.training], trained))
+            scores[name] = one.probabilities(values[places])
+    return {**_counted(texts, places), "methods": {name: figures(told, good) for name, told in scores.items()}}
