@@ -231,8 +231,9 @@ def run(
         "personal_data": dict(sorted(personal_data.items())),
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
         "contamination": json.loads(contamination.read_text(encoding="utf-8")),
-        **{"quality": json.loads(path.read_text(encoding="utf-8")) for path in quality},
     }
+    for path in quality:
+        content["quality"] = json.loads(path.read_text(encoding="utf-8"))
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{settings.corpus}: {totals['documents_out']} of {totals['documents_in']} documents", flush=True)
     return {key: totals[key] for key in ("documents_in", "bytes_in", "documents_out", "bytes_out", "quarantined_bytes")}

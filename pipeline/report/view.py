@@ -102,6 +102,12 @@ def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
             for row in part.get("quarantined", [])
         ],
         "identified": _identified(content),
+        "quality": _quality(content),
+        "scores": [
+            (name, score, told)
+            for name, part in sorted(content["sources"].items())
+            for score, told in sorted(part.get("scores", {}).items(), reverse=True)
+        ],
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
         "contamination": [
@@ -124,6 +130,18 @@ def _identified(content: Json) -> Json | None:
     ]
     ordered = sorted(rows, key=lambda row: (-row["bytes"], row["language"]))
     return {**told, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
+
+
+def _quality(content: Json) -> list[Json]:
+    """Return what a classifier and what is trivial are worth, on texts of its files and of others, by language."""
+    languages = content["quality"]["languages"] if "quality" in content else {}
+    return [
+        {"language": code, "place": place, "method": method, "texts": told[place], **figures}
+        for code, told in sorted(languages.items())
+        for place in ("held_out", "other_files")
+        if told[place] is not None
+        for method, figures in told[place]["methods"].items()
+    ]
 
 
 def removed(material: Material, *reasons: str) -> list[tuple[str, str, int]]:

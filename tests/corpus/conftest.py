@@ -112,6 +112,7 @@ class Chain:
     harmful: list[Path] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
     damaged_share: float = 0.0
+    scored: bool = False
     model: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
@@ -188,7 +189,9 @@ class Chain:
 
     def refilter(self, source: str) -> None:
         """Take the final documents of a source for those that were filtered."""
-        final = pq.read_table(self.folder / f"{source}.final").drop_columns(["cluster", "cluster_size"])
+        final = pq.read_table(self.folder / f"{source}.final").drop_columns(
+            ["cluster", "cluster_size", "quality", "perplexity"]
+        )
         stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
         pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 
@@ -229,6 +232,7 @@ class Chain:
                 hits=self.folder / "contaminated" / f"{source}.0.parquet",
                 final=self.folder / f"{source}.final",
                 removed=self.folder / f"{source}.decontaminate",
+                scores=[self.folder / f"{source}.scores"] if self.scored else [],
             )
             for source in sources
         }

@@ -29,6 +29,8 @@ COLUMNS = {
     "id_hash": "the first 8 bytes of the sha256 of the id, by which documents are ordered",
     "cluster": "the id of the best document of its cluster of copies, its own where there is none",
     "cluster_size": "copies that this document stands for, itself included",
+    "quality": "how likely the text is a good one by the classifier of its language, 0 to 1, where there is one",
+    "perplexity": "perplexity of the text under the model that the corpus names, where it names one",
     "flags": "what the document was flagged for",
 }
 

@@ -1,0 +1,64 @@
+"""The training finds the least loss, and the calibration probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from pipeline.corpus.classifier import training
+from pipeline.corpus.classifier.ngrams import buckets
+from pipeline.corpus.classifier.training import balanced, calibrate, means, shares, train
+from tests.corpus.classifier.conftest import menus, sentences
+
+
+def test_shares_are_those_of_the_ngrams_of_each_text() -> None:
+    found = shares(["ja ja ja nee", "", "nee"])
+    assert found.bounds.tolist() == [0, 4, 4, 5]
+    by_bucket = dict(zip(found.buckets_M[:4].tolist(), found.shares_M[:4].tolist(), strict=True))
+    assert by_bucket[buckets("ja")[0]] == pytest.approx(3 / 7)
+    assert by_bucket[buckets("ja ja")[2]] == pytest.approx(2 / 7)
+    some = found.of(np.array([2, 0]))
+    assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == buckets("nee")[0]
+    assert some.buckets_M[1:].tolist() == found.buckets_M[:4].tolist()
+
+
+def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
+    texts = [*sentences(30, 1), *menus(12, 2)]
+    good = np.arange(len(texts)) < 30
+    found = shares(texts)
+    weights, gap = train(found, good)
+    assert gap < training.LARGEST_GAP
+    used, columns = np.unique(found.buckets_M, return_inverse=True)
+    dense = np.zeros((len(texts), len(used)))
+    dense[np.repeat(np.arange(len(texts)), np.diff(found.bounds)), columns] = found.shares_M
+    signs, of_text = np.where(good, 1, -1), np.where(good, 0.5 / 30, 0.5 / 12)
+
+    def loss(model: np.ndarray) -> float:
+        return float((of_text * np.logaddexp(0, -signs * (dense @ model))).sum()) + 5e-6 * float(model @ model)
+
+    def slope(model: np.ndarray) -> np.ndarray:
+        return dense.T @ (-of_text * signs / (1 + np.exp(signs * (dense @ model)))) + 1e-5 * model
+
+    least = minimize(loss, np.zeros(len(used)), jac=slope, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
+    assert least.fun <= loss(weights[used]) <= least.fun + gap + 1e-6
+    assert np.count_nonzero(weights) <= len(used)
+    assert means(*found, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
+
+
+def test_both_classes_weigh_half() -> None:
+    assert balanced(np.array([True, False, False, False, False])).tolist() == [0.5, *[0.125] * 4]
+
+
+def test_a_calibrated_value_is_the_probability_where_both_classes_are_equally_frequent() -> None:
+    generator = np.random.default_rng(3)
+    values = np.concatenate([generator.normal(1, 1, 40_000), generator.normal(-1, 1, 10_000)])
+    slope, constant = calibrate(values, np.arange(50_000) < 40_000)
+    # Of two normal distributions with the variance 1 the logarithm of the odds is the distance of the means times x.
+    assert slope == pytest.approx(2, abs=0.05) and constant == pytest.approx(0, abs=0.05)
+
+
+def test_classes_that_are_parted_get_a_finite_slope() -> None:
+    slope, constant = calibrate(np.array([-3.0, -2, -2, 5, 6, 7]), np.array([False] * 3 + [True] * 3))
+    scores = 1 / (1 + np.exp(-(slope * np.array([-3.0, 7]) + constant)))
+    assert 0.1 < scores[0] < 0.5 < scores[1] < 0.9

@@ -1,0 +1,91 @@
+"""The scores of documents: a table without texts, whose rows become columns of the final documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.corpus import scores
+from pipeline.corpus.classifier.model import Classifier, save
+from pipeline.corpus.classifier.ngrams import BUCKETS
+from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
+from pipeline.corpus.quality_settings import ScoresSettings
+from pipeline.corpus.scored import SCORE_SCHEMA, read_scores, with_scores
+from pipeline.ground.errors import InputError
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, Classifier]:
+    """Return 2,500 documents in two languages, their file of scores, and the classifier of one of the languages."""
+    collector = DocumentCollector()
+    for number in range(2500):
+        row = {"id": f"s/{number}", "text": f"tekst {number} van het {'abc'[number % 3]}", "source": "s"}
+        known = {"language": ("nl", "en")[number % 2], "language_score": 1.0, "license": "CC0-1.0"}
+        collector.add({**row, **known, "url": None, "title": None, "date": None})
+    collector.write(tmp_path / "documents", {"source": "s", "unit": 3})
+    classifier = Classifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
+    save({"nl": classifier}, tmp_path / "model")
+    files = {"documents": tmp_path / "documents", "model": tmp_path / "model", "scores": tmp_path / "scores"}
+    assert scores.run(ScoresSettings(), **files) == {"documents": 2500, "scored": 1250}
+    return [*read_documents([tmp_path / "documents"])], tmp_path / "scores", classifier
+
+
+def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
+    documents, path, classifier = scored
+    found = pq.read_table(path)
+    assert found.schema.remove_metadata() == SCORE_SCHEMA and found["id"].to_pylist() == [d["id"] for d in documents]
+    for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
+        expected = classifier.scores([document["text"]])[0] if document["language"] == "nl" else None
+        assert quality == expected
+    assert found["perplexity"].null_count == 2500
+
+
+def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
+    documents, path, classifier = scored
+    left = documents[5:2400:7]
+    extra = {"flags": [], "cluster": "c", "cluster_size": 1}
+    table = pa.Table.from_pylist([{**row, **extra} for row in left], schema=DEDUPLICATED_SCHEMA)
+    joined = with_scores(table, read_scores([path]))
+    assert joined.schema == FINAL_SCHEMA and joined["id"].to_pylist() == [row["id"] for row in left]
+    assert joined["quality"].to_pylist() == [
+        classifier.scores([row["text"]])[0] if row["language"] == "nl" else None for row in left
+    ]
+    without = with_scores(table, read_scores([]))
+    assert without.schema == FINAL_SCHEMA
+    assert without["quality"].null_count == without["perplexity"].null_count == len(left)
+    other = pa.Table.from_pylist([{**documents[0], **extra, "id": "s/other"}], schema=DEDUPLICATED_SCHEMA)
+    with pytest.raises(InputError, match="scores are of other documents"):
+        with_scores(other, read_scores([path]))
+
+
+def test_no_text_is_in_the_scores(scored: Any) -> None:
+    assert pq.read_schema(scored[1]).names == ["id", "quality", "perplexity"]
+
+
+def test_scores_reach_the_final_documents_and_the_statistics(
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any, tmp_path: Path
+) -> None:
+    chain = new_chain()
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    chain.filter("t", {"x.jsonl": as_json_lines({"y": texts["en_garden"] + " Once more."})})
+    classifier = Classifier(np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32), 2.0, 0.1)
+    save({"nl": classifier}, tmp_path / "model")
+    for source in ("s", "t"):
+        files = {"documents": chain.folder / f"{source}.filtered", "scores": chain.folder / f"{source}.scores"}
+        scores.run(ScoresSettings(), model=tmp_path / "model", **files)
+    chain.scored = True
+    chain.deduplicate(["s", "t"])
+    rows = chain.rows("s.final")
+    dutch = [row for row in rows if row["language"] == "nl"]
+    assert len(dutch) > 1 and all(row["quality"] is None for row in rows if row not in dutch)
+    assert [row["quality"] for row in dutch] == classifier.scores([row["text"] for row in dutch]).tolist()
+    content = chain.statistics(["s", "t"])
+    expected = np.percentile([row["quality"] for row in dutch], [25, 50, 75])
+    told = content["sources"]["s"]["scores"]
+    assert told == {"quality": {"documents": len(dutch), "quartiles": pytest.approx(expected)}}
+    assert "scores" not in content["sources"]["t"] and "quality" not in content
