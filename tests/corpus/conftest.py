@@ -33,6 +33,7 @@ from pipeline.corpus.contamination_settings import (
     NgramsSettings,
     Words,
 )
+from pipeline.corpus.documents import DOCUMENT_SCHEMA
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -189,9 +190,7 @@ class Chain:
 
     def refilter(self, source: str) -> None:
         """Take the final documents of a source for those that were filtered."""
-        final = pq.read_table(self.folder / f"{source}.final").drop_columns(
-            ["cluster", "cluster_size", "quality", "perplexity"]
-        )
+        final = pq.read_table(self.folder / f"{source}.final").select(DOCUMENT_SCHEMA.names)
         stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
         pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 

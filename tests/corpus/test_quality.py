@@ -1,4 +1,4 @@
-"""Classifiers of quality: trained on the seeds of each language, measured beside what is trivial, read without pickle."""
+"""Classifiers of quality: trained on the seeds of each language, and measured beside what is trivial."""
 
 from __future__ import annotations
 

@@ -28,12 +28,8 @@ def test_near_copies_count_once_and_texts_are_normalised(seeds: Write) -> None:
     assert found.sets_N.tolist() == (~found.good_N).astype(int).tolist()
     stop_words = sum(word in {"de", "bij", "een", "en", "het", "naar", "is"} for word in WORDS) / len(WORDS)
     assert 0.7 * stop_words < found.stop_words_N[found.good_N].mean() < 1.3 * stop_words
-    assert (
-        texts_of(
-            seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2)), language="fy"
-        ).stop_words_N.sum()
-        == 0
-    )
+    written = (seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2)))
+    assert texts_of(*written, language="fy").stop_words_N.sum() == 0
 
 
 def test_the_order_of_files_and_texts_decides_nothing(seeds: Write) -> None:
