@@ -106,6 +106,33 @@ rule corpus_scores:
         " --output scores {params.scores} --record {params.record} 2> {log}"
 
 
+rule corpus_perplexity:
+    input:
+        sources=SOURCES_READ,
+        index=ancient(dag.tokens_of_reading_model),
+        batch=batch("corpus.filter"),
+        final=dag.reading_model,
+    output:
+        batch=batch("corpus.perplexity"),
+    log:
+        log_file("corpus.perplexity"),
+    threads: units_of_batch
+    resources:
+        **resources_of("corpus.perplexity"),
+    params:
+        contract=contract("corpus.perplexity"),
+        units=dag.batch_units,
+        documents=unit_file("filtered/"),
+        perplexity=unit_file("perplexity/"),
+        record=record("corpus.perplexity"),
+    message:
+        "Read {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus} with a model"
+    shell:
+        "python -m pipeline corpus perplexity {params.contract:q} --units {params.units:q} --batch {output.batch}"
+        " --input documents {params.documents} --input final {input.final}"
+        " --output perplexity {params.perplexity} --record {params.record} 2> {log}"
+
+
 rule corpus_find_duplicates:
     input:
         sources=SOURCES_READ,

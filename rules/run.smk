@@ -41,7 +41,7 @@ try:
         refuse(other_than_lock)
     all_records = dag.records()
     forecast_plan(run)  # a calibration run that is none is told now, in one sentence
-    for scored in run.scored():
+    for scored in run.scored("quality"):
         run.seed_files(scored)  # so is a file of seeds that is missing
     task_files = [str(file) for suite in run.suites() for file in suite_files(suite)]
 except InputError as error:

@@ -53,5 +53,18 @@ class Seeds(Settings):
     held_out: bool
 
 
+class Perplexity(Settings):
+    """How much a model of the run is surprised by each document."""
+
+    model: str = Field(description="one whose tokens are of another corpus")
+    tokens: int = Field(default=512, ge=1, description="from a document's beginning; at most its sequence_length")
+
+
+class PerplexitySettings(Settings):
+    """How many tokens are read of each document; the model is an input."""
+
+    tokens: int
+
+
 class ScoresSettings(Settings):
     """What the scores of documents depend on besides the models: nothing."""

@@ -13,23 +13,34 @@ from pipeline.corpus.documents import FINAL_SCHEMA
 from pipeline.ground.errors import InputError
 
 SCORES = ("quality", "perplexity")
-SCORE_SCHEMA = pa.schema([FINAL_SCHEMA.field(name) for name in ("id", *SCORES)])
 
 
-def read_scores(paths: Sequence[Path]) -> pa.Table:
-    """Return the scores of the documents of a unit, in their order; no rows where the corpus asks for none."""
-    return pa.concat_tables([SCORE_SCHEMA.empty_table(), *map(pq.read_table, paths)]).replace_schema_metadata(None)
+def schema_of(score: str) -> pa.Schema:
+    """Return the columns of a file of scores: the ids of a unit's documents, in their order, and the score."""
+    return pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)])
 
 
-def with_scores(documents: pa.Table, scores: pa.Table) -> pa.Table:
+def read_scores(paths: Sequence[Path]) -> list[pa.Table]:
+    """Return the scores of the documents of a unit, a table for each file; none where the corpus asks for none."""
+    return [pq.read_table(path).replace_schema_metadata(None) for path in paths]
+
+
+def with_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
     """Return documents in the columns of FINAL_SCHEMA, each with its scores; null where the corpus asks for none.
+
+    Args:
+        documents: some of the unit, with the columns of FINAL_SCHEMA but the scores.
+        scores: of all documents of the unit.
 
     Raises:
         InputError: the scores are of other documents.
     """
-    places = pc.index_in(documents["id"], value_set=scores["id"])
-    if scores.num_rows and places.null_count:
-        raise InputError("the scores are of other documents: delete them and run corpus.scores again")
-    for name in SCORES:
-        documents = documents.append_column(FINAL_SCHEMA.field(name), scores[name].take(places))
+    columns = {name: pa.nulls(documents.num_rows, pa.float64()) for name in SCORES}
+    for table in scores:
+        places = pc.index_in(documents["id"], value_set=table["id"])
+        if places.null_count:
+            raise InputError("the scores are of other documents: delete them, so that they are computed again")
+        columns |= {name: table[name].take(places) for name in table.column_names if name != "id"}
+    for name, values in columns.items():
+        documents = documents.append_column(FINAL_SCHEMA.field(name), values)
     return documents.select(FINAL_SCHEMA.names).cast(FINAL_SCHEMA)

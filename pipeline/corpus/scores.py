@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.classifier.model import load
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.quality_settings import ScoresSettings
-from pipeline.corpus.scored import SCORE_SCHEMA
+from pipeline.corpus.scored import schema_of
 
 
 def run(settings: ScoresSettings, *, documents: Path, model: Path, scores: Path) -> dict[str, Any]:
@@ -24,20 +24,16 @@ def run(settings: ScoresSettings, *, documents: Path, model: Path, scores: Path)
     """
     classifiers = load(model)
     known = read_metadata(documents)
-    scored = 0
-    with pq.ParquetFile(documents) as file, pq.ParquetWriter(scores, SCORE_SCHEMA, compression="zstd") as writer:
+    schema, scored = schema_of("quality"), 0
+    with pq.ParquetFile(documents) as file, pq.ParquetWriter(scores, schema, compression="zstd") as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=["id", "text", "language"])
             quality = np.full(table.num_rows, np.nan)
             for language, classifier in classifiers.items():
                 chosen = pc.equal(table["language"], language)
                 quality[chosen.to_numpy()] = classifier.scores(table["text"].filter(chosen).to_pylist())
-            columns = {
-                "id": table["id"],
-                "quality": pa.array(quality, from_pandas=True),
-                "perplexity": pa.nulls(table.num_rows, pa.float64()),
-            }
-            writer.write_table(pa.table(columns).cast(SCORE_SCHEMA))
+            columns = {"id": table["id"], "quality": pa.array(quality, from_pandas=True)}
+            writer.write_table(pa.table(columns).cast(schema))
             scored += int(np.isfinite(quality).sum())
         unit = {key: known[key] for key in ("source", "unit", "documents")}
         writer.add_key_value_metadata({"polder": json.dumps(unit, sort_keys=True)})

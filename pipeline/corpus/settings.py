@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.corpus.contamination_settings import Decontamination
-from pipeline.corpus.quality_settings import QualitySeeds, Seeds
+from pipeline.corpus.quality_settings import Perplexity, QualitySeeds, Seeds
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
 from pipeline.corpus.rules.settings import LanguageRules
@@ -145,6 +145,7 @@ class Corpus(Settings):
     quality: dict[str, QualitySeeds] = Field(
         default={}, description="by language, the texts by which its documents get a score; none: they get none"
     )
+    perplexity: Perplexity | None = Field(default=None, description="documents get that under a model of the run")
     exclude_sources: list[str] = Field(default=[])
     broken_share: float = Field(
         default=0.05,

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from pipeline.corpus.quality_settings import Perplexity
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import UNTRAINED, Evaluation, Suite
@@ -175,6 +176,32 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
+    def _perplexity(self) -> Config:
+        """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
+        for name in self.scored("perplexity"):
+            key, wanted = f"corpus.{name}.perplexity", self.perplexity(name)
+            if wanted.model not in self.models:
+                models = ", ".join(sorted(self.models)) or "there are none"
+                raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
+            if wanted.tokens > (length := self.models[wanted.model].training.sequence_length):
+                raise ValueError(f"{key}.tokens: the sequence_length of models.{wanted.model} is {length}: write less")
+            behind, next_ones = set[str](), {name}
+            while next_ones:
+                corpus = next_ones.pop()
+                section = self.corpus[corpus].perplexity
+                if section is not None and section.model in self.models:
+                    tokens = self.tokens[self.models[section.model].tokens]
+                    found = {tokens.corpus, self.tokenizer[tokens.tokenizer].corpus}
+                    next_ones |= found - behind
+                    behind |= found
+            if name in behind:
+                raise ValueError(
+                    f"{key}.model: {wanted.model} is trained on what corpus {name} is made for: name a model whose "
+                    "tokens and tokenizer are of another corpus"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _sampling(self) -> Config:
         """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
         for name, model in self.models.items():
@@ -289,9 +316,16 @@ class Config(Settings):
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
 
-    def scored(self) -> list[str]:
-        """Return the corpora whose documents get a score."""
-        return [name for name, section in self.corpus.items() if section.quality]
+    def scored(self, score: Literal["quality", "perplexity"]) -> list[str]:
+        """Return the corpora whose documents get this score."""
+        return [name for name, section in self.corpus.items() if getattr(section, score)]
+
+    def perplexity(self, corpus: str) -> Perplexity:
+        """Return by which model a corpus is read, of one that `scored` names."""
+        section = self.corpus[corpus].perplexity
+        if section is None:
+            raise ValueError(f"no model reads corpus {corpus}")
+        return section
 
     def reserving(self) -> list[str]:
         """Return the sources that have an opt-out list, sorted."""

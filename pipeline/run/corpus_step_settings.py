@@ -16,7 +16,7 @@ from pipeline.corpus.contamination_settings import (
     TaskFile,
 )
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
-from pipeline.corpus.quality_settings import ScoresSettings, Seeds
+from pipeline.corpus.quality_settings import PerplexitySettings, ScoresSettings, Seeds
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -206,6 +206,10 @@ def corpus_quality(config: Config, i: Mapping[str, str]) -> Settings:
 
 def corpus_scores(config: Config, i: Mapping[str, str]) -> Settings:
     return ScoresSettings()
+
+
+def corpus_perplexity(config: Config, i: Mapping[str, str]) -> Settings:
+    return PerplexitySettings(tokens=config.perplexity(i["corpus"]).tokens)
 
 
 def corpus_ngrams(config: Config, i: Mapping[str, str]) -> Settings:

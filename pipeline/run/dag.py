@@ -246,13 +246,27 @@ class Dag:
 
     def scores(self, wildcards: Any) -> list[str]:
         """Return what a batch of a corpus waits for so that its documents have scores; nothing where they get none."""
-        is_scored = wildcards.corpus in self.config.scored()
-        return [self.batch("corpus.scores").format(**dict(wildcards.items()))] if is_scored else []
+        steps = [step for step, _ in self._scored(wildcards.corpus)]
+        return [self.batch(step).format(**dict(wildcards.items())) for step in steps]
 
     def unit_scores(self, wildcards: Any) -> list[str]:
         """Return the scores of a unit of a corpus, whose number %unit stands for; nothing where it has none."""
-        path = f"{self.run}/corpus/{wildcards.corpus}/scores/{wildcards.source}.%unit.parquet"
-        return [path] if wildcards.corpus in self.config.scored() else []
+        folders = [folder for _, folder in self._scored(wildcards.corpus)]
+        return [f"{self.run}/corpus/{wildcards.corpus}/{one}/{wildcards.source}.%unit.parquet" for one in folders]
+
+    def _scored(self, corpus: str) -> list[tuple[str, str]]:
+        """Return the steps that score a corpus, and the folders that they write."""
+        steps = {"quality": ("corpus.scores", "scores"), "perplexity": ("corpus.perplexity", "perplexity")}
+        return [step for score, step in steps.items() if getattr(self.config.corpus[corpus], score)]
+
+    def reading_model(self, wildcards: Any) -> str:
+        """Return the model by which a corpus is read, as it was exported."""
+        return f"{self.run}/models/{self.config.perplexity(wildcards.corpus).model}/final"
+
+    def tokens_of_reading_model(self, wildcards: Any) -> str:
+        """Return the index of the tokens that this model is trained on: what is behind a training waits for it too."""
+        tokens = self.config.models[self.config.perplexity(wildcards.corpus).model].tokens
+        return f"{self.run}/tokens/{tokens}/index.json"
 
     def evaluation_of_quality(self, wildcards: Any) -> list[str]:
         """Return what the classifiers of a corpus are worth; nothing where it has none."""

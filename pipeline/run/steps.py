@@ -62,9 +62,14 @@ CORPUS_BATCH = _per_batch(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
 # Where documents get a score.
-SCORED_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.scored()])
+SCORED_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.scored("quality")])
 SCORED_CORPUS_BATCH = _per_batch(
-    ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.scored() for source in c.corpus_sources(corpus)]
+    ("corpus", "source"),
+    lambda c: [(name, source) for name in c.scored("quality") for source in c.corpus_sources(name)],
+)
+READ_CORPUS_BATCH = _per_batch(
+    ("corpus", "source"),
+    lambda c: [(name, source) for name in c.scored("perplexity") for source in c.corpus_sources(name)],
 )
 TOKENIZER = Per(("tokenizer",), lambda c: [(name,) for name in c.tokenizer])
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
@@ -148,6 +153,7 @@ STEPS: dict[str, Step] = {
     "corpus.filter": Step(CORPUS_BATCH, of_text.corpus_filter, UNIT, private="filter"),
     "corpus.quality": Step(SCORED_CORPUS, of_text.corpus_quality, Need(minutes=60, memory_megabytes=4000)),
     "corpus.scores": Step(SCORED_CORPUS_BATCH, of_text.corpus_scores, UNIT),
+    "corpus.perplexity": Step(READ_CORPUS_BATCH, of_text.corpus_perplexity, Need("batch", 240, 1_000_000, 3000, 4.0)),
     "corpus.signatures": Step(CORPUS_BATCH, of_text.corpus_signatures, UNIT),
     "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of_text.opt_out_reserved, UNIT, chapter="corpus"),
     "corpus.find_duplicates": Step(

@@ -15,7 +15,7 @@ from pipeline.corpus.classifier.model import Classifier, save
 from pipeline.corpus.classifier.ngrams import BUCKETS
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 from pipeline.corpus.quality_settings import ScoresSettings
-from pipeline.corpus.scored import SCORE_SCHEMA, read_scores, with_scores
+from pipeline.corpus.scored import read_scores, schema_of, with_scores
 from pipeline.ground.errors import InputError
 
 
@@ -38,11 +38,12 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, Classifier]:
 def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
     documents, path, classifier = scored
     found = pq.read_table(path)
-    assert found.schema.remove_metadata() == SCORE_SCHEMA and found["id"].to_pylist() == [d["id"] for d in documents]
+    assert found.schema.remove_metadata() == schema_of("quality") and found["id"].to_pylist() == [
+        d["id"] for d in documents
+    ]
     for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
         expected = classifier.scores([document["text"]])[0] if document["language"] == "nl" else None
         assert quality == expected
-    assert found["perplexity"].null_count == 2500
 
 
 def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
@@ -64,7 +65,7 @@ def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
 
 
 def test_no_text_is_in_the_scores(scored: Any) -> None:
-    assert pq.read_schema(scored[1]).names == ["id", "quality", "perplexity"]
+    assert pq.read_schema(scored[1]).names == ["id", "quality"]
 
 
 def test_scores_reach_the_final_documents_and_the_statistics(

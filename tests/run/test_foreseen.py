@@ -121,11 +121,15 @@ def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:
     assert foreseen.launches(config) == {} and said(config) == []
 
 
+SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [
         ({"language_model": {"path": "no/lid.bin", "sha256": "0" * 64}}, "language_model: there is no file no/lid.bin"),
         ({"harmful": {"word_lists": [{"name": "w", "path": "no/words.txt"}]}}, "harmful: there is no file no/words"),
+        ({"quality": {"nl": {"good": [SEEDS], "bad": [SEEDS]}}}, "quality.nl: there is no file no/seeds.jsonl"),
     ],
 )
 def test_a_file_that_is_named_and_not_there_is_refused(section: dict[str, Any], words: str) -> None:

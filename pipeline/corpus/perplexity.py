@@ -1,0 +1,95 @@
+"""Computes how much a model of the run is surprised by each document of one unit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from pipeline.corpus.documents import read_metadata
+from pipeline.corpus.quality_settings import PerplexitySettings
+from pipeline.corpus.scored import schema_of
+from pipeline.ground.errors import InputError
+
+LOGITS = 1 << 24  # that are computed at a time: 64 MB
+
+
+class Surprise:
+    """A model with its tokenizer, as `pretrain.export` writes them, which reads in fp32 on the processor."""
+
+    def __init__(self, folder: Path, tokens: int) -> None:
+        try:
+            self._model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+            )
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the libraries raise many kinds, and a bare Exception for a broken tokenizer
+            raise InputError(f"{folder} is no whole model ({error}): export it again") from None
+        self._tokenizer.encode_special_tokens = True  # the name of one that stands in a text is text
+        self._tokens = tokens
+        self._rows = max(1, LOGITS // self._model.config.vocab_size)
+
+    def perplexities(self, texts: list[str]) -> npt.NDArray[np.float64]:
+        """Return exp of the mean negative log-likelihood of the first tokens of each text, (N,), nan where it has none.
+
+        The model reads begin-of-text first, as in its training.
+        """
+        begin = self._model.config.bos_token_id
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        read = [[begin, *one.ids[: self._tokens]] for one in encoded]
+        found = np.full(len(texts), np.nan)
+        for batch in _batches([len(tokens) - 1 for tokens in read], self._rows):
+            longest = max(len(read[place]) for place in batch)
+            padded = torch.tensor([read[place] + [begin] * (longest - len(read[place])) for place in batch])
+            with torch.inference_mode():  # what stands behind a token is not seen, so that padding changes nothing
+                logits = self._model(padded[:, :-1], use_cache=False).logits
+                losses = cross_entropy(logits.transpose(1, 2), padded[:, 1:], reduction="none").double()
+            for row, place in enumerate(batch):
+                found[place] = float(losses[row, : len(read[place]) - 1].mean().exp())
+        return found
+
+
+def _batches(lengths: list[int], most: int) -> Iterator[list[int]]:
+    """Yield the places of texts of like length, together of at most so many tokens with padding; none of empty ones."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
+        if lengths[place] == 0:
+            break
+        if batch and (len(batch) + 1) * lengths[batch[0]] > most:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def run(settings: PerplexitySettings, *, documents: Path, final: Path, perplexity: Path) -> dict[str, Any]:
+    """Write a row for each document, in their order, without its text; return how many there are.
+
+    Args:
+        final: the model, as `pretrain.export` writes it.
+
+    Raises:
+        InputError: the model is not whole.
+    """
+    surprise, known = Surprise(final, settings.tokens), read_metadata(documents)
+    schema = schema_of("perplexity")
+    with pq.ParquetFile(documents) as file, pq.ParquetWriter(perplexity, schema, compression="zstd") as writer:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=["id", "text"])
+            found = pa.array(surprise.perplexities(table["text"].to_pylist()), from_pandas=True)
+            writer.write_table(pa.table({"id": table["id"], "perplexity": found}).cast(schema))
+        unit = {key: known[key] for key in ("source", "unit", "documents")}
+        writer.add_key_value_metadata({"polder": json.dumps(unit, sort_keys=True)})
+    print(f"{known['source']}.{known['unit']}: {known['documents']} documents read", flush=True)
+    return {"documents": known["documents"]}

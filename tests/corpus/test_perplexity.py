@@ -1,0 +1,106 @@
+"""How much a model is surprised by documents: the same as by an own forward pass, text by text."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pipeline.corpus import perplexity
+from pipeline.corpus.documents import DocumentCollector, read_documents
+from pipeline.corpus.quality_settings import PerplexitySettings
+from pipeline.corpus.scored import read_scores, with_scores
+from pipeline.ground.errors import InputError
+
+WORDS = ["<bos>", "de", "boot", "ligt", "bij", "brug", "?"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a small untrained model with a tokenizer of words, begin-of-text a special one."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    configuration = LlamaConfig(
+        vocab_size=7, max_position_embeddings=64, bos_token_id=0, initializer_range=0.5, **sizes
+    )
+    LlamaForCausalLM(configuration).save_pretrained(tmp_path / "final")
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.add_special_tokens([AddedToken("<bos>", special=True)])
+    tokenizer.save(str(tmp_path / "final" / "tokenizer.json"))
+    return tmp_path / "final"
+
+
+def documents(folder: Path, texts: list[str]) -> tuple[Path, list[dict[str, Any]]]:
+    """Write documents, and return them in their order."""
+    collector = DocumentCollector()
+    for number, text in enumerate(texts):
+        known = {"language": "nl", "language_score": 1.0, "source": "s", "license": "CC0-1.0"}
+        collector.add({"id": f"s/{number}", "text": text, **known, "url": None, "title": None, "date": None})
+    collector.write(folder / "documents", {"source": "s", "unit": 0})
+    return folder / "documents", [*read_documents([folder / "documents"])]
+
+
+def by_hand(folder: Path, text: str, tokens: int) -> float:
+    """Ask the model for each token behind those before it, alone, and take the geometric mean of 1 / probability."""
+    network = LlamaForCausalLM.from_pretrained(folder).double()
+    numbers = [WORDS.index(word) if word in WORDS[1:] else 6 for word in text.split()][:tokens]
+    total = 0.0
+    for place, number in enumerate(numbers):
+        logits = network(torch.tensor([[0, *numbers[:place]]])).logits[0, -1].tolist()
+        total += math.log(sum(map(math.exp, logits))) - logits[number]
+    return math.exp(total / len(numbers))
+
+
+def test_it_is_that_of_an_own_forward_pass_of_the_first_tokens(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [" ".join(WORDS[1 + (number * step) % 6] for step in range(1, 2 + number)) for number in range(12)]
+    path, rows = documents(tmp_path, [*texts, "boot"])
+    files = {"documents": path, "final": model}
+    for tokens, logits in ((5, 1 << 24), (5, 7 * 12), (5, 1), (64, 1 << 24)):
+        monkeypatch.setattr(perplexity, "LOGITS", logits)
+        counts = perplexity.run(PerplexitySettings(tokens=tokens), **files, perplexity=tmp_path / "found")
+        assert counts == {"documents": 13}
+        found = pq.read_table(tmp_path / "found")
+        assert found.schema.names == ["id", "perplexity"]
+        assert found["id"].to_pylist() == [row["id"] for row in rows]
+        expected = [by_hand(model, row["text"], tokens) for row in rows]
+        assert found["perplexity"].to_pylist() == pytest.approx(expected, rel=1e-4)
+    assert max(expected) > 2 * min(expected)
+
+
+def test_a_text_without_tokens_has_none_and_a_special_token_in_a_text_is_text(model: Path) -> None:
+    surprise = perplexity.Surprise(model, 9)
+    found = surprise.perplexities(["\n", "de boot", "<bos> de"])
+    assert math.isnan(found[0]) and not math.isnan(found[1])
+    assert found[2] == pytest.approx(by_hand(model, "? ? ? de", 9), rel=1e-4)
+
+
+def test_both_scores_become_columns(model: Path, tmp_path: Path) -> None:
+    path, rows = documents(tmp_path, ["de boot", "de brug", "\n"])
+    perplexity.run(PerplexitySettings(tokens=9), documents=path, final=model, perplexity=tmp_path / "found")
+    table = pq.read_table(path)
+    table = table.append_column("cluster", table["id"]).append_column("cluster_size", [[1, 1, 1]])
+    quality = pq.read_table(path, columns=["id"]).append_column("quality", [[0.25, 0.5, None]])
+    joined = with_scores(table, [*read_scores([tmp_path / "found"]), quality])
+    assert joined["quality"].to_pylist() == [0.25, 0.5, None]
+    assert joined["perplexity"].to_pylist() == pq.read_table(tmp_path / "found")["perplexity"].to_pylist()
+    assert joined["perplexity"].null_count == 1 == sum(row["text"] == "\n" for row in rows)
+
+
+@pytest.mark.parametrize("broken", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_model_that_is_not_whole_is_named(model: Path, tmp_path: Path, broken: str) -> None:
+    path, _ = documents(tmp_path, ["de boot"])
+    (model / broken).write_text(json.dumps({"model_type": "llama"})[:9])
+    with pytest.raises(InputError, match="final is no whole model"):
+        perplexity.run(PerplexitySettings(tokens=9), documents=path, final=model, perplexity=tmp_path / "found")
