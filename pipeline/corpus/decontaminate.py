@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import DecontaminateSettings
-from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, read_metadata, write_removed
-from pipeline.corpus.kept import read_kept
+from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.kept import read_kept, schema_of
 from pipeline.corpus.removal import CONTAMINATED
 from pipeline.corpus.scored import read_scores, with_scores
 
@@ -47,7 +47,8 @@ def run(
     scored = read_scores(scores)
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
-    with DocumentWriter(final, FINAL_SCHEMA) as writer:
+    columns = with_scores(schema_of(documents).empty_table(), scored).schema
+    with DocumentWriter(final, columns) as writer:
         writer.metadata |= {**unit, "documents_in": known["documents"], "bytes_in": known["bytes"]}
         for table in read_kept(documents, deduplicated):
             held = pc.is_in(table["id"], value_set=listed)

@@ -63,10 +63,14 @@ def without_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
 def schema_of(documents: Path, columns: list[str] | None = None) -> pa.Schema:
     """Return the columns of the documents that stay: those of the filtered ones as they are read, and the added ones.
 
-    Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files say so.
+    Of what is read from Parquet the elements of a list have another name than in DEDUPLICATED_SCHEMA, and final files
+    say so.
     """
     stored = pq.read_schema(documents)
-    named = [stored.field(name) if name in stored.names else DEDUPLICATED_SCHEMA.field(name) for name in DEDUPLICATED_SCHEMA.names]
+    named = [
+        stored.field(name) if name in stored.names else DEDUPLICATED_SCHEMA.field(name)
+        for name in DEDUPLICATED_SCHEMA.names
+    ]
     return pa.schema([field for field in named if columns is None or field.name in columns])
 
 

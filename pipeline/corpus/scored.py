@@ -43,4 +43,4 @@ def with_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
         columns |= {name: table[name].take(places) for name in table.column_names if name != "id"}
     for name, values in columns.items():
         documents = documents.append_column(FINAL_SCHEMA.field(name), values)
-    return documents.select(FINAL_SCHEMA.names).cast(FINAL_SCHEMA)
+    return documents.select(FINAL_SCHEMA.names)
