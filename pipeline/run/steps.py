@@ -61,6 +61,16 @@ COUNTING_CORPUS = Per(("corpus",), lambda c: [(corpus,) for corpus in c.corpus i
 CORPUS_BATCH = _per_batch(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
+# Where several jobs share the keys that are compared.
+CORPUS_SHARE = Per(
+    ("corpus", "share"),
+    lambda c: [
+        (corpus, str(share))
+        for corpus, section in c.corpus.items()
+        if section.deduplication.jobs > 1
+        for share in range(section.deduplication.jobs)
+    ],
+)
 TOKENIZER = Per(("tokenizer",), lambda c: [(name,) for name in c.tokenizer])
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
@@ -143,6 +153,7 @@ STEPS: dict[str, Step] = {
     "corpus.filter": Step(CORPUS_BATCH, of_text.corpus_filter, UNIT, private="filter"),
     "corpus.signatures": Step(CORPUS_BATCH, of_text.corpus_signatures, UNIT),
     "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of_text.opt_out_reserved, UNIT, chapter="corpus"),
+    "corpus.equal_keys": Step(CORPUS_SHARE, of_text.corpus_equal_keys, Need("corpus", 60, memory_megabytes=1500)),
     "corpus.find_duplicates": Step(
         CORPUS, of_text.corpus_find_duplicates, Need("corpus", 60, memory_megabytes=1500), has_folders=True
     ),
