@@ -70,7 +70,9 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     signatures.run(SignaturesSettings(), documents=filtered, signatures=signed)
     clock.lap("signatures")
     settings = FindDuplicatesSettings(deduplication=Deduplication())
-    find_duplicates.run(settings, signatures=[signed], documents=[filtered], reserved=[], duplicates=duplicates)
+    find_duplicates.run(
+        settings, signatures=[signed], documents=[filtered], reserved=[], pairs=[], duplicates=duplicates
+    )
     clock.lap("find_duplicates")
     counts = deduplicate.run(
         DeduplicateSettings(),

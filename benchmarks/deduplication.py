@@ -1,13 +1,13 @@
 """How fast documents are signed, and how fast and in how much memory their copies are found.
 
-    PYTHONPATH=. python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000]
+    PYTHONPATH=. python benchmarks/deduplication.py --documents 1400000 [--memory-bytes 1000000000] [--jobs 4]
     PYTHONPATH=. python benchmarks/deduplication.py --texts 'FOLDER/*.jsonl.gz'
 
 The first writes the signatures of synthetic documents, of which one in five is a copy of another, half of these exact,
 and finds the copies with the step of the pipeline; near copies have no texts that would be compared (`near_copies.py`
-does that). The second signs pieces of 2,000 bytes of real text: with the step, with the block that takes the place of
-datatrove's, and with datatrove's own, with the same words and with spaCy's. Each part runs in a process of its own, on
-one core.
+does that). With several jobs that share the keys it finds them a second time, to the same bytes. The second signs
+pieces of 2,000 bytes of real text: with the step, with the block that takes the place of datatrove's, and with
+datatrove's own, with the same words and with spaCy's. Each part runs in a process of its own, on one core.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from __future__ import annotations
 import argparse
 import glob
 import gzip
+import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,17 @@ import pyarrow as pa
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
-from pipeline.corpus import find_duplicates, signatures
+from pipeline.corpus import equal_keys, find_duplicates, signatures
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, content_hash
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
+from pipeline.corpus.settings import (
+    Comparison,
+    Deduplication,
+    EqualKeysSettings,
+    FindDuplicatesSettings,
+    SignaturesSettings,
+)
+from pipeline.ground.hashing import sha256_of
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5
@@ -91,22 +100,47 @@ def peak_bytes() -> int:
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # type: ignore[index]
 
 
-def find_copies(folder: Path, settings: Deduplication) -> None:
-    """Find the copies, and print seconds, memory and what was found."""
-    before_bytes, start = peak_bytes(), time.monotonic()
+def share_keys(folder: Path, settings: Deduplication, share: int) -> None:
+    """Compare the keys of one share, as a job of its own does."""
+    keys = settings.model_dump(include=set(Comparison.model_fields))
+    (folder / "pairs").mkdir(exist_ok=True)
+    equal_keys.run(
+        EqualKeysSettings(share=share, shares=settings.jobs, **keys),
+        signatures=sorted(folder.glob("web.*.parquet")),
+        reserved=[],
+        pairs=folder / "pairs" / f"{share:03d}.parquet",
+    )
+
+
+def hash_of(duplicates: Path) -> str:
+    """Return one sha256 of the names and bytes of the files of a folder."""
+    files = [f"{path.name} {sha256_of(path)}" for path in sorted(duplicates.iterdir())]
+    return hashlib.sha256("\n".join(files).encode()).hexdigest()
+
+
+def find_copies(folder: Path, settings: Deduplication, pairs: list[Path], duplicates: str) -> None:
+    """Find the copies, and print how many there are and the hash of what is written."""
     counts = find_duplicates.run(
         FindDuplicatesSettings(deduplication=settings),
         signatures=(signed := sorted(folder.glob("web.*.parquet"))),
         documents=signed,  # there are no texts, and they are not asked for
         reserved=[],
-        duplicates=folder / "duplicates",
+        pairs=pairs,
+        duplicates=folder / duplicates,
     )
-    seconds, found = time.monotonic() - start, counts["exact_duplicate"] + counts["near_duplicate"]
-    known = counts["documents"] // COPY_EVERY
-    print(f"{seconds:.1f} s, {counts['documents'] / seconds:,.0f} documents/s, {found} of {known} copies found")
-    print(f"peak memory {peak_bytes() / 1e6:,.0f} MB, {before_bytes / 1e6:,.0f} MB of it before the step")
+    known, found = counts["documents"] // COPY_EVERY, counts["exact_duplicate"] + counts["near_duplicate"]
+    print(f"{found} of {known} copies found, sha256 of all files {hash_of(folder / duplicates)}")
     if found != known:
         sys.exit("the copies that were found are not those that were made")
+
+
+def measured(what: str, work: Callable[[], None]) -> None:
+    """Do something and print how long it took and the memory of this process."""
+    before_bytes, start, start_cpu = peak_bytes(), time.monotonic(), time.process_time()
+    work()
+    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - start_cpu
+    memory = f"peak memory {peak_bytes() / 1e6:,.0f} MB, {before_bytes / 1e6:,.0f} MB of it before the step"
+    print(f"{what}: {seconds:.1f} s, {cpu_seconds:.1f} CPU s, {memory}", flush=True)
 
 
 def pieces(patterns: list[str], documents: int) -> list[Document]:
@@ -156,21 +190,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, help="how many synthetic documents; with --texts, how many pieces")
     parser.add_argument("--memory-bytes", type=int, default=Deduplication().memory_bytes)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="find the copies a second time, with jobs that share the keys"
+    )
     parser.add_argument("--texts", nargs="*", default=[], help="gzipped JSON lines with a text")
     parser.add_argument("--part", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help="where the signatures are kept; where they are, none are made")
     given = parser.parse_args()
-    settings = Deduplication(memory_bytes=given.memory_bytes, minimum_jaccard=0)
-    if given.part == "step":
-        find_copies(given.folder, settings)
+    settings = Deduplication(memory_bytes=given.memory_bytes, minimum_jaccard=0, jobs=given.jobs)
+    if given.part == "one job":
+        measured(given.part, lambda: find_copies(given.folder, settings, [], "duplicates"))
+    elif given.part == "joining the shares":
+        pairs = sorted((given.folder / "pairs").iterdir())
+        measured(given.part, lambda: find_copies(given.folder, settings, pairs, "duplicates of shares"))
+    elif given.part and given.part.startswith("share "):
+        measured(given.part, lambda: share_keys(given.folder, settings, int(given.part.removeprefix("share "))))
     elif given.part:
         sign(given.part, pieces(given.texts, given.documents or 6000), given.folder)
     else:
-        for part in WAYS if given.texts else ("step",):
-            with tempfile.TemporaryDirectory() as folder:
-                if part == "step":
-                    write_signatures(Path(folder), given.documents or UNIT_DOCUMENTS, settings)
-                subprocess.run([sys.executable, *sys.argv, "--part", part, "--folder", folder], check=True)
+        shares = [*(f"share {part}" for part in range(given.jobs)), "joining the shares"] if given.jobs > 1 else []
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = given.folder or Path(temporary)
+            folder.mkdir(exist_ok=True)
+            if not given.texts and not list(folder.glob("web.*.parquet")):
+                write_signatures(folder, given.documents or UNIT_DOCUMENTS, settings)
+            for name in ("pairs", "duplicates", "duplicates of shares"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            for part in WAYS if given.texts else ["one job", *shares]:
+                command = [sys.executable, *sys.argv, "--part", part, "--folder", str(folder)]
+                subprocess.run(command, check=True)
+            if shares and hash_of(folder / "duplicates") != hash_of(folder / "duplicates of shares"):
+                sys.exit("one job and several find other copies")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ def found(folder: Path, section: Deduplication) -> tuple[bytes, list[dict[str, A
             signatures=[folder / "signatures"],
             documents=[folder / "documents"],
             reserved=[],
+            pairs=[],
             duplicates=Path(name) / "duplicates",
         )
         seconds, path = time.process_time() - start, Path(name) / "duplicates/s.0.parquet"

@@ -133,11 +133,36 @@ rule corpus_perplexity:
         " --output perplexity {params.perplexity} --record {params.record} 2> {log}"
 
 
+rule corpus_equal_keys:
+    input:
+        sources=SOURCES_READ,
+        batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
+        reserved=reserved_batches,
+    output:
+        pairs=f"{RUN}/corpus/{{corpus}}/equal_keys/{{share}}.parquet",
+        record=record("corpus.equal_keys"),
+    log:
+        log_file("corpus.equal_keys"),
+    resources:
+        **resources_of("corpus.equal_keys"),
+    params:
+        contract=contract("corpus.equal_keys"),
+        signatures=units_of("signatures/"),
+        reserved=reserved_units,
+    message:
+        "Find equal keys in the corpus {wildcards.corpus}, share {wildcards.share}"
+    shell:
+        "python -m pipeline corpus equal_keys {params.contract:q}"
+        " --input signatures {params.signatures:q} --input reserved {params.reserved:q}"
+        " --output pairs {output.pairs} --record {output.record} 2> {log}"
+
+
 rule corpus_find_duplicates:
     input:
         sources=SOURCES_READ,
         batches=lambda w: dag.corpus_batches("corpus.signatures", w.corpus),
         reserved=reserved_batches,
+        pairs=dag.equal_keys,
     output:
         duplicates=directory(f"{RUN}/corpus/{{corpus}}/duplicates"),
         record=record("corpus.find_duplicates"),
@@ -150,13 +175,14 @@ rule corpus_find_duplicates:
         signatures=units_of("signatures/"),
         documents=units_of("filtered/"),
         reserved=reserved_units,
+        pairs=short("pairs"),
     message:
         "Find duplicates in the corpus {wildcards.corpus}"
     shell:
         "python -m pipeline corpus find_duplicates {params.contract:q}"
         " --input signatures {params.signatures:q} --input documents {params.documents:q}"
-        " --input reserved {params.reserved:q} --output duplicates {output.duplicates}"
-        " --record {output.record} 2> {log}"
+        " --input reserved {params.reserved:q} --input pairs {params.pairs:q}"
+        " --output duplicates {output.duplicates} --record {output.record} 2> {log}"
 
 
 rule corpus_deduplicate:

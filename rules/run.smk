@@ -70,6 +70,7 @@ wildcard_constraints:
     model="[a-z0-9_-]+",
     baseline="[a-z0-9_-]+",
     batch="[0-9]+",
+    share="[0-9]+",
     file="[0-9]+",
     shard="[0-9]+",
     step="[0-9]+",

@@ -12,7 +12,7 @@ source, unit and place in the unit. Where a holder reserved a document, the whol
 from __future__ import annotations
 
 import json
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.copies.groups import Groups, equal_pairs
+from pipeline.corpus.copies.joined import DOCUMENT_BYTES, Signed, afford
 from pipeline.corpus.copies.paragraphs import Bits, cuts, repeated_paragraphs
-from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
+from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, open_signed
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT
-from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings
-from pipeline.ground.errors import InputError
+from pipeline.corpus.settings import Copies, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
     [
@@ -39,13 +38,7 @@ DUPLICATE_SCHEMA = pa.schema(
         pa.field("cut", pa.list_(pa.int64()), nullable=False),
     ]
 )
-DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
 MEMBER_BYTES = 260  # what is known of a document that has copies, besides its id
-KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most
-
-
-def _document_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
-    return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
 
 
 class Clusters:
@@ -83,7 +76,7 @@ class Clusters:
         values_M[self._order] = values_O
         return values_M
 
-    def compare(self, documents: dict[Path, Path], settings: Deduplication, memory_bytes: int) -> None:
+    def compare(self, documents: dict[Path, Path], settings: Copies, memory_bytes: int) -> None:
         """Keep also what is not like a kept document of its cluster; equal texts are compared once.
 
         Args:
@@ -138,38 +131,6 @@ class Clusters:
     def of(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of those documents that are in a unit."""
         return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
-
-
-def _afford(settings: Deduplication, documents: int, needed_bytes: int) -> int:
-    """Return the bytes of memory that are left to compare keys.
-
-    Raises:
-        InputError: the documents need more than the configuration allows.
-    """
-    least_bytes = needed_bytes + documents * KEY_BYTES
-    if least_bytes > settings.memory_bytes:
-        raise InputError(
-            f"deduplication.memory_bytes is {settings.memory_bytes}, and {documents} documents need {least_bytes}: "
-            f"raise it to {2 * least_bytes}"
-        )
-    return settings.memory_bytes - needed_bytes
-
-
-def _roots(units: list[SignedUnit], reserved: list[SignedUnit], settings: Deduplication, memory_bytes: int) -> Numbers:
-    """Return for each document, the reserved ones last, the number that stands for its cluster.
-
-    What has the text of a reserved document is joined to it, also where the corpus keeps exact copies.
-    """
-    documents = sum(unit.rows for unit in units)
-    total = documents + sum(unit.rows for unit in reserved)
-    groups = Groups(total)
-    for columns in [CONTENT] * (settings.exact or bool(reserved)) + [[name] for name in band_columns(settings)]:
-        keys = partial(_document_keys, columns=columns)
-        # Of equal keys the first is paired with each of the others, so the reserved ones come first.
-        for ones, others in equal_pairs([*reserved, *units], keys, total, memory_bytes):
-            wanted = slice(None) if settings.exact or columns != CONTENT else ones >= documents
-            groups.join(ones[wanted], others[wanted])
-    return groups.roots()
 
 
 class Taken:
@@ -228,6 +189,7 @@ def run(
     signatures: list[Path],
     documents: list[Path],
     reserved: list[Path],
+    pairs: list[Path],
     duplicates: Path,
 ) -> dict[str, Any]:
     """Write of each document that has copies why it goes, which one is kept and how alike they are, and what is cut.
@@ -240,25 +202,25 @@ def run(
     Args:
         documents: the files whose signatures are given, in their order; what MinHash joins is read again.
         reserved: the signatures of what is on the opt-out lists, which is no document of the corpus.
+        pairs: which documents the shares of all keys join, as `corpus.equal_keys` says; none: the keys are read here.
 
     Raises:
-        InputError: the signatures were made with other settings or of other documents, or there is too little memory.
+        InputError: the signatures were made with other settings or of other documents, the pairs are of other
+            signatures, or there is too little memory.
     """
     section = settings.deduplication
-    units = open_units(signatures, section, section.prefer)
-    signed = sum(unit.rows for unit in units)
-    reserved_units = open_units(reserved, section, section.prefer, signed)
-    total = signed + sum(unit.rows for unit in reserved_units)
-    left_bytes = _afford(section, total, total * DOCUMENT_BYTES)
-    roots = _roots(units, reserved_units, section, left_bytes)
-    taken = Taken(signed, reserved_units, roots)
-    roots = roots[:signed]
+    units, reserved_units = open_signed(signatures, reserved, section, section.prefer)
+    signed = Signed(units, reserved_units, section)
+    left_bytes = afford(section, signed.total, signed.total * DOCUMENT_BYTES)
+    roots = (signed.read(pairs) if pairs else signed.joined(left_bytes)).roots()
+    taken = Taken(signed.documents, reserved_units, roots)
+    roots = roots[: signed.documents]
     roots[taken.numbers_T] = taken.numbers_T
     sizes = np.bincount(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *reserved_units])
     members = int(sizes[sizes > 1].sum()) + len(taken.numbers_T)
-    member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(total, 1)
-    left_bytes = _afford(section, total, total * DOCUMENT_BYTES + member_bytes)
+    member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
+    left_bytes = afford(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
     clusters = Clusters(units, roots, section.minhash)
     del roots
     if section.minhash and section.least_similarity:
@@ -273,7 +235,7 @@ def run(
         pq.write_table(rows, duplicates / f"{unit.source}.{unit.unit}.parquet", compression="zstd")
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
-        "documents": signed,
+        "documents": signed.documents,
         "exact_duplicate": exact,
         "near_duplicate": int(clusters.removed_M.sum()) - exact,
         "opt_out": len(taken.numbers_T),

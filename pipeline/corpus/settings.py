@@ -91,10 +91,16 @@ class Signatures(Settings):
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
 
 
-class Deduplication(Signatures):
-    """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
+class Comparison(Signatures):
+    """How keys are compared."""
 
     exact: bool = True
+    memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
+
+
+class Copies(Comparison):
+    """How copies are found, and which is kept: of the first preferred source, then the longest, then the first id."""
+
     minimum_jaccard: float | None = Field(
         default=None,
         ge=0,
@@ -103,7 +109,6 @@ class Deduplication(Signatures):
         "none: (1/bands)^(1/rows); 0: not looked at",
     )
     prefer: list[str] = Field(default=[], description="sources whose copy is kept, the best first; the others follow")
-    memory_bytes: int = Field(default=4_000_000_000, ge=1, description="what finding the copies in a corpus may take")
 
     @property
     def least_similarity(self) -> float:
@@ -118,6 +123,12 @@ class Deduplication(Signatures):
             if prefer.count(source) > 1:
                 raise ValueError(f"{source} stands twice: write it once")
         return prefer
+
+
+class Deduplication(Copies):
+    """What a configuration says of the copies in a corpus."""
+
+    jobs: int = Field(default=1, ge=1, description="that share the keys; 1: they are compared where copies are found")
 
 
 # Licences that permit anyone to pass on an extract that names its source.
@@ -233,10 +244,17 @@ class QualitySettings(Settings):
     languages: dict[str, list[Seeds]]
 
 
+class EqualKeysSettings(Comparison):
+    """Which share of all keys is compared: the one with the number `share` of so many `shares`, from 0 on."""
+
+    share: int = Field(ge=0)
+    shares: int = Field(ge=1)
+
+
 class FindDuplicatesSettings(Settings):
     """How documents with equal signatures are grouped."""
 
-    deduplication: Deduplication
+    deduplication: Copies
 
 
 class DeduplicateSettings(Settings):

@@ -58,6 +58,10 @@ def _forgotten(config: Config, raw: Raw) -> float | None:
     return _corpora(config, raw) if config.reserving() else None
 
 
+def _divided(config: Config, raw: Raw) -> float | None:
+    return sum(_corpus(config, raw, name) for name, of in config.corpus.items() if of.deduplication.jobs > 1) or None
+
+
 def _later_suites(config: Config, raw: Raw) -> float | None:
     return sum(_corpus(config, raw, name) for name in config.corpus if counted(config, name)) or None
 
@@ -123,6 +127,7 @@ WORK: dict[str, Work] = {
     "corpus.filter": Work(BYTES, _corpora),
     "corpus.signatures": Work(BYTES, _corpora),
     "opt_out.reserved": Work(BYTES, _reserved),
+    "corpus.equal_keys": Work(BYTES, _divided),
     "corpus.find_duplicates": Work(BYTES, _corpora),
     "corpus.deduplicate": Work(BYTES, _corpora),
     "corpus.ngrams": Work(BYTES, _corpora),

@@ -18,9 +18,11 @@ from pipeline.corpus.contamination_settings import (
 from pipeline.corpus.data_set.settings import STATED, PublishedSource, PublishSettings
 from pipeline.corpus.quality_settings import PerplexitySettings, ScoresSettings, Seeds
 from pipeline.corpus.settings import (
+    Copies,
     Corpus,
     DeduplicateSettings,
     DescribedSource,
+    EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
     PersonalData,
@@ -170,8 +172,14 @@ def _samples(source: Source, section: Corpus) -> dict[str, Any]:
     return {"samples": section.keep_removed and free}
 
 
+def corpus_equal_keys(config: Config, i: Mapping[str, str]) -> Settings:
+    section = config.corpus[i["corpus"]].deduplication
+    return EqualKeysSettings(share=int(i["share"]), shares=section.jobs, **shared(EqualKeysSettings, section))
+
+
 def corpus_find_duplicates(config: Config, i: Mapping[str, str]) -> Settings:
-    return FindDuplicatesSettings(deduplication=config.corpus[i["corpus"]].deduplication)
+    section = config.corpus[i["corpus"]].deduplication
+    return FindDuplicatesSettings(deduplication=Copies(**shared(Copies, section)))
 
 
 def corpus_deduplicate(config: Config, i: Mapping[str, str]) -> Settings:
@@ -289,7 +297,8 @@ def corpus_publish(config: Config, i: Mapping[str, str]) -> Settings:
 
 def _thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
     """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
+    rules = "genres" if section.genres else "languages"
+    shown = section.model_dump(mode="json", include={rules: True, "deduplication": set(Copies.model_fields)})
     if not section.genres:
-        return section.model_dump(mode="json", include={"languages", "deduplication"})
-    shown = section.model_dump(mode="json", include={"genres", "deduplication"})
+        return shown
     return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}

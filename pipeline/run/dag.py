@@ -273,6 +273,11 @@ class Dag:
         path = f"{self.run}/corpus/{wildcards.corpus}/quality.json"
         return [path] if self.config.corpus[wildcards.corpus].quality else []
 
+    def equal_keys(self, wildcards: Any) -> list[str]:
+        """Return the files of the jobs that share the keys of a corpus; none where finding the copies compares them."""
+        jobs = self.config.corpus[wildcards.corpus].deduplication.jobs
+        return [f"{self.run}/corpus/{wildcards.corpus}/equal_keys/{share}.parquet" for share in range(jobs) if jobs > 1]
+
     def leaving_items(self, wildcards: Any) -> list[str]:
         """Return the files of the evaluation items that a corpus must not contain."""
         return [str(file.path) for file in leaving(self.config, wildcards.corpus)]

@@ -71,6 +71,16 @@ READ_CORPUS_BATCH = _per_batch(
     ("corpus", "source"),
     lambda c: [(name, source) for name in c.scored("perplexity") for source in c.corpus_sources(name)],
 )
+# Where several jobs share the keys that are compared.
+CORPUS_SHARE = Per(
+    ("corpus", "share"),
+    lambda c: [
+        (corpus, str(share))
+        for corpus, section in c.corpus.items()
+        if section.deduplication.jobs > 1
+        for share in range(section.deduplication.jobs)
+    ],
+)
 TOKENIZER = Per(("tokenizer",), lambda c: [(name,) for name in c.tokenizer])
 TOKENS = Per(("tokens",), lambda c: [(name,) for name in c.tokens])
 SHARD = Per(
@@ -156,6 +166,7 @@ STEPS: dict[str, Step] = {
     "corpus.perplexity": Step(READ_CORPUS_BATCH, of_text.corpus_perplexity, Need("batch", 240, 1_000_000, 3000, 4.0)),
     "corpus.signatures": Step(CORPUS_BATCH, of_text.corpus_signatures, UNIT),
     "opt_out.reserved": Step(RESERVING_CORPUS_BATCH, of_text.opt_out_reserved, UNIT, chapter="corpus"),
+    "corpus.equal_keys": Step(CORPUS_SHARE, of_text.corpus_equal_keys, Need("corpus", 60, memory_megabytes=1500)),
     "corpus.find_duplicates": Step(
         CORPUS, of_text.corpus_find_duplicates, Need("corpus", 60, memory_megabytes=1500), has_folders=True
     ),

@@ -65,7 +65,7 @@ class Requests:
             if step == "tokenizer.train":
                 largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
             held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-            if step == "corpus.find_duplicates":
+            if step in ("corpus.equal_keys", "corpus.find_duplicates"):
                 held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
             if step == "evaluate.samples":
                 held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)

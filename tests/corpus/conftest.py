@@ -175,6 +175,7 @@ class Chain:
             signatures=signed,
             documents=filtered,
             reserved=[],
+            pairs=[],
             duplicates=duplicates,
         )
         for source, documents in zip(sources, filtered, strict=True):

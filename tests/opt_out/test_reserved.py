@@ -56,6 +56,7 @@ def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list
             signatures=(paths := write(folder / "signatures", units, section)),
             documents=paths,
             reserved=write(folder / "reserved", listed, section),
+            pairs=[],
             duplicates=folder / "duplicates",
         )
         return {
@@ -169,6 +170,7 @@ class Case:
             signatures=[folder / f"{source}.signatures"],
             documents=[folder / f"{source}.filtered"],
             reserved=[folder / "s.reserved"],
+            pairs=[],
             duplicates=folder / "duplicates",
         )
         deduplicate.run(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from pipeline.run.config import load
-from pipeline.run.steps import STEPS
+from pipeline.run.config import Config, load
+from pipeline.run.dag import Dag
+from pipeline.run.steps import STEPS, step_settings
 
 TEXT = "\n\n\n".join(path.read_text() for path in sorted(Path("rules").glob("*.smk")))
 BLOCKS = [block.split("\n\n\n")[0] for block in re.split(r"^(?:rule|checkpoint) ", TEXT, flags=re.MULTILINE)[1:]]
@@ -43,6 +46,27 @@ def test_a_step_is_what_its_rule_says(step: str) -> None:
     assert (declared.per.units is not None) == ("--batch {output.batch}" in rule)
     used = set(re.findall(r"\bwildcards\.(\w+)", rule)) | set(re.findall(r"\bw\.(\w+)", rule))
     assert used <= {*declared.per.wildcards}
+
+
+def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
+    def of_a_corpus(deduplication: dict[str, object]) -> Config:
+        content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+        content["corpus"]["main"]["deduplication"] = deduplication
+        return load(content)
+
+    one, three = of_a_corpus({"prefer": ["nl_gids"]}), of_a_corpus({"prefer": ["nl_gids"], "jobs": 3})
+    assert [STEPS["corpus.equal_keys"].per.jobs(config) for config in (one, three)] == [
+        [],
+        [("main", "0"), ("main", "1"), ("main", "2")],
+    ]
+    files = [Dag(config).equal_keys(SimpleNamespace(corpus="main")) for config in (one, three)]
+    assert files == [[], [f"results/micro/corpus/main/equal_keys/{share}.parquet" for share in range(3)]]
+    for step in ("corpus.signatures", "corpus.find_duplicates", "corpus.publish"):
+        told = [step_settings(config, step, {"corpus": "main"}).of_result() for config in (one, three)]
+        assert told[0] == told[1] and "jobs" not in json.dumps(told[0])
+    share = step_settings(three, "corpus.equal_keys", {"corpus": "main", "share": "2"}).of_result()
+    assert (share["share"], share["shares"], share["exact"], share["bands"]) == (2, 3, True, 14)
+    assert not {"prefer", "minimum_jaccard", "jobs"} & share.keys()
 
 
 def test_models_of_other_seeds_are_asked_the_same() -> None:

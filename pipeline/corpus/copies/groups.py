@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pipeline.corpus.copies.signed import Keys, Numbers, SignedUnit
 from pipeline.corpus.text.compiled import compiled
 
 RECORD_BYTES = 80  # keys of 16 bytes and a number, twice, and where all keys are equal the pairs, twice
+ALL_KEYS = 2**32  # numbers that the upper half of a key can be
 BUCKET_RECORDS = 8192  # about as many fit into the cache of a core, with the table of their keys
 MOST_BUCKETS = 4096  # with more, writing into all of them in turn is slow
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -53,25 +55,19 @@ class Groups:
 
 
 @compiled
-def _bucket(key: np.uint64, buckets: int) -> np.int64:
-    """Return in which of so many equal parts of all keys this one is."""
-    return np.int64((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
-
-
-@compiled
-def _count(keys: Keys, buckets: int, first: int, counts: Numbers) -> None:
-    """Add to `counts` how many keys are in each bucket, from the bucket `first` on."""
+def _count(keys: Keys, low: int, shift: int, counts: Numbers) -> None:
+    """Add to `counts` how many keys are in each bucket: 2^shift of the upper halves of keys, from `low` on."""
     for record in range(keys.shape[1]):
-        counts[_bucket(keys[0, record], buckets) - first] += 1
+        counts[(np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift] += 1
 
 
 @compiled
 def _distribute(
-    keys: Keys, numbers: Numbers, buckets: int, first: int, ends: Numbers, into: Keys, numbered: Numbers
+    keys: Keys, numbers: Numbers, low: int, shift: int, ends: Numbers, into: Keys, numbered: Numbers
 ) -> None:
     """Write each record behind the others of its bucket, which end at `ends`."""
     for record in range(keys.shape[1]):
-        bucket = _bucket(keys[0, record], buckets) - first
+        bucket = (np.int64(keys[0, record] >> np.uint64(32)) - low) >> shift
         place = ends[bucket]
         for column in range(len(keys)):
             into[column, place] = keys[column, record]
@@ -120,6 +116,7 @@ def equal_pairs(
     read: Callable[[SignedUnit], tuple[Keys, Numbers]],
     records: int,
     memory_bytes: int,
+    span: tuple[int, int] = (0, ALL_KEYS),
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield arrays of pairs, shape (pairs,) each: the first record with a key, and another that has it as well.
 
@@ -130,27 +127,33 @@ def equal_pairs(
         read: returns the keys of a unit, shape (columns, records), and the growing numbers of the records; a record
             whose first key is 0 has none.
         records: how many there are at most in all units.
+        span: which keys are asked for, by the upper 32 bits of the first: from one number on to below the other.
     """
-    parts = max(1, -(-records * RECORD_BYTES // memory_bytes))
-    buckets = min(max(1, records // parts // BUCKET_RECORDS), MOST_BUCKETS)
-    for part in range(parts):
-        divided, first = parts * buckets, part * buckets
+    expected = records * max(span[1] - span[0], 0) // ALL_KEYS
+    parts = max(1, -(-expected * RECORD_BYTES // memory_bytes))
+    bounds = [span[0] + (span[1] - span[0]) * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(bounds):
+        if low >= high:
+            continue
+        wanted = min(max(1, expected // parts // BUCKET_RECORDS), MOST_BUCKETS)
+        shift = (-(-(high - low) // wanted) - 1).bit_length()
+        counts = np.zeros((high - low - 1 >> shift) + 1, dtype=np.int64)
         some: list[tuple[Keys, Numbers]] = []
-        counts = np.zeros(buckets, dtype=np.int64)
         for unit in units:
             keys, numbers = read(unit)
             chosen = keys[0] != 0
-            if parts > 1:
-                chosen &= (keys[0] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32) == part
+            if high - low < ALL_KEYS:
+                upper = keys[0] >> np.uint64(32)
+                chosen &= (upper >= low) & (upper < high)
             some.append((keys[:, chosen], numbers[chosen]))
-            _count(some[-1][0], divided, first, counts)
+            _count(some[-1][0], low, shift, counts)
         if not some:
             return
         starts = np.append(0, np.cumsum(counts))
         ends = starts[:-1].copy()
         keys, numbers = np.empty((len(keys), starts[-1]), dtype=np.uint64), np.empty(starts[-1], dtype=np.int64)
         for entry in some:
-            _distribute(*entry, divided, first, ends, keys, numbers)
+            _distribute(*entry, low, shift, ends, keys, numbers)
         del some, entry
-        for bucket in range(0, buckets, 64):
+        for bucket in range(0, len(counts), 64):
             yield _pairs(keys, numbers, starts[bucket : bucket + 65])

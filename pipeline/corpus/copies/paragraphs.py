@@ -48,7 +48,9 @@ def repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, mem
     removed[removed_documents] = True
     repeated = np.zeros(sum(unit.paragraphs for unit in units), dtype=bool)
     if len(repeated):
-        for _, others in equal_pairs(units, partial(_keys, removed=removed), len(repeated), memory_bytes):
+        keys = partial(_keys, removed=removed)
+        in_order = sorted(units, key=lambda unit: unit.first_paragraph)
+        for _, others in equal_pairs(in_order, keys, len(repeated), memory_bytes):
             repeated[others] = True
     return repeated
 

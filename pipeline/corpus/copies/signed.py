@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +131,14 @@ class SignedUnit:
 
 
 def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], first: int = 0) -> list[SignedUnit]:
-    """Return the units in the order of the preferred sources, then of source and unit; `first` is their first number.
+    """Return the units in the order of source and unit, in which their documents have numbers; `first` is the first.
+
+    Their paragraphs have numbers in the order of the preferred sources, then of source and unit.
 
     Raises:
         InputError: a file has other columns, or two files are the same unit.
     """
-    found = []
+    units: list[SignedUnit] = []
     for path in paths:
         with pq.ParquetFile(path) as file:
             if not file.schema_arrow.equals(signature_schema(settings)):
@@ -144,14 +147,27 @@ def open_units(paths: Iterable[Path], settings: Signatures, prefer: list[str], f
             groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
             id_bytes = sum(group.column(0).total_uncompressed_size for group in groups)
             rank = prefer.index(known["source"]) if known["source"] in prefer else len(prefer)
-            described = (known["paragraphs"], id_bytes, file.metadata.num_rows)
-            found.append(((rank, known["source"], known["unit"]), path, *described))
-    units: list[SignedUnit] = []
-    first_paragraph = 0
-    for (rank, source, unit), path, paragraphs, id_bytes, rows in sorted(found):
-        if units and (units[-1].source, units[-1].unit) == (source, unit):
-            raise InputError(f"{path} and {units[-1].path} are the same unit: leave out one of them")
-        units.append(SignedUnit(path, source, unit, rank, rows, first, paragraphs, first_paragraph, id_bytes))
-        first += rows
-        first_paragraph += paragraphs
-    return units
+            described = (known["source"], known["unit"], rank, file.metadata.num_rows)
+            units.append(SignedUnit(path, *described, 0, known["paragraphs"], 0, id_bytes))
+    units.sort(key=lambda unit: (unit.source, unit.unit))
+    for one, other in pairwise(units):
+        if (one.source, one.unit) == (other.source, other.unit):
+            raise InputError(f"{other.path} and {one.path} are the same unit: leave out one of them")
+    numbers = accumulate((unit.rows for unit in units), initial=first)
+    units = [replace(unit, first=number) for unit, number in zip(units, numbers, strict=False)]
+    units.sort(key=lambda unit: unit.rank)
+    numbers = accumulate((unit.paragraphs for unit in units), initial=0)
+    units = [replace(unit, first_paragraph=number) for unit, number in zip(units, numbers, strict=False)]
+    return sorted(units, key=lambda unit: (unit.source, unit.unit))
+
+
+def open_signed(
+    signatures: list[Path], reserved: list[Path], settings: Signatures, prefer: list[str]
+) -> tuple[list[SignedUnit], list[SignedUnit]]:
+    """Return the units of a corpus, and those of what is reserved, whose documents have the numbers that follow.
+
+    Raises:
+        InputError: as `open_units`.
+    """
+    units = open_units(signatures, settings, prefer)
+    return units, open_units(reserved, settings, prefer, sum(unit.rows for unit in units))

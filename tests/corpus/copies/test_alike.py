@@ -68,6 +68,7 @@ def deduplicated(
         signatures=signed[::-1],
         documents=documents[::-1],
         reserved=[],
+        pairs=[],
         duplicates=folder / "duplicates",
     )
     return {row["id"]: row for row in pq.read_table(folder / "duplicates").to_pylist()}
@@ -130,6 +131,7 @@ def test_a_copy_of_a_reserved_text_goes_however_little_they_are_alike(tmp_path: 
         signatures=[tmp_path / "others/0.signatures"],
         documents=[tmp_path / "others/0.documents"],
         reserved=[tmp_path / "reserved/0.signatures"],
+        pairs=[],
         duplicates=tmp_path / "duplicates",
     )
     rows = pq.read_table(tmp_path / "duplicates").to_pylist()
@@ -149,6 +151,7 @@ def test_a_text_that_is_not_the_signed_one_is_told(tmp_path: Path) -> None:
             signatures=[tmp_path / "one/0.signatures"],
             documents=[tmp_path / "other"],
             reserved=[],
+            pairs=[],
             duplicates=tmp_path / "duplicates",
         )
 

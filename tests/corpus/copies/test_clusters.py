@@ -40,7 +40,9 @@ def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], sect
         writer.close()
     step = FindDuplicatesSettings(deduplication=section)
     shutil.rmtree(folder / "duplicates", ignore_errors=True)
-    find_duplicates.run(step, signatures=paths, documents=paths, reserved=[], duplicates=folder / "duplicates")
+    find_duplicates.run(
+        step, signatures=paths, documents=paths, reserved=[], pairs=[], duplicates=folder / "duplicates"
+    )
     rows = pq.read_table(folder / "duplicates").to_pylist()
     return sorted((row["id"], row["reason"], row["value"], row["cluster_size"]) for row in rows)
 
@@ -201,6 +203,7 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
             signatures=[tmp_path / name for name in names],
             documents=[tmp_path / name for name in names],
             reserved=[],
+            pairs=[],
             duplicates=tmp_path / "duplicates",
         )
 

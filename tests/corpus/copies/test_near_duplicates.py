@@ -115,7 +115,9 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
     path = tmp_path / "signatures"
     SignDocuments(path, SignaturesSettings(), {"source": "s", "unit": 0}).run(iter(documents))
     section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
-    find_duplicates.run(section, signatures=[path], documents=[path], reserved=[], duplicates=tmp_path / "duplicates")
+    find_duplicates.run(
+        section, signatures=[path], documents=[path], reserved=[], pairs=[], duplicates=tmp_path / "duplicates"
+    )
     kept = {int(row["id"]): row["value"] for row in pq.read_table(tmp_path / "duplicates").to_pylist()}
     assert 100 < len(kept) < 400
     for one, other in pairwise(sorted(range(len(documents)), key=lambda number: (cluster[number], number))):
