@@ -12,6 +12,7 @@ from pipeline.evaluate.mirroring import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
+from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
@@ -30,6 +31,7 @@ from pipeline.run.config import Config, load
 from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
 from pipeline.run.token_origin import trace_token
+from pipeline.slurm.corpus_plan import CorpusPlan
 
 
 def read(path: Path, **changes: str) -> Config:
@@ -50,14 +52,20 @@ def read(path: Path, **changes: str) -> Config:
 
 
 def plan(arguments: list[str]) -> int:
-    """Print compute, memory, time, energy, carbon and cost of a configuration, all estimated."""
+    """Print compute, memory, time, energy, carbon and cost of a configuration, and what its texts need: estimated."""
     parser = argparse.ArgumentParser(prog="python -m pipeline plan")
     parser.add_argument("configuration", type=Path)
     parser.add_argument("--data", help="the folder that {data} stands for, to see how much text there is")
     options = parser.parse_args(arguments)
     changes = {"data": options.data} if options.data else {}
-    settings = step_settings(read(options.configuration, **changes), "plan.estimate", {})
+    config = read(options.configuration, **changes)
+    settings = step_settings(config, "plan.estimate", {})
     print(table(estimate(EstimateSettings.model_validate(settings.model_dump()))))
+    try:
+        lines = corpus_lines(CorpusPlan(config).plan())
+    except InputError as error:  # models can be planned where the texts are not at hand
+        lines = [f"of texts and their jobs nothing can be told: {error}"]
+    print("\n".join(["", *lines]))
     return 0
 
 

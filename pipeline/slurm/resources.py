@@ -16,7 +16,7 @@ from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.run.config import Config
 from pipeline.run.dag import Dag
 from pipeline.run.platforms import Allocation, Partition
-from pipeline.run.steps import STEPS, Bytes
+from pipeline.run.steps import STEPS, Bytes, Need
 from pipeline.slurm.retry import Growth, factor
 
 ROUNDS = (
@@ -60,16 +60,7 @@ class Requests:
             return self._segment() if step == "pretrain.segment" else self._evaluation(step)
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
-            """Return the megabytes of a job or, in a batch, of one unit."""
-            largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
-            if step == "tokenizer.train":
-                largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
-            held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-            if step in ("corpus.equal_keys", "corpus.find_duplicates"):
-                held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
-            if step == "evaluate.samples":
-                held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
-            return int(held * self._growth(step, wildcards, attempt).memory)
+            return int(self.held_megabytes(step, need, wildcards) * self._growth(step, wildcards, attempt).memory)
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition is None:
@@ -97,6 +88,18 @@ class Requests:
 
         cpus_per_task = cores if need.reads in ("batch", "shard") else cores({}, 1)
         return {"runtime": runtime, "mem_mb": mem_mb, "cpus_per_task": cpus_per_task, **self._place(partition)}
+
+    def held_megabytes(self, step: str, need: Need, wildcards: Mapping[str, str]) -> int:
+        """Return the megabytes that a job holds or, in a batch, one unit."""
+        largest = max(self.bytes_of_parts(need.reads, wildcards), default=0)
+        if step == "tokenizer.train":
+            largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
+        held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
+        if step in ("corpus.equal_keys", "corpus.find_duplicates"):
+            held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
+        if step == "evaluate.samples":
+            held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
+        return held
 
     def _writing_minutes(self, model: str) -> int:
         """Return how long a CPU reads a model's weights in fp32, once for each token of each batch that it writes."""

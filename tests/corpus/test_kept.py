@@ -109,6 +109,8 @@ def test_texts_are_written_twice_and_counted_alike(new_chain: Any, texts: dict[s
         kept, final = stored(chain.folder / f"{source}.deduplicated"), stored(chain.folder / f"{source}.final")
         assert {key: kept[key] for key in COUNTED} == {key: final[key] for key in COUNTED}
         assert kept["documents"] == final["documents_in"] and kept["bytes"] == final["bytes_in"]
+        searched = stored(chain.folder / f"{source}.matches")  # by whose sizes chance is judged
+        assert (searched["documents"], searched["languages"]) == (kept["documents"], kept["languages"])
     assert stored(chain.folder / "s.deduplicated")["bytes_cut"] > 0
     assert chain.statistics(["s", "t"])["totals"]["stages"][1]["removed"] == {"exact_duplicate": 1}
 

@@ -1,0 +1,189 @@
+"""What the chapters sources and corpus will need, before their first job: text, jobs, memory, hours, disk.
+
+Jobs, and what each asks for, are those of the run itself. Text is told by the beginnings of files, time by measured
+rates; both are estimates, and the most: as if nothing were removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.run.config import Config
+from pipeline.run.dag import Dag
+from pipeline.run.expected import Expected, documents_allowed, expected, memory_needed
+from pipeline.run.steps import STEPS, chapter
+from pipeline.run.text_rates import Rate, rates_of
+from pipeline.slurm.packing import Request, pack
+from pipeline.slurm.resources import Requests
+
+TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/tokenizer.md
+LEAST_VOCABULARY = 8192
+FIND = "corpus.find_duplicates"
+LOCAL = ("sources.listing",)  # of the localrules: no job of Slurm
+MEGABYTE = 1_000_000
+
+
+class CorpusPlan:
+    """Counts and sums up one configuration, whose sources are looked into once."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.requests = Requests(config, Dag(config))
+        self.rates, self.rates_by = rates_of([config.directory, *map(Path, config.emissions.calibration)])
+        self.sources = {source.name: expected(config.source_units(source.name)) for source in config.sources}
+        partitions = config.platform.partitions
+        self.partition = partitions.get("cpu")
+        self.cores = None if self.partition else os.cpu_count() or 1
+        self.problems: list[str] = []
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan as JSON: `problems` says in sentences what will not fit, and the way out."""
+        corpora = {name: self._corpus(name) for name in self.config.corpus}
+        sources = {"steps": self._steps("sources", {})}
+        disk = [bytes for corpus in corpora.values() for bytes in (corpus["disk_bytes"] or {}).values()]
+        results = self.config.directory.absolute()
+        folder = next(path for path in (results, *results.parents) if path.is_dir())
+        free_bytes = shutil.disk_usage(folder).free
+        if sum(disk) > free_bytes:
+            self.problems.append(
+                f"the corpora and tokens may take {sum(disk) / 1e9:.3g} GB and {free_bytes / 1e9:.3g} GB are free in "
+                f"{folder}: let run.results name a folder with more"
+            )
+        return {
+            "label": "estimated",
+            "sources": sources,
+            "corpora": corpora,
+            "disk_bytes": sum(disk),
+            "free_bytes": free_bytes,
+            "cores": self.cores,
+            "rates_by": self.rates_by,
+            "problems": list(dict.fromkeys(self.problems)),
+        }
+
+    def _corpus(self, name: str) -> dict[str, Any]:
+        names = self.config.corpus_sources(name)
+        unknown = [source for source in names if self.sources[source] is None]
+        whole = sum((one for source in names if (one := self.sources[source])), Expected())
+        section = self.config.corpus[name].deduplication
+        allowed = documents_allowed(section.memory_bytes)
+        if whole.documents > allowed:
+            self.problems.append(
+                f"corpus {name}: deduplication.memory_bytes allows {allowed:,} documents and about "
+                f"{whole.documents:,.0f} are expected: set corpus.{name}.deduplication.memory_bytes to "
+                f"{memory_needed(round(whole.documents))}"
+            )
+        return {
+            "files": sum(len(self.config.files(source)) for source in names),
+            "raw_bytes": sum(sum(self.config.source_units(source).sizes.values()) for source in names),
+            "unknown_sources": unknown,
+            "documents": round(whole.documents),
+            "sampled_documents": whole.sampled,
+            "documents_allowed": allowed,
+            "text_bytes": round(whole.text_bytes),
+            "disk_bytes": {key: round(value) for key, value in self._disk(name, whole).items()},
+            "steps": self._steps("corpus", {"corpus": name}),
+        }
+
+    def _disk(self, name: str, whole: Expected) -> dict[str, float]:
+        found = whole.disk_bytes(self.config.corpus[name].deduplication)
+        for tokens, section in self.config.tokens.items():
+            entries = self.config.tokenizer[section.tokenizer].vocabulary_size
+            if section.corpus == name and entries >= LEAST_VOCABULARY:
+                size = 2 if entries <= 2**16 else 4
+                found[f"tokens {tokens}"] = (
+                    whole.text_bytes / TOKEN_BYTES * size + whole.id_bytes + 16 * whole.documents
+                )
+        return found
+
+    def _steps(self, of_chapter: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Return of each step of a chapter that has jobs what they are and ask for."""
+        found = {}
+        for name, step in STEPS.items():
+            if chapter(name) != of_chapter:
+                continue
+            instances = [dict(zip(step.per.wildcards, job, strict=True)) for job in step.per.jobs(self.config)]
+            jobs = [job for job in instances if fixed.items() <= job.items()]
+            if jobs:
+                found[name] = self._step(name, jobs)
+        return found
+
+    def _step(self, name: str, jobs: list[dict[str, str]]) -> dict[str, Any]:
+        asked = [
+            {key: value(job, attempt=1) if callable(value) else value for key, value in self.requests(name).items()}
+            for job in jobs
+        ]
+        told: dict[str, Any] = {
+            "jobs": len(jobs),
+            "submissions": self._submissions(name, asked),
+            "cores": max(one["cpus_per_task"] for one in asked),
+            "memory_bytes": max(one["mem_mb"] for one in asked) * MEGABYTE,
+            "time_limit_seconds": max(one["runtime"] for one in asked) * 60,
+        }
+        rate = self.rates.get(name)
+        taken = []
+        for job, one in zip(jobs, asked, strict=True):
+            if rate is not None and self._is_known(job):
+                taken.append(self._seconds(name, rate, job, one["cpus_per_task"]))
+            self._fits(name, job, taken[-1][1][1] if taken else None)
+        if len(taken) == len(jobs):
+            for end, label in enumerate(("low", "high")):
+                cpu, longest = sum(one[end][0] for one in taken), max(one[end][1] for one in taken)
+                told[f"{label}_core_seconds"] = cpu
+                told[f"{label}_seconds"] = max(longest, cpu / self.cores if self.cores else 0)
+        return told
+
+    def _submissions(self, name: str, asked: list[dict[str, Any]]) -> int | None:
+        """Return how many jobs of Slurm they are where all are ready together; None where it is not known."""
+        if self.partition is None:
+            return None
+        return 0 if name in LOCAL else len(pack([_request(one) for one in asked]))
+
+    def _is_known(self, job: Mapping[str, str]) -> bool:
+        names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
+        return all(self.sources[name] is not None for name in names)
+
+    def _seconds(self, name: str, rate: Rate, job: Mapping[str, str], cores: int) -> list[tuple[float, float]]:
+        """Return at least and at most the CPU seconds of a job, and the seconds that it takes on its cores."""
+        need = STEPS[name].need
+        parts = [float(part) for part in self.requests.bytes_of_parts(need.reads, job)] if need else []
+        names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
+        whole = sum((one for name in names if (one := self.sources[name])), Expected())
+        parts = [
+            part / whole.raw_bytes * (whole.documents if rate.of_documents else whole.text_bytes) for part in parts
+        ]
+        starts = rate.start_seconds
+        ends = []
+        for cpu, largest in zip(rate.cpu_seconds(sum(parts)), rate.cpu_seconds(max(parts, default=0)), strict=True):
+            ends.append((cpu, starts + max((cpu - starts) / cores, largest - starts)))
+        return ends
+
+    def _fits(self, name: str, job: Mapping[str, str], high_seconds: float | None) -> None:
+        """Note where a job needs more than the partition has."""
+        need, partition = STEPS[name].need, self.partition
+        if need is None or partition is None:
+            return
+        held, most = self.requests.held_megabytes(name, need, job), partition.memory_megabytes
+        what = " ".join([name, *job.values()])
+        if held > most:
+            way = f"lower corpus.{job['corpus']}.deduplication.memory_bytes" if name == FIND else "lower unit_bytes"
+            self.problems.append(f"{what} needs {held:,} MB and a node of {partition.name} has {most:,}: {way}")
+        if partition.minutes and high_seconds is not None and high_seconds > partition.minutes * 60:
+            self.problems.append(
+                f"{what} may take {high_seconds / 3600:.3g} h and {partition.name} allows {partition.minutes / 60:.3g} "
+                "h: give the source a lower units_per_job"
+            )
+
+
+def _request(asked: Mapping[str, Any]) -> Request:
+    return Request(
+        asked["slurm_partition"],
+        asked["cpus_per_task"],
+        asked["mem_mb"],
+        asked["runtime"],
+        asked.get("allocation_cpus"),
+        asked.get("allocation_mem_mb"),
+    )

@@ -1,0 +1,37 @@
+"""What was told before a run, beside what the run did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.provenance.records import load_records
+from pipeline.run.config import load
+from pipeline.slurm.corpus_plan import CorpusPlan
+from tests.conftest import Project
+
+
+def test_a_finished_run_is_what_was_planned(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(finished.folder)
+    raw: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
+    told = CorpusPlan(load({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
+    corpus, run = told["corpora"]["main"], Path("results/micro")
+    records = load_records(run)
+    # The unit is a job where `units_per_job` is 1 or a source has one.
+    jobs = Counter(record.step for record in records)
+    planned = {step: one["jobs"] for step, one in {**told["sources"]["steps"], **corpus["steps"]}.items()}
+    assert planned == {step: jobs[step] for step in planned}
+    assert {step for step in jobs if step.split(".")[0] in ("sources", "corpus")} == planned.keys()
+    (counts,) = (record.counts for record in records if record.step == "corpus.statistics")
+    assert corpus["documents"] <= counts["documents_in"] <= 1.1 * corpus["documents"]  # broken lines are no documents
+    assert corpus["text_bytes"] == pytest.approx(counts["bytes_in"], rel=0.05)
+    for name, size in corpus["disk_bytes"].items():
+        found = sum(path.stat().st_size for path in (run / "corpus/main" / name).glob("*.parquet"))
+        assert size / 1.5 < found < 1.5 * size, name  # files of a few kB are mostly what every file has
+    for record in records:
+        asked = {**told["sources"]["steps"], **corpus["steps"]}.get(record.step)
+        assert asked is None or record.peak_memory_bytes < asked["memory_bytes"], record.title

@@ -1,0 +1,155 @@
+"""What the corpus will need is told before the first job, and what will not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.commands import plan as command
+from pipeline.plan.corpus_table import corpus_lines
+from pipeline.run.config import Config, load
+from pipeline.run.dag import Dag
+from pipeline.run.steps import STEPS, chapter
+from pipeline.run.text_rates import Rate
+from pipeline.slurm.corpus_plan import CorpusPlan
+
+
+def micro(**changes: Any) -> Config:
+    return load({**yaml.safe_load(Path("config/micro.yaml").read_text()), **changes})
+
+
+def planned(config: Config, rates: dict[str, Rate] | None = None) -> dict[str, Any]:
+    plan = CorpusPlan(config)
+    plan.rates = rates or {}
+    return plan.plan()
+
+
+@pytest.mark.parametrize("name", ["micro", "config"])
+def test_the_jobs_are_those_of_the_dag(name: str) -> None:
+    raw: dict[str, Any] = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
+    config = load({**raw, "corpus": {"main": {}, "small": {"exclude_sources": [raw["sources"][0]["name"]]}}})
+    dag, told = Dag(config), planned(config)
+    known = [*dag.all_batches(), *dag.records(["sources", "corpus"])]
+    jobs = Counter(".".join(Path(path).name.split(".")[:2]) for path in known)
+    counted = Counter({step: one["jobs"] for step, one in told["sources"]["steps"].items()})
+    for corpus in told["corpora"].values():
+        counted.update({step: one["jobs"] for step, one in corpus["steps"].items()})
+    assert counted == Counter({step: number for step, number in jobs.items() if chapter(step) in ("sources", "corpus")})
+    assert counted["corpus.filter"] > told["corpora"]["small"]["steps"]["corpus.filter"]["jobs"]
+
+
+def test_text_is_told_for_each_corpus() -> None:
+    told = planned(micro())["corpora"]["main"]
+    files = [
+        path for name in ("nl_brieven/*", "nl_gids.jsonl", "en_guide*") for path in Path("config/corpus").glob(name)
+    ]
+    assert told["files"] == len(files) and told["raw_bytes"] == sum(path.stat().st_size for path in files)
+    assert told["documents"] == told["sampled_documents"] == 169 and told["documents_allowed"] == 83_333_333
+    assert told["disk_bytes"].keys() == {"filtered", "signatures", "deduplicated", "final"}  # of 600 entries: not known
+    larger = planned(micro(tokenizer={"main": {"vocabulary_size": 8192}}))["corpora"]["main"]
+    assert 2 * told["text_bytes"] / 3.68 < larger["disk_bytes"]["tokens main"] < 2 * told["text_bytes"]
+
+
+def test_more_documents_than_memory_allows_are_told_before_the_first_job() -> None:
+    config = micro(corpus={"main": {"deduplication": {"memory_bytes": 8111}}})
+    assert planned(config)["problems"] == [
+        "corpus main: deduplication.memory_bytes allows 168 documents and about 169 are expected: set "
+        "corpus.main.deduplication.memory_bytes to 16224"
+    ]
+    assert planned(micro(corpus={"main": {"deduplication": {"memory_bytes": 8112}}}))["problems"] == []
+
+
+def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1000))
+    memory = {"main": {"deduplication": {"memory_bytes": 400_000_000_000}}}
+    problems = planned(micro(platform="snellius", corpus=memory), {"corpus.filter": Rate(500_000, 1, 1)})["problems"]
+    assert "corpus.find_duplicates main needs 401,500 MB and a node of genoa has 344,064" in problems[-2]
+    assert problems[-2].endswith("lower corpus.main.deduplication.memory_bytes")
+    assert "corpus.filter main en_guide 0 may take 139 h and genoa allows 120 h: give the source a lower" in problems[0]
+    assert "MB" not in problems[-1] and "GB are free in" in problems[-1] and "let run.results name" in problems[-1]
+    assert len(problems) == 6  # four units, memory, disk
+
+
+def test_time_is_that_of_the_longest_job_or_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"corpus.filter": Rate(2.0, 1e6, 2e6), "corpus.find_duplicates": Rate(0.0, 1e6, 1e6, of_documents=True)}
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    for platform in ("local", "snellius"):
+        told = planned(micro(platform=platform), rates)["corpora"]["main"]
+        step = told["steps"]["corpus.filter"]
+        assert step["low_core_seconds"] == pytest.approx(4 * 2 + told["text_bytes"], rel=1e-3)
+        assert step["high_core_seconds"] == pytest.approx(4 * 2 + 2 * told["text_bytes"], rel=1e-3)
+        longest = 2 + 72_000  # nl_gids, the largest of the four units, is half of the text
+        expected = max(longest, step["low_core_seconds"] / 3) if platform == "local" else longest
+        assert step["low_seconds"] == pytest.approx(expected, rel=0.05)
+        assert told["steps"]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169)
+        assert "low_core_seconds" not in told["steps"]["corpus.statistics"]  # nobody measured it
+
+
+def test_many_units_of_a_batch_share_its_cores(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}.txt").write_text("woord " * 1000)
+    source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0", "units": 400}
+    source["rights"] = {"basis": "public-domain", "holder": "nobody"}
+    told = planned(micro(platform="snellius", sources=[source]), {"corpus.filter": Rate(1.0, 1e3, 1e3)})
+    step = told["corpora"]["main"]["steps"]["corpus.filter"]
+    assert step["jobs"] == 2 and step["submissions"] == 2 and step["cores"] == 24
+    assert step["low_core_seconds"] == pytest.approx(2 + 200 * 6, rel=0.01)
+    assert 1 + 100 * 6 / 24 < step["low_seconds"] < 1 + 140 * 6 / 24 < step["low_core_seconds"] / 24 + 20
+
+
+def test_small_jobs_are_submitted_together_where_a_machine_bills_more() -> None:
+    steps = planned(micro(platform="snellius"))
+    assert steps["sources"]["steps"]["sources.listing"]["submissions"] == 0
+    assert steps["corpora"]["main"]["steps"]["corpus.filter"] | {"memory_bytes": 0} == {
+        **{"jobs": 4, "submissions": 1, "cores": 1, "memory_bytes": 0, "time_limit_seconds": 3600},
+    }
+    assert planned(micro())["corpora"]["main"]["steps"]["corpus.filter"]["submissions"] is None
+
+
+def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path) -> None:
+    source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
+    source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    told = planned(load({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": Rate(1, 1, 1)})
+    corpus = told["corpora"]["main"]
+    assert corpus["unknown_sources"] == ["hub"] and corpus["documents"] == 169
+    assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]
+    assert any("not known before they are read" in line and "hub" in line for line in corpus_lines(told))
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["config/micro.yaml"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["corpus.filter", "4", "–", "1", "1", "GB"] in [line[:6] for line in lines]
+    assert ["documents", "169,", "by", "the", "first", "169", "of", "files"] in lines
+    assert "corpus main, estimated, as if nothing were removed" in printed and "does not fit" not in printed
+    assert json.dumps(planned(micro()))  # it is JSON
+
+
+def test_what_was_measured_is_added_up() -> None:
+    rates = {"corpus.filter": Rate(0, 3600 * 1e6, 7200 * 1e6), "corpus.matches": Rate(0, 3600 * 1e6, 3600 * 1e6)}
+    lines = [line.split() for line in corpus_lines(planned(micro(platform="snellius"), rates))]
+    (total,) = (line for line in lines if line[:2] == ["measured", "steps,"])
+    each = {line[0]: line[6:] for line in lines if line and line[0] in rates}
+    bytes_of_text = planned(micro())["corpora"]["main"]["text_bytes"]
+    assert float(total[4]) == pytest.approx(2 * bytes_of_text, rel=0.01)
+    assert float(total[6]) == pytest.approx(3 * bytes_of_text, rel=0.01)
+    assert float(each["corpus.filter"][2]) == pytest.approx(2 * bytes_of_text, rel=0.01)
+
+
+def test_models_are_planned_where_the_texts_are_not_at_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["config/open-text.yaml"]) == 0
+    printed = capsys.readouterr().out
+    assert "training flops 6nd" in printed
+    assert "of texts and their jobs nothing can be told: source nl_laws: its path {data}/text/nl_laws" in printed
+
+
+def test_every_step_of_the_two_chapters_says_what_it_needs() -> None:
+    assert all(step.need is not None for name, step in STEPS.items() if chapter(name) in ("sources", "corpus"))
