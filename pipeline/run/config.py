@@ -202,6 +202,18 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
+    def _strata(self) -> Config:
+        """Check that documents have the scores that a token set tells them apart by."""
+        for name, section in self.tokens.items():
+            for score in ("quality", "perplexity"):
+                if section.strata.bounds(score) and not getattr(self.corpus[section.corpus], score):
+                    raise ValueError(
+                        f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
+                        f"corpus.{section.corpus}.{score}, or leave it out here"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _sampling(self) -> Config:
         """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
         for name, model in self.models.items():

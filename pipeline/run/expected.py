@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.corpus.copies.joined import DOCUMENT_BYTES, KEY_BYTES
 from pipeline.corpus.copies.signed import band_columns, signature_schema
 from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.copies.joined import DOCUMENT_BYTES, KEY_BYTES
 from pipeline.corpus.kept import KEPT_SCHEMA
 from pipeline.corpus.settings import Signatures
 from pipeline.sources.damage import DamagedFile

@@ -205,6 +205,8 @@ def test_the_configuration_checks_the_names_of_strata() -> None:
     load(micro(strata={"cluster_size": [2]}, sampling=sampling))
     with pytest.raises(InputError, match="no cluster_size 'from 2'; choose one of below 3, from 3, unknown"):
         load(micro(strata={"cluster_size": [3]}, sampling=sampling))
+    with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality: documents of corpus main have none"):
+        load(micro(strata={"quality": [0.5]}, sampling={}))
     config = load(micro(strata={"license": True}, sampling={"by": "license", "weights": {"CC0-1.0": 1}}))
     told: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
     assert told.strata == Strata(license=True)
