@@ -62,6 +62,14 @@ def _divided(config: Config, raw: Raw) -> float | None:
     return sum(_corpus(config, raw, name) for name, of in config.corpus.items() if of.deduplication.jobs > 1) or None
 
 
+def _scored(config: Config, raw: Raw) -> float | None:
+    return sum(_corpus(config, raw, name) for name in config.scored("quality")) or None
+
+
+def _read_by_model(config: Config, raw: Raw) -> float | None:
+    return sum(_corpus(config, raw, name) for name in config.scored("perplexity")) or None
+
+
 def _later_suites(config: Config, raw: Raw) -> float | None:
     return sum(_corpus(config, raw, name) for name in config.corpus if counted(config, name)) or None
 
@@ -125,6 +133,10 @@ WORK: dict[str, Work] = {
     "opt_out.entries": Work(BYTES, _reserving),
     "sources.manifest": Work(BYTES, _sources),
     "corpus.filter": Work(BYTES, _corpora),
+    # The seeds of the classifiers are taken to be those of the calibration runs, and so is the model that reads.
+    "corpus.quality": Work(BYTES, _scored),
+    "corpus.scores": Work(BYTES, _scored),
+    "corpus.perplexity": Work(BYTES, _read_by_model),
     "corpus.signatures": Work(BYTES, _corpora),
     "opt_out.reserved": Work(BYTES, _reserved),
     "corpus.equal_keys": Work(BYTES, _divided),

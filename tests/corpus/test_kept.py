@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.corpus import deduplicate, documents
 from pipeline.corpus.copies.paragraphs import without
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, FINAL_SCHEMA, DocumentWriter, id_hash
+from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, DOCUMENT_SCHEMA, DocumentWriter, id_hash
 from pipeline.corpus.find_duplicates import DUPLICATE_SCHEMA
 from pipeline.corpus.kept import KEPT_SCHEMA, beside, read_kept, schema_of
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication
@@ -84,7 +84,7 @@ def test_what_is_read_is_what_was_told_of_each_document(
             continue
         cut_bytes += len(TEXT) - len(text)
         added = {"cluster": one.get("cluster", row["id"]), "cluster_size": one.get("cluster_size", 1)}
-        expected.append({**dict.fromkeys(FINAL_SCHEMA.names), **row, **added, "text": text})
+        expected.append({**dict.fromkeys(DEDUPLICATED_SCHEMA.names), **row, **added, "text": text})
     counts = keep(folder)
     tables = list(read_kept(folder / "filtered", folder / "deduplicated"))
     assert pa.concat_tables(tables).to_pylist() == expected
