@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.checkpoint import Checkpoint, read
-from pipeline.evaluate.items import Key
+from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
@@ -30,7 +30,8 @@ from pipeline.ground.statistics import ratio
 
 POWER = 0.8
 REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
-FOUND = REACH + float(stats.norm.ppf(POWER))  # what is found with that power, in standard errors
+BEYOND = float(stats.norm.ppf(POWER))  # how far above what is just found lies what is found with that power
+FOUND = REACH + BEYOND
 
 
 def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
@@ -105,20 +106,22 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
 
 
 def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task whose texts, or right answers, both read: bits per byte, of which fewer are better."""
-    for metric in sorted(one.likely.keys() & other.likely.keys()):
-        first_of, second_of = one.likely[metric], other.likely[metric]
-        for task, keys, of_one_alone in _common(first_of, second_of):
-            first, second = (np.array([side[key][0] for key in keys]) for side in (first_of, second_of))
-            bytes_I = np.array([first_of[key][1] for key in keys], dtype=np.float64)
-            first_bits, second_bits = -first / math.log(2), -second / math.log(2)
-            yield {
-                **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
-                **_named(task, metric, len(keys), of_one_alone),
-                "higher_is_better": False,
-                "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
-                **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
-            }
+    """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
+
+    Bits per byte of right answers are not compared: wrong answers may become likelier as well.
+    """
+    first_of, second_of = one.likely.get(BITS, {}), other.likely.get(BITS, {})
+    for task, keys, of_one_alone in _common(first_of, second_of):
+        first, second = (np.array([side[key][0] for key in keys]) for side in (first_of, second_of))
+        bytes_I = np.array([first_of[key][1] for key in keys], dtype=np.float64)
+        first_bits, second_bits = -first / math.log(2), -second / math.log(2)
+        yield {
+            **_sides(one, other, float(first_bits.sum() / bytes_I.sum()), float(second_bits.sum() / bytes_I.sum())),
+            **_named(task, BITS, len(keys), of_one_alone),
+            "higher_is_better": False,
+            "difference": float((first_bits - second_bits).sum() / bytes_I.sum()),
+            **_tested(first_bits, second_bits, bytes_I, [one.clusters.get(key, key) for key in keys]),
+        }
 
 
 def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
@@ -162,7 +165,7 @@ def _tested(
     return {
         "low": low,
         "high": high,
-        "detectable_difference": None if found.low is None else FOUND / REACH * (high - low) / 2,
+        "detectable_difference": FOUND / REACH * (high - low) / 2 if high > low else None,
         "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
     }
 
@@ -183,8 +186,14 @@ def p_value(only_one: int, only_other: int) -> float:
 
 
 def judge(rows: list[dict[str, Any]]) -> None:
-    """Add to all comparisons of a run the corrected p-value, and which side is better: `a`, `b` or none."""
+    """Add to all comparisons of a run the corrected p-value, and which side is better: `a`, `b` or none.
+
+    What is detectable is so by the strictest of Holm's levels, which is the level over the number of comparisons.
+    """
+    strict = (stats.norm.ppf(1 - LEVEL / 2 / max(len(rows), 1)) + BEYOND) / FOUND
     for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+        if row["detectable_difference"] is not None:
+            row["detectable_difference"] *= float(strict)
         row["p_value_corrected"] = corrected
         ahead = "a" if (row["difference"] > 0) == row["higher_is_better"] else "b"
         row["better"] = ahead if corrected < LEVEL else None

@@ -93,6 +93,7 @@ FILTERS: dict[str, Any] = {
     "scientific": lambda value: Markup(f"{value:.2e}"),
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
     "score": lambda value: "–" if value is None else f"{value:.4f}",
+    "p_value": lambda value: "–" if value is None else "< 0.0001" if value < 0.0001 else f"{value:.4f}",
     "setting": _setting,
     "share": lambda value: f"{100 * value:.1f} %",
 }

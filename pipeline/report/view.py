@@ -237,13 +237,23 @@ def evaluations(material: Material, account: Account, told: Callable[[str], str]
 
 
 def checkpoint_differences(material: Material) -> Json:
-    """Return the comparisons between checkpoints, the real ones first, how many are real, and both of two seeds."""
+    """Return the comparisons between checkpoints, the real ones first, how many are real, and both of two seeds.
+
+    Those of two seeds are not among the real ones: the models do not differ in anything that was chosen.
+    """
     found = [(row, result.link) for result in material.differences for row in result.content["comparisons"]]
     rows = [row for row, _ in sorted(found, key=lambda pair: pair[0]["better"] is None)]
     link = found[0][1] if found else None
     of_seeds = [row for row in rows if row.get("differ_in_seed_alone")]
-    real, real_of_seeds = (sum(row["better"] is not None for row in some) for some in (rows, of_seeds))
-    return {"rows": rows, "real": real, "of_seeds": len(of_seeds), "real_of_seeds": real_of_seeds, "link": link}
+    found_in, of_seeds_found = (sum(row["better"] is not None for row in some) for some in (rows, of_seeds))
+    return {
+        "rows": rows,
+        "compared": len(rows) - len(of_seeds),
+        "real": found_in - of_seeds_found,
+        "of_seeds": len(of_seeds),
+        "real_of_seeds": of_seeds_found,
+        "link": link,
+    }
 
 
 def baselines(material: Material) -> list[str]:

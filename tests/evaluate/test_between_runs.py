@@ -39,7 +39,7 @@ def first_right(count: int, of: int = 200) -> list[Item]:
 def test_a_run_compared_with_itself_says_no_difference(tmp_path: Path) -> None:
     answered(tmp_path, first_right(120))
     (line,) = told(tmp_path, tmp_path)
-    assert line.startswith("answers: 0 of 3 comparisons show a real difference (")
+    assert line.startswith("answers: 0 of 2 comparisons show a real difference (")
 
 
 def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_difference_is_counted(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     answered(a, first_right(100))
     answered(b, first_right(130))
     head, line = told(a, b)
-    assert head.startswith("answers: 1 of 3 comparisons show a real difference (on items that both runs answered")
+    assert head.startswith("answers: 1 of 2 comparisons show a real difference (on items that both runs answered")
     # Agresti and Min by hand: 30.5 and 0.5 of 202 items, so 0.1485 ± 1.96 * sqrt(31 / 202 - 0.1485**2) / sqrt(202).
     between = "difference +0.1500 (+0.0985 to +0.1985)"
     assert line == f"  base, step 8: s/t acc: 0.5000 → 0.6500, {between} on 200 items: the second run is better"
@@ -55,15 +55,15 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
 
 
 def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path) -> None:
-    """7 items that one alone has right: p = 2 / 2**7, which is real among three comparisons and not among fifteen."""
+    """7 items that one alone has right: p = 2 / 2**7, which is real among two comparisons and not among ten."""
     a, b = tmp_path / "a", tmp_path / "b"
     for run, right in ((a, 10), (b, 17)):
         answered(run, [item(n, n < right) for n in range(40)])
-    assert told(a, b)[0].startswith("answers: 1 of 3 ")
+    assert told(a, b)[0].startswith("answers: 1 of 2 ")
     for number in range(4):
         for run in (a, b):
             answered(run, first_right(20, 40), f"other{number}")
-    assert told(a, b)[0].startswith("answers: 0 of 15 ")
+    assert told(a, b)[0].startswith("answers: 0 of 10 ")
 
 
 def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_compared(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_c
     answered(b, first_right(1), "elsewhere", 2)
     answered(b, first_right(1), "alone")
     head, line, missing = told(a, b)
-    assert head.startswith("answers: 1 of 3 ") and line.startswith("  base, step 10: ")
+    assert head.startswith("answers: 1 of 2 ") and line.startswith("  base, step 10: ")
     assert missing == "  elsewhere: not compared, for no checkpoint of it was evaluated in both runs"
     shutil.rmtree(a / "evaluation/base")
     shutil.rmtree(a / "evaluation/elsewhere")
@@ -93,7 +93,7 @@ def test_only_what_both_answered_is_compared_and_the_rest_is_counted(tmp_path: P
     answered(a, [*first_right(150, 150), *(item(n, True, asked="x") for n in range(150, 170))])
     answered(b, first_right(110))
     head, line, alone = told(a, b)
-    assert head.startswith("answers: 1 of 3 ") and "on 150 items: the first run is better" in line
+    assert head.startswith("answers: 1 of 2 ") and "on 150 items: the first run is better" in line
     assert "1.0000 → 0.7333" in line
     assert alone.startswith("  base, step 8: 20 items were answered by the first run alone, 50 by the second alone")
 
@@ -103,7 +103,7 @@ def test_grades_are_compared_and_readability_is_not(tmp_path: Path) -> None:
     answered(a, [item(n, True, float(n % 7)) for n in range(50)])
     answered(b, [item(n, True, float(n % 7) + 1 + n % 3) for n in range(50)])
     head, line = told(a, b)
-    assert head.startswith("answers: 1 of 4 ") and "s/t sari: 2.9" in line and line.endswith("the second run is better")
+    assert head.startswith("answers: 1 of 3 ") and "s/t sari: 2.9" in line and line.endswith("the second run is better")
 
 
 def test_a_broken_table_is_named(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from pipeline.evaluate import differences
 from pipeline.evaluate.differences import (
     Checkpoint,
     compared,
+    compared_in_all,
     compared_in_bits,
     compared_in_grades,
     detectable,
@@ -264,3 +265,32 @@ def test_of_equal_writers_few_pages_mark_a_difference() -> None:
         wrong += any(row["better"] for row in rows)
         covered += sum(row["low"] <= 0 <= row["high"] for row in rows)
     assert wrong <= 7 and covered >= 107
+
+
+def test_bits_of_right_answers_have_no_better_one() -> None:
+    likely = {"answer_bits_per_byte": {("s", "t", n, "x"): (-1.0 - n, 10) for n in range(40)}}
+    other = {
+        "answer_bits_per_byte": {key: (2 * nats, size) for key, (nats, size) in likely["answer_bits_per_byte"].items()}
+    }
+    sides = [Checkpoint(name, 1, {}, of, {}) for name, of in (("a", likely), ("b", other))]
+    assert list(compared_in_all(*sides)) == []
+
+
+def test_among_many_comparisons_only_more_is_detectable() -> None:
+    row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.1}
+    alone, many = dict(row), [dict(row) for _ in range(180)]
+    judge([alone])
+    judge(many)
+    assert alone["detectable_difference"] == pytest.approx(0.1)
+    # z of 1 - 0.05 / 2 / 180, by the inverse of the error function, and z of 0.8
+    z = math.sqrt(2) * float(special.erfinv(1 - 0.05 / 180))
+    assert many[0]["detectable_difference"] == pytest.approx(0.1 * (z + 0.8416) / (1.96 + 0.8416), rel=1e-3)
+
+
+def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
+    right = {("s", "t", n, "x"): n % 2 == 0 for n in range(40)}
+    clusters = {key: str(key[2] // 2) for key in right}
+    (row,) = compared(*(Checkpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
+    assert row["detectable_difference"] is None and row["p_value"] == 1.0
+    judge([row])
+    assert row["better"] is None

@@ -44,12 +44,12 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
         (
             "en",
             ("Scores: 3; those that say something: 1.", "Too few checkpoints to say anything: other."),
-            ("yes says something", "no grows, but is not better than every baseline", "no no growth found"),
+            ("says something", "grows, but is not better than every baseline", "no growth found"),
         ),
         (
             "nl",
             ("Scores: 3; daarvan zeggen iets: 1.", "Te weinig checkpoints om iets te zeggen: other."),
-            ("ja zegt iets", "nee groeit, maar is niet beter dan elke maatstaf", "nee geen groei gevonden"),
+            ("zegt iets", "groeit, maar is niet beter dan elke maatstaf", "geen groei gevonden"),
         ),
     ],
 )
@@ -60,10 +60,10 @@ def test_what_says_something_stands_first_and_is_not_printed(
     page = made(run_folder, language=language)["page"]
     text = outline(page).text
     assert all(sentence in text for sentence in told)
-    places = [text.index(verdict) for verdict in verdicts]
+    places = [text.index(f"base (4) {verdict} 200 ") for verdict in verdicts]
     assert places == sorted(places)
     names = "|".join(re.escape(name) for name in ("completion", HOSTILE, "luck"))
-    rows = re.findall(rf"({names}) acc ↑ base \(4\) 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text)
+    rows = re.findall(rf"({names}) acc ↑ base \(4\) [^\d]+ 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text)
     assert [name for name, _ in rows] == ["completion", HOSTILE, "luck"] and rows[0][1] == rows[1][1] == "1.0000"
     title = {"en": "Which tasks say", "nl": "Welke taken op"}[language]
     assert f'<details class="screen"><summary>{title}' in page.read_text(encoding="utf-8")
