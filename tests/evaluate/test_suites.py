@@ -11,13 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.checkpoint import read
-from pipeline.evaluate.items import ANSWER_BITS, items_of
+from pipeline.evaluate.items import ANSWER_BITS, Answered, Item, Measured, items_of
+from pipeline.evaluate.scores import _answer_bits_row
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
@@ -302,3 +305,25 @@ def test_a_metric_with_the_name_of_a_column_of_the_items_is_refused():
     sample = {"doc_id": 0, "doc": {}, "metrics": ["written"], "filter": "none", "written": 1.0}
     with pytest.raises(InputError, match=r"task quiz: a metric is called written, as a column of items\.parquet is"):
         items_of(task, [sample])
+
+
+def choosing(number: int, texts: tuple[tuple[str, str], ...]) -> Item:
+    return Item(number, str(number), ("a", "b"), texts, frozenset({1}), (-1.0, -2.0), {"acc": False})
+
+
+def test_choices_that_end_alike_have_no_bits_of_the_right_answer() -> None:
+    told = [choosing(n, (("Vraag: ", "nee"), ("Vraag: ", "zeker"))) for n in range(3)]
+    alike = [choosing(n, (("De kat ", "slaapt"), ("De hond ", "slaapt"))) for n in range(3)]
+    row = {"task": "quiz", "metric": "acc"}
+    found = _answer_bits_row(Measured("s", "quiz", [row], told))
+    assert found is not None and found["value"] == pytest.approx(2.0 / math.log(2) / len("zeker"))
+    assert _answer_bits_row(Measured("s", "quiz", [row], alike)) is None
+
+
+def test_another_model_stands_beside_the_bits_of_right_answers() -> None:
+    item = choosing(0, (("Vraag: ", "nee"), ("Vraag: ", "zeker")))
+    key = ("s", "quiz", 0, "0")
+    likely = {ANSWER_BITS: {key: (-2.0, 5)}}
+    answers = Answers(Answered({}, {key: (-1.0, -2.0)}, likely, {}, {}), {})
+    assert answers.credits(ANSWER_BITS, [item], [key]).tolist() == [-2.0]
+    assert np.isnan(answers.credits(ANSWER_BITS, [item], [("s", "quiz", 1, "1")])).all()

@@ -13,6 +13,7 @@ from scipy import stats
 
 from pipeline.evaluate import differences, verdict
 from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import noise_of_items, noise_of_steps, order, trends
 from tests.evaluate.test_differences import checkpoint, write
@@ -159,3 +160,15 @@ def test_of_items_that_not_all_were_asked_the_common_ones_count() -> None:
     del found[1].right["acc"]["s", "t", 2, "t2"]
     (row,) = trends(found)
     assert row["items"] == 2 and row["values"] == [0.5] * 3
+
+
+def test_bits_of_right_answers_grow_where_they_fall() -> None:
+    draw = np.random.default_rng(5)
+    nats = [-20.0 + 2 * step + draw.normal(0, 0.3, 60) for step in range(4)]
+    found = [
+        Checkpoint("m", step, {}, {ANSWER_BITS: {("s", "t", n, "x"): (float(one), 10) for n, one in enumerate(of)}}, {})
+        for step, of in enumerate(nats)
+    ]
+    (row,) = trends(found)
+    assert row["grows"] and not row["higher_is_better"] and row["values"] == sorted(row["values"], reverse=True)
+    assert row["values"][0] == pytest.approx(-nats[0].sum() / math.log(2) / 600)
