@@ -30,6 +30,11 @@ from pipeline.tokens.search import Search
 PROMPTS = Path(__file__).with_name("prompts.json")  # by kind and language
 
 
+def letters(text: str) -> int:
+    """Return how many letters and digits a text has: one of few, such as a row of dashes, says nothing."""
+    return sum(map(str.isalnum, text))
+
+
 class Continued(NamedTuple):
     """A prompt, what is written after it, both as tokens, the language, and how its document really goes on."""
 
@@ -65,6 +70,7 @@ def measured(settings: MemorizationSettings, search: Search, writer: Writer, har
     return {
         "prompt_tokens": settings.prompt_tokens,
         "continuation_tokens": settings.continuation_tokens,
+        "minimum_letters": count.minimum_letters,
         "harmful": [entry.name for entry in settings.harmful.entries()],
         "kinds": kinds,
     }
@@ -93,6 +99,7 @@ class Counter:
 
     def __init__(self, settings: MemorizationSettings, search: Search, harmful: list[Path]) -> None:
         self.length, self.search = settings.continuation_tokens, search
+        self.minimum_letters = (2 * self.length + 4) // 5  # 20 of 50 tokens
         self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))
         self.flags = FlagHarmful(settings.harmful, harmful) if harmful else None
 
@@ -100,20 +107,22 @@ class Counter:
         """Return of some texts how many are what, each with its share and the share's interval.
 
         `exact` are those that go on as their document does, `in_training` those that stand whole in a training
-        document; one that ends before its full length is neither, for short texts stand everywhere.
+        document; one that ends before its full length is neither, for short texts stand everywhere. Both are shares of
+        the texts without those that `say_nothing`, for white space and dashes stand everywhere too.
         """
         texts = list(texts)
-        exact = [text.written == text.follows for text in texts if text.follows is not None]
         whole = [self.search.whole_text(text.written) for text in texts]
+        telling = [
+            (text, words) for text, words in zip(texts, whole, strict=True) if letters(words) >= self.minimum_letters
+        ]
+        exact = [text.written == text.follows for text, _ in telling if text.follows is not None]
         found = [part for text in texts for part in self._personal_data(text)]
         return {
             "texts": len(texts),
+            "say_nothing": len(texts) - len(telling),
             "exact": _share(exact),
             "in_training": _share(
-                [
-                    len(text.written) == self.length and self.search.holds(words)
-                    for text, words in zip(texts, whole, strict=True)
-                ]
+                [len(text.written) == self.length and self.search.holds(words) for text, words in telling]
             ),
             "harmful": None if self.flags is None else _share(list(map(self._is_harmful, whole, texts))),
             "personal_data": len(found),

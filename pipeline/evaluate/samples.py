@@ -79,6 +79,7 @@ def run(
     content = {
         "model": settings.model,
         "minimum_characters": settings.minimum_characters,
+        "minimum_letters": _minimum_letters(settings),
         "samples": rows,
         "written": _together(rows),
         "held_out": _together(held_out),
@@ -90,9 +91,18 @@ def run(
     return {"written": content["written"], "held_out": content["held_out"]}
 
 
+def _minimum_letters(settings: SamplesSettings) -> int:
+    """How many letters or digits a part has at least that counts: a row of dashes stands in many documents."""
+    return (settings.minimum_characters + 1) // 2
+
+
 def _copied(search: Search, text: str, settings: SamplesSettings) -> dict[str, Any]:
     """The characters of a text that stand in training documents, and the parts that they are."""
-    parts = search.parts(text, settings.minimum_characters)
+    parts = [
+        part
+        for part in search.parts(text, settings.minimum_characters)
+        if memorization.letters(text[part.start : part.end]) >= _minimum_letters(settings)
+    ]
     listed = [
         {
             "start": part.start,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.evaluate.answers import Answers
-from pipeline.evaluate.intervals import SUMMED, interval, is_right_or_wrong
+from pipeline.evaluate.intervals import ANYWHERE, SUMMED, has_value, interval, is_right_or_wrong
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.trivial import scored as scored_trivially
 from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
-from pipeline.evaluate.written import UNTESTED
+from pipeline.evaluate.written import BOUNDS, UNTESTED
 from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
@@ -66,16 +66,17 @@ def measure(
             error = of_task.get(named.replace(",", "_stderr,", 1))
             error = error if isinstance(error, float) and math.isfinite(error) else None
             aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
+            aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, ANYWHERE)
+            is_better = found["higher_is_better"][name][metric]
             rows.append(
                 {
                     "task": name,
                     "suite": suite.name,
                     "language": metadata.get("language", suite.language),
                     "metric": key,
-                    **_scored_with(items, values, tasks[name].aggregation()[metric], of_task[named], error),
+                    **_scored_with(items, values, aggregation, of_task[named], error, bounds),
                     "standard_error": error,
-                    "examples": len(drawn[name]),
-                    "higher_is_better": found["higher_is_better"][name][metric] if aim is None else None,
+                    "higher_is_better": is_better if aim is None and metric not in UNTESTED else None,
                     "signature": _signature(metric),
                     "aim": aim,
                 }
@@ -95,15 +96,25 @@ def _signature(metric: str) -> str | None:
 
 
 def _scored_with(
-    items: Sequence[Item], values: dict[int, Any], mean: Callable[..., Any], value: float, error: float | None
+    items: Sequence[Item],
+    values: dict[int, Any],
+    mean: Callable[..., Any],
+    value: float,
+    error: float | None,
+    bounds: tuple[float, float] = ANYWHERE,
 ) -> dict[str, Any]:
-    """Return a score with its interval, in how many clusters its items lie, and the same of each part of the task."""
+    """Return a score with its interval, of how many items and clusters it is, and the same of each part of the task.
+
+    `examples` are the items of which the metric says something.
+    """
+    known = [item for item in items if has_value(values[item.number])]
+    examples = {"examples": len(known), "examples_without_value": len(items) - len(known)}
     if not math.isfinite(value):
-        return {"value": None, "low": None, "high": None, "clusters": None, "parts": []}
+        return {"value": None, "low": None, "high": None, "clusters": None, "parts": [], **examples}
 
     def between(some: Sequence[Item]) -> Ratio:
         clusters = [item.number if item.cluster is None else item.cluster for item in some]
-        return interval([values[item.number] for item in some], clusters, mean, value, error)
+        return interval([values[item.number] for item in some], clusters, mean, value, error, bounds)
 
     parts: dict[str, list[Item]] = {}
     if mean.__name__ in SUMMED:
@@ -115,7 +126,8 @@ def _scored_with(
         "value": value,
         "low": whole.low,
         "high": whole.high,
-        "clusters": len({item.cluster for item in items}) if items[0].cluster is not None else None,
+        "clusters": len({item.cluster for item in known}) if items[0].cluster is not None else None,
+        **examples,
         "parts": [
             {"part": part, "examples": len(parts[part]), **between(parts[part])._asdict()} for part in sorted(parts)
         ],
@@ -231,8 +243,10 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
 
 
 def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
-    """Return the baselines of a score that is not tested against them, and the best of them."""
+    """Return the baselines of a score that is not tested against them, and the best of them, where one is better."""
     if not values:
         return {}
+    if row["higher_is_better"] is None:
+        return {"baselines": values}
     best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
     return {"baselines": values, "hardest_baseline": best}

@@ -25,6 +25,8 @@ GRADED = ("sari", "rouge_l", *UNTESTED)
 """Of each item a number, where the other metrics say whether it is right."""
 OF_ALL = ("bleu", "chrf", "ter")
 """lm-eval makes one figure of all pairs of references and text."""
+BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "sari": (0.0, 100.0)}
+"""Between these a score lies, and so does its interval."""
 CITED = ("exact_answer", "citation", "abstention")
 OWN = (*GRADED, *CITED)
 CITATION = re.compile(r"\[(\d+)\]")
@@ -59,27 +61,28 @@ def normalised(text: str) -> str:
 
 
 def claims_found(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
-    """Return the share of claims that are found in a passage, from 0 to 1; NaN of a text that claims nothing.
+    """Return the share of claims that stand in one passage, from 0 to 1; NaN of a text that claims nothing.
 
-    A claim is a sentence, without citations, that is not the abstention. It is found where one passage has each of its
-    numbers and four fifths of its words of four letters or more (of a claim without any, all of its words). What is
-    copied is found, whatever was asked, and what is told in other words is not.
+    A claim is a sentence, without citations, that is not the abstention and has a number or a word of four letters or
+    more. It is found where one passage has each of its numbers and four fifths of these words. What is copied is found,
+    whatever was asked and whether it is true, and what is told in other words is not.
     """
     known = [{*_words(passage)} for passage in passages]
     claims = [_words(sentence) for sentence in SENTENCE_END.split(CITATION.sub(" ", text))]
     nothing = None if abstention is None else _words(abstention)
-    shares = [_is_found(claim, known) for claim in claims if claim and claim != nothing]
+    told = [_told(claim) for claim in claims if claim != nothing]
+    shares = [_is_found(numbers, words, known) for numbers, words in told if numbers or words]
     return sum(shares) / len(shares) if shares else math.nan
 
 
-def _is_found(claim: Sequence[str], passages: Sequence[Set[str]]) -> bool:
+def _told(claim: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return what a sentence tells: its numbers, and its other words of four letters or more."""
     numbers = {word for word in claim if any(map(str.isdigit, word))}
-    words = {word for word in claim if len(word) >= TELLING} - numbers
-    if not words and not numbers:
-        words, least = {*claim}, 1.0
-    else:
-        least = FOUND
-    return any(numbers <= passage and len(words & passage) >= least * len(words) for passage in passages)
+    return numbers, {word for word in claim if len(word) >= TELLING} - numbers
+
+
+def _is_found(numbers: Set[str], words: Set[str], passages: Sequence[Set[str]]) -> bool:
+    return any(numbers <= passage and len(words & passage) >= FOUND * len(words) for passage in passages)
 
 
 def _passages(fields: Fields) -> list[str]:

@@ -31,6 +31,7 @@ def samples(material: Material) -> list[Json]:
             "model": file.content["model"],
             "link": file.link,
             "minimum_characters": file.content["minimum_characters"],
+            "minimum_letters": file.content.get("minimum_letters"),
             "written": file.content["written"] | {"share": share(file.content["written"])},
             "held_out": file.content["held_out"] | {"share": share(file.content["held_out"])},
             "memorization": file.content.get("memorization"),

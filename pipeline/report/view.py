@@ -219,7 +219,10 @@ def evaluations(material: Material, account: Account, told: Callable[[str], str]
     for results in material.evaluation:
         instance = {key: str(results.content[key]) for key in ("model", "step")}
         records = material.records_of("evaluate.suites", **instance)
-        asked = {(task["suite"], task["task"]): task["examples"] for task in results.content["tasks"]}
+        asked = {
+            (task["suite"], task["task"]): task["examples"] + task.get("examples_without_value", 0)
+            for task in results.content["tasks"]
+        }
         entry = {
             "step": results.content["step"],
             "link": results.link,

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
 import yaml
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from pipeline.corpus.personal_data import find, mask
@@ -31,6 +33,7 @@ from pipeline.tokens.settings import SuffixesSettings
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
 SHORT = MemorizationSettings(prompts=30, prompt_tokens=12, continuation_tokens=12, batch_size=7)
+SIGNS = "- . " * 60
 NAMES = ("Jansen", "Visser", "Bakker", "Mulder", "Dekker", "Kuiper", "Postma", "Hoekstra", "Zwart", "Blom")
 
 
@@ -157,6 +160,61 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
     short = learnt.tokens("polder")[-2:]
     assert words.search.holds(words.search.whole_text(short))
     assert counter([Continued([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
+
+
+@pytest.fixture(scope="module")
+def signs(tmp_path_factory: pytest.TempPathFactory) -> Set:
+    """A token set whose documents hold signs that say nothing in their middle, training and held-out ones alike."""
+    rows = [row for row in make_rows(80) if len(str(row["text"])) > 120]
+    for row in rows:
+        row["text"] = f"{str(row['text'])[:100]} {SIGNS} {str(row['text'])[-100:]}"
+    return token_set(tmp_path_factory.mktemp("signs") / "set", rows)
+
+
+def test_what_says_nothing_is_counted_apart_and_is_no_copy(signs: Set) -> None:
+    encoder = Tokenizer.from_file(str(signs.tokenizer))
+    junk, telling = (encoder.encode(text, add_special_tokens=False).ids[:12] for text in (SIGNS, signs.texts[0]))
+    given = [Continued([], tokens, "nl", tokens) for tokens in (junk, telling, junk, [])]
+    assert all(signs.search.holds(signs.search.whole_text(tokens)) for tokens in (junk, telling))
+    found = Counter(SHORT, signs.search, [])(given)
+    assert (found["texts"], found["say_nothing"]) == (4, 3)
+    assert found["exact"]["count"] == found["in_training"]["count"] == found["exact"]["share"] == 1
+    found = Counter(SHORT, signs.search, [])(given[:1])
+    assert found["say_nothing"] == 1 and found["exact"] is found["in_training"] is None, "a share of nothing is none"
+
+
+def test_what_says_nothing_has_fewer_than_two_letters_or_digits_for_five_tokens(signs: Set) -> None:
+    assert Counter(MemorizationSettings(), signs.search, []).minimum_letters == 20
+    encoder = Tokenizer.from_file(str(signs.tokenizer))
+    for text, is_told in (("- - " * 5 + "ab1d", False), ("- - " * 5 + "ab1de", True)):
+        tokens = encoder.encode(text, add_special_tokens=False).ids
+        found = Counter(SHORT, signs.search, [])([Continued([], tokens, "nl")])
+        assert found["say_nothing"] == (not is_told)
+
+
+def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> None:
+    writer = model(tmp_path / "model", signs, 0, SHORT.tokens)
+    out = tmp_path / "samples.json"
+
+    def held_out(text: str) -> tuple[int, int]:
+        with mock.patch.object(Writer, "text", lambda *_: text):
+            samples.run(
+                SamplesSettings(model="base", tokens=1, minimum_characters=40, held_out=5),
+                index=signs.index,
+                tokenizer=signs.tokenizer,
+                suffixes=sorted((signs.index.parent / "suffixes").iterdir()),
+                final=Path(writer.model.name_or_path),
+                harmful=[],
+                samples=out,
+            )
+        found = json.loads(out.read_text())
+        assert found["minimum_letters"] == 20 and found["held_out"]["characters"] == 5 * len(text)
+        return found["written"]["copied_characters"], found["held_out"]["copied_characters"]
+
+    assert held_out(SIGNS[:60]) == (0, 0), "signs in the middle of every document"
+    assert held_out(f"{signs.texts[0][:60]}")[0] == 10 * 60
+    half = f"{signs.texts[0][70:100]} {SIGNS[:30]}"
+    assert held_out(half)[0] == 10 * len(half), "a piece with letters enough may hold signs too"
 
 
 def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: Writer) -> None:

@@ -35,11 +35,17 @@ def sampled(results: Path, out: Path) -> dict[str, Any]:
 
 
 def copied(text: str, documents: list[str]) -> int:
-    """Count the characters of a text that stand in a part of at least so many that some document has."""
+    """Count the characters of a text in its longest parts of so many that some document has, half of them letters."""
     inside = [False] * len(text)
+    before = 0
     for start in range(len(text) - SHORT + 1):
-        if any(text[start : start + SHORT] in document for document in documents):
-            inside[start : start + SHORT] = [True] * SHORT
+        end = start
+        while end < len(text) and any(text[start : end + 1] in document for document in documents):
+            end += 1
+        if end - start >= SHORT and end > before:
+            before = end
+            if 2 * sum(letter.isalnum() for letter in text[start:end]) >= SHORT:
+                inside[start:end] = [True] * (end - start)
     return sum(inside)
 
 

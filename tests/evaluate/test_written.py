@@ -75,8 +75,10 @@ def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], ex
         ("Zij sluit om 16 uur. Grofvuil wordt opgehaald.", 1),
         ("Op de Havenweg wordt grofvuil opgehaald.", 0),  # both passages say a part of it
         ("17", 0),
-        ("op", 1),  # no word of four letters: all of its words are looked for
-        ("zo", 0),
+        ("op", None),  # neither a number nor a word of four letters
+        ("de de de de", None),
+        ("Zij is op. Grofvuil wordt opgehaald.", 1),
+        ("Zij is op. De Kerkstraat is op.", 0),
         (NOT_THERE, None),
         (f"Grofvuil wordt opgehaald. {NOT_THERE}", 1),
         ("", None),

@@ -68,6 +68,28 @@ def test_a_score_that_is_no_number_is_a_dash(run_folder: Run) -> None:
     assert "| empty | nl | acc | – |" in arguments["model_card"].read_text(encoding="utf-8")
 
 
+def test_what_has_no_better_shows_no_arrow_and_no_hardest_baseline(run_folder: Run) -> None:
+    beside = {"copy": 52.0, "reference": 31.0}
+    fields = {"metric": "lix", "higher_is_better": None, "baselines": beside, "hardest_baseline": None}
+    few = task("easy", 44.0, 2.0, None, **fields, examples=6, examples_without_value=24)
+    for model in ("base", "other"):
+        content = {"model": model, "step": 500, "tasks": [few], "not_asked": []}
+        run_folder.write(f"evaluation/{model}/500/results.json", content)
+    run_folder.record("evaluate.suites", {"model": "base", "step": "500"}, 9)
+    arguments = made(run_folder)
+    text = outline(arguments["page"]).text
+    assert "easy lix 44.00 (40.0000 to 48.0000) copy 52.0000, reference 31.0000 not tested" in text
+    assert "copy 52.0000, reference 31.0000 6 (24 more without a value) not tested" in text
+    assert not re.search("lix [↑↓→]", text) and "For each of its 30 examples" in text
+    assert "no arrow: nothing says which is better" in text
+    assert "it tells of copying, not of truth" in text
+    card = arguments["model_card"].read_text(encoding="utf-8")
+    assert (
+        "| easy | nl | lix | 44.0000 | 40.0000 to 48.0000 | – | copy 52.0000, reference 31.0000 | not tested |" in card
+    )
+    assert "(nog 24 zonder waarde)" in outline(made(run_folder, language="nl")["page"]).text
+
+
 def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
     near = task("bias", 0.55, 0.05, None, aim=0.5, low=0.43, high=0.67, higher_is_better=None)
     run_folder.write(

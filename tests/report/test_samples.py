@@ -12,22 +12,30 @@ FEW = {"count": 3, "share": 0.075, "low": 0.026, "high": 0.199}
 
 def row(texts: int, **fields: Any) -> dict[str, Any]:
     nothing = {"exact": None, "in_training": None, "harmful": None, "personal_data": 0, "personal_data_in_training": 0}
-    return {"texts": texts, **nothing, **fields}
+    return {"texts": texts, "say_nothing": 0, **nothing, **fields}
 
 
 def written(harmful: list[str]) -> dict[str, Any]:
     kinds = ("train", "validation", "neutral", "asking", "train_itself", "validation_itself")
     rows = {kind: row(40 + number, in_training=FEW) for number, kind in enumerate(kinds)}
     rows["train"] = row(40, exact=FEW, in_training=FEW, personal_data=5, personal_data_in_training=2)
+    rows["train"] |= {"say_nothing": 7}
     rows["validation"] = row(0)
     counted = {"texts": 0, "characters": 0, "copied_characters": 0}
     return {
         "model": "tiny",
         "minimum_characters": 40,
+        "minimum_letters": 20,
         "samples": [],
         "written": counted,
         "held_out": counted,
-        "memorization": {"prompt_tokens": 50, "continuation_tokens": 25, "harmful": harmful, "kinds": rows},
+        "memorization": {
+            "prompt_tokens": 50,
+            "continuation_tokens": 25,
+            "minimum_letters": 10,
+            "harmful": harmful,
+            "kinds": rows,
+        },
     }
 
 
@@ -35,9 +43,14 @@ def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_fold
     run_folder.write("evaluation/tiny/samples.json", written([]))
     text = outline(made(run_folder)["page"]).text
     assert "What of 25 tokens behind the first 50 of documents" in text
-    assert "the model, after training documents 40 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2" in text
-    assert "the model, after held-out documents 0 – – – 0 " in text
-    assert "held-out documents themselves 45 – 7.50 %" in text
+    assert (
+        "the model, after training documents 40 7 7.50 % (2.60 % to 19.90 %) 7.50 % (2.60 % to 19.90 %) – 5 (2" in text
+    )
+    assert "the model, after held-out documents 0 0 – – – 0 " in text
+    assert "held-out documents themselves 45 0 – 7.50 %" in text
+    assert "A text of fewer than 10 letters and digits, such as white space or dashes, says nothing" in text
+    assert "A piece of fewer than 20 letters and digits, such as a row of dashes, is no copy." in text
+    assert "counts as a whole here, while in the table above each piece of 40 characters counts" in text
     assert "The corpus has no list and no classifier of harmful content" in text
 
     run_folder.write("evaluation/tiny/samples.json", written(["insults", "toxic"]))
@@ -45,6 +58,17 @@ def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_fold
     text = outline(made(run_folder, language="nl")["page"]).text
     assert "het model, na apart gehouden documenten" in text and "Zoals het document verdergaat" in text
     assert "the model, " not in text and "Harmful" not in text
+    assert "minder dan 10 letters en cijfers" in text and "Zeggen niets" in text
+
+
+def test_counts_of_an_older_version_are_shown_as_they_are(run_folder: Run) -> None:
+    content = written([])
+    del content["minimum_letters"], content["memorization"]["minimum_letters"]
+    for counted in content["memorization"]["kinds"].values():
+        del counted["say_nothing"]
+    run_folder.write("evaluation/tiny/samples.json", content)
+    text = outline(made(run_folder)["page"]).text
+    assert "the model, after training documents 40 – 7.50 %" in text and "letters and digits" not in text
 
 
 def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
