@@ -127,11 +127,21 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
 
 
 def _validation(training: Training, index: Path) -> dict[str, Any] | None:
-    """Return what each validation sees, and the loss of a unigram model of the training text; None without any."""
+    """Return what each validation sees, and the losses of trivial models on it; None without any.
+
+    They are a unigram and a bigram model, counted in `counted_tokens` of the `of_training_tokens`.
+    """
     if not training.validation_every:
         return None
-    held_out = HeldOut(index, training.validation_tokens)
-    return {**held_out.described(), "unigram_loss": WordModels(index, []).unigram_loss(held_out.token_counts())}
+    held_out, models = HeldOut(index, training.validation_tokens), WordModels(index)
+    losses = models.losses(held_out.pairs())
+    return {
+        **held_out.described(),
+        "unigram_loss": losses.unigram,
+        "bigram_loss": losses.bigram,
+        "counted_tokens": models.tokens,
+        "of_training_tokens": models.of_tokens,
+    }
 
 
 def _tell_validation(training: Training, index: Path) -> None:

@@ -205,7 +205,6 @@ def run(
         "results": f"results/{settings.run}",
         "home": (footprint.HOME_KWH_PER_YEAR, footprint.HOME_SOURCE, footprint.HOME_ADDRESS),
         "css": css,
-        "languages": sorted({row["source"]["language"] for row in content["sources"] if row["source"].get("language")}),
     }
     _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
     _write(environment_of(words, html=True), PAGE, PAGE_PARTS, page, content)

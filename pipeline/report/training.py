@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,28 @@ def validation(metrics: list[Json]) -> list[Json]:
             row[f"{key}_interval"] = [line.get(f"validation_{kind}_{end}{place}") for end in ("low", "high")]
         rows.append(row)
     return rows
+
+
+def trivial(loss: float | None, vocabulary_size: int | None, held_out: Json) -> Json:
+    """Return what guessing, a unigram and a bigram lose on the text of the validation, and how the model compares.
+
+    `best` of the three and `is_better` are None unless the losses of the model and the bigram are known;
+    `counted_part` has the tokens that were counted, and of how many, where they are not all.
+    """
+    losses = {
+        "guessing": math.log(vocabulary_size) if vocabulary_size else None,
+        "unigram": held_out.get("unigram_loss"),
+        "bigram": held_out.get("bigram_loss"),
+    }
+    known = {name: value for name, value in losses.items() if value is not None}
+    best = min(known, key=known.__getitem__) if loss is not None and "bigram" in known else None
+    counted, every = held_out.get("counted_tokens", 0), held_out.get("of_training_tokens", 0)
+    return {
+        **losses,
+        "best": best,
+        "is_better": loss < known[best] if best and loss is not None else None,
+        "counted_part": (counted, every) if counted < every else None,
+    }
 
 
 def without_held_out(index: Json) -> list[str]:

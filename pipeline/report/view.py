@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.corpus.licenses import OF_RIGHTS, told_licenses
+from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.removal import HARMFUL
 from pipeline.energy.figures import Account, together
 from pipeline.evaluate.items import ANSWER_BITS
@@ -24,6 +23,7 @@ from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
+from pipeline.report.sources import languages, sources
 from pipeline.report.tokenizers import compared
 from pipeline.tokens.epochs import read_times
 
@@ -38,44 +38,6 @@ def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
         else:
             rows.append((name, value))
     return rows
-
-
-def sources(material: Material) -> list[Json]:
-    """Return one row per source: its licence and rights from the manifest, its documents from the statistics."""
-    rows = []
-    for manifest in material.manifests:
-        source = manifest.content["source"]
-        name = source.get("name", manifest.name)
-        corpora = [
-            (statistics.content["corpus"], statistics.content["sources"][name])
-            for statistics in material.statistics
-            if name in statistics.content["sources"]
-        ]
-        fingerprints = material.records_of("sources.fingerprint", source=name)
-        rows.append(
-            {
-                "name": name,
-                "source": source,
-                "rights": source.get("rights") or {},
-                "license": told_licenses(
-                    str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
-                ),
-                "own_licenses": sorted(_licenses(corpora)) if source.get("license_key") else [],
-                "manifest": manifest,
-                "corpora": corpora,
-                "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],
-            }
-        )
-    return rows
-
-
-def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
-    """Return the documents of a source by licence; of several corpora, the one that used most of a licence counts."""
-    documents: dict[str, int] = {}
-    for _, part in corpora:
-        for license, sizes in (part.get("licenses") or {}).items():
-            documents[license] = max(documents.get(license, 0), sizes["documents"])
-    return documents
 
 
 def corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
@@ -172,10 +134,12 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = (last.get("counts") or {}).get("parameters") or (estimate or {}).get("parameters")
     recorded = joined(last.get("settings", {}), last.get("operation", {}))
-    index = _index_read(material, segments)
+    index, seed = _index_read(material, segments), recorded.get("seed")
     energy = together({name: account.of_attempt(name) for name in map(computed_by, segments)}.values())
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
+
+    loss, held_out = _last(steps, "validation_loss"), (last.get("counts") or {}).get("validation") or {}
 
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
@@ -187,18 +151,20 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "steps": _last(steps, "step"),
         "tokens_seen": _last(steps, "tokens_seen"),
         "loss": _last(steps, "loss"),
-        "validation_loss": _last(steps, "validation_loss"),
+        "validation_loss": loss,
         "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
         "tokens_per_second": _median(values("tokens_per_second")),
         "model_flops_utilization": _median(values("model_flops_utilization")),
         "device_utilization": _median(values("device_utilization")),
         "memory_bytes": max(values("memory_bytes"), default=None),
-        "settings": flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
+        "seed": seed,
+        "settings": [("seed", str(seed))] * (seed is not None)
+        + flattened({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
         "segments": segments,
         "energy": energy,
         "strategy": (recorded.get("training") or {}).get("strategy"),
-        "uniform_loss": math.log(index["vocabulary_size"]) if index.get("vocabulary_size") else None,
-        "held_out": (last.get("counts") or {}).get("validation"),
+        "trivial": training.trivial(loss, index.get("vocabulary_size"), held_out),
+        "held_out": held_out,
         "read_times": read_times(index, recorded.get("training") or {}, int(last["instance"]["step"])) if index else [],
         "without_held_out": training.without_held_out(index) if index else [],
         "charts": training.charts(steps, energy.label, told),
@@ -315,6 +281,7 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
         "machines": machines(material),
         "other_than_lock": differences(material),
         "sources": sources(material),
+        "languages": languages(material, settings),
         "corpora": [corpus(statistics, material.later_suites) for statistics in material.statistics],
         "tokenizers": compared(material),
         "models": models,

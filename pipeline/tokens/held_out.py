@@ -19,7 +19,7 @@ from pipeline.tokens.reader import Group, TokenReader
 from pipeline.tokens.sampler import IGNORED, share_of
 
 Integers = npt.NDArray[np.int64]
-COUNTED_AT_ONCE = 1 << 20
+READ_AT_ONCE = 1 << 20
 
 
 class Rows(NamedTuple):
@@ -75,15 +75,15 @@ class HeldOut:
             "of_tokens": self.of_tokens,
         }
 
-    def token_counts(self) -> Integers:
-        """How often each token of the vocabulary is to be predicted, (V,)."""
-        counts = np.zeros(self._reader.vocabulary_size, dtype=np.int64)
+    def pairs(self) -> Iterator[tuple[Integers, Integers]]:
+        """Yield stretches of what is predicted: before each token the one it follows, and the tokens; each (N,)."""
         end = int(self._borders[-1])
-        for start in range(0, end, COUNTED_AT_ONCE):
-            tokens = self._read(start, min(COUNTED_AT_ONCE, end - start))
-            counts += np.bincount(tokens, minlength=len(counts))
-        counts[self._reader.begin_of_text_id] -= len(self.tokens_D)
-        return counts
+        for start in range(0, end - 1, READ_AT_ONCE):
+            token_N = self._read(start, min(READ_AT_ONCE + 1, end - start))
+            firsts = self._borders[(self._borders > start) & (self._borders < start + len(token_N))]
+            is_predicted_N = np.ones(len(token_N) - 1, dtype=bool)
+            is_predicted_N[firsts - start - 1] = False  # begin-of-text
+            yield token_N[:-1][is_predicted_N], token_N[1:][is_predicted_N]
 
     def batches(self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1) -> Iterator[Rows]:
         """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +78,25 @@ def undisturbed(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPat
     return folder
 
 
-def unigram_loss(index: Path) -> float:
-    """Return the loss of the held-out tokens by counts of the training tokens, one more of each, from the tables."""
+def trivial_losses(index: Path) -> dict[str, float]:
+    """Return the losses of the held-out tokens by counts of the training tokens and their pairs, from the tables."""
     described = json.loads(index.read_text())
     rows: dict[str, list[list[int]]] = {"train": [], "validation": []}
+    counts, pairs = Counter[int](), Counter[tuple[int, int]]()
     for split, found in rows.items():
         for entry in described[split]["shards"]:
-            found += [
-                row for batch in open_shard(index.parent / entry["path"])[1] for row in batch["tokens"].to_pylist()
-            ]
-    counts = Counter(token for row in rows["train"] for token in row)
+            for batch in open_shard(index.parent / entry["path"])[1]:
+                found += batch["tokens"].to_pylist()
+                if split == "train":
+                    row = [token for document in batch["tokens"].to_pylist() for token in document]
+                    counts.update(row)
+                    pairs.update(pairwise(row))
     total = sum(counts.values()) + described["vocabulary_size"]
-    losses = [math.log(total / (counts[token] + 1)) for row in rows["validation"] for token in row[1:]]
-    return sum(losses) / len(losses)
+    asked = [pair for row in rows["validation"] for pair in pairwise(row)]
+    alone = [(counts[token] + 1) / total for _, token in asked]
+    after = [0.7 * pairs[pair] / (counts[pair[0]] or 1) + 0.3 * p for pair, p in zip(asked, alone, strict=True)]
+    losses = {"unigram_loss": alone, "bigram_loss": after}
+    return {name: -sum(map(math.log, each)) / len(each) for name, each in losses.items()}
 
 
 def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
@@ -114,8 +121,11 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     predicted = index["tokens"] - index["documents"]  # nothing has to predict begin-of-text
     nats_per_byte = lines[-1]["validation_loss"] * predicted / index["bytes"]
     seen = {"documents": index["documents"], "tokens": predicted, "bytes": index["bytes"]}
-    assert counts["validation"].pop("unigram_loss") == pytest.approx(unigram_loss(tokens["index"]), rel=1e-9)
-    assert counts["validation"] == {**seen, "of_documents": index["documents"], "of_tokens": predicted}
+    seen |= {"of_documents": index["documents"], "of_tokens": predicted}
+    trained_on = json.loads(tokens["index"].read_text())["train"]["tokens"]
+    counted = {"counted_tokens": trained_on, "of_training_tokens": trained_on}
+    expected = seen | counted | trivial_losses(tokens["index"])
+    assert counts["validation"] == pytest.approx(expected, rel=1e-9)
     assert lines[-1]["validation_bits_per_byte"] == pytest.approx(nats_per_byte / 0.6931471805599453)
     state = json.loads((tmp_path / "milestone/state.json").read_text())
     assert state["step"] == 10 and state["files"]["rank-00000.safetensors"]["sha256"] == hashes(tmp_path)[0]

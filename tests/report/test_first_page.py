@@ -37,6 +37,31 @@ def test_seven_questions_are_answered_before_the_sections(run_folder: Run) -> No
     assert "segment up to step 500: batches left out 2." in text
 
 
+def test_only_sources_of_which_documents_are_left_are_named_and_all_are_counted(run_folder: Run) -> None:
+    path = "corpus/main/statistics.json"
+    content = run_folder.read(path)
+    text = outline(made(run_folder)["page"]).text
+    assert "laws (CC0-1.0), tales (CC-BY-4.0). Documents of 2 of 2 sources are in a corpus." in text
+    content["sources"]["tales"]["documents_out"] = 0
+    run_folder.write(path, content)
+    text = outline(made(run_folder)["page"]).text
+    assert "From what? laws (CC0-1.0). Documents of 1 of 2 sources are in a corpus. Rights and documents" in text
+    content["sources"]["laws"]["documents_out"] = 0
+    run_folder.write(path, content)
+    assert "From what? Documents of 0 of 2 sources are in a corpus." in outline(made(run_folder)["page"]).text
+
+
+def test_a_model_with_a_seed_of_its_own_names_it(run_folder: Run) -> None:
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    for seed, told in ((42, "Seed 42."), (20261125, "Seed 42; model base 20261125.")):
+        record["settings"] |= {"seed": seed}
+        run_folder.write(path, record)
+        text = outline(made(run_folder)["page"]).text
+        assert told in text.partition("Signed by whom?")[0]
+        assert f"As recorded by the last segment Setting Value seed {seed} " in text.partition("6. Training")[2]
+
+
 def test_early_signs_have_no_verdict_and_stand_in_section_7_alone(run_folder: Run) -> None:
     path = "evaluation/base/500/results.json"
     content = run_folder.read(path)

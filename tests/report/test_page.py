@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.evaluate.differences import Checkpoint, compared, judge
 from pipeline.ground.errors import InputError
+from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run
 
@@ -238,6 +239,68 @@ def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_no
     assert "<script>alert" not in page.read_text(encoding="utf-8")
 
 
+NAMED = "; guessing every token alike has 9.011 nats, knowing only how often each token stands in the training text has"
+
+
+@pytest.mark.parametrize(
+    ("unigram", "bigram", "verdict", "card"),
+    [
+        (6.7, 5.465, "The model knows more than word pairs do.", "6.700 | 5.465 | yes |"),
+        (6.7, 2.25, "A table of word pairs reaches 2.250 nats: the model is worse.", "6.700 | 2.250 | no: bigram is |"),
+        (2.25, 2.3, "A table of token frequencies reaches 2.250 nats: the model is worse.", "| no: unigram is |"),
+    ],
+)
+def test_the_validation_loss_is_judged_by_the_best_of_guessing_a_unigram_and_a_bigram(
+    run_folder: Run, unigram: float, bigram: float, verdict: str, card: str
+) -> None:
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    record["inputs"].append({"name": "index", "path": "tokens/main/index.json", "sha256": "0" * 64, "bytes": 1})
+    counted = {"counted_tokens": 1_540_000, "of_training_tokens": 1_540_000}
+    seen = {"documents": 40, "tokens": 30_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000} | counted
+    record["counts"]["validation"] = seen | {"unigram_loss": unigram, "bigram_loss": bigram}
+    run_folder.write(path, record)
+    arguments = made(run_folder)
+    first, _, rest = outline(arguments["page"]).text.partition("2. Sources and rights")
+    told = f"{NAMED} {unigram:.3f} nats, knowing only how often it stands after which other one has {bigram:.3f} nats."
+    for part in (first, rest):
+        assert f"{told} {verdict}" in part and "were counted in" not in part
+    assert card in arguments["model_card"].read_text() and "were counted in" not in arguments["model_card"].read_text()
+    dutch = outline(made(run_folder, language="nl")["page"]).text
+    assert dutch.count(language("nl").told(verdict.replace(f"{min(unigram, bigram):.3f}", "%(loss)s"))[:12]) >= 2
+
+
+def test_that_a_guess_is_better_and_that_a_part_was_counted_is_told(run_folder: Run) -> None:
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record, index = run_folder.read(path), run_folder.read("tokens/main/index.json")
+    run_folder.write("tokens/main/index.json", index | {"vocabulary_size": 5})
+    record["inputs"].append({"name": "index", "path": "tokens/main/index.json", "sha256": "0" * 64, "bytes": 1})
+    seen = {"documents": 81, "tokens": 60_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
+    seen |= {"counted_tokens": 20_000_001, "of_training_tokens": 3_000_000_000}
+    record["counts"]["validation"] = seen | {"unigram_loss": 6.7, "bigram_loss": 5.465}
+    run_folder.write(path, record)
+    arguments = made(run_folder)
+    text = outline(arguments["page"]).text
+    assert text.count("Guessing reaches 1.609 nats: the model is worse.") == 2
+    assert text.count("Tokens and pairs were counted in 20,000,001 of the 3,000,000,000 training tokens") == 2
+    card = arguments["model_card"].read_text()
+    assert "no: guessing is |" in card
+    assert "Unigram and bigram of base were counted in 20,000,001 of the 3,000,000,000 training tokens." in card
+
+
+def test_without_a_bigram_there_is_no_verdict_of_the_loss(run_folder: Run) -> None:
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    seen = {"documents": 81, "tokens": 60_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
+    record["counts"]["validation"] = seen | {"unigram_loss": 0.1}
+    run_folder.write(path, record)
+    arguments = made(run_folder)
+    text = outline(arguments["page"]).text
+    assert "how often each token stands in the training text has 0.1000 nats." in text
+    assert "the model is worse" not in text and "The model knows more" not in text
+    assert "| – | 0.1000 | – | – |" in arguments["model_card"].read_text()
+
+
 def test_metrics_of_loss_alone_still_make_a_page(run_folder: Run) -> None:
     lines = [{"step": step, "tokens_seen": step, "loss": 2.0, "learning_rate": 0.1} for step in (1, 2)]
     run_folder.write("models/base/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
@@ -251,6 +314,17 @@ def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
     front = yaml.safe_load(text.split("---")[1])
     assert front["language"] == ["en", "nl"] and "license" not in front
     assert front["co2_eq_emissions"]["emissions"] == pytest.approx(231.9)
+
+
+def test_the_model_card_has_the_languages_of_documents_that_its_models_read(run_folder: Run) -> None:
+    yaml = pytest.importorskip("yaml")
+    content = run_folder.read("corpus/main/statistics.json")
+    left, none = {"documents": 5, "bytes": 90}, {"documents": 0, "bytes": 0}
+    run_folder.write("corpus/main/statistics.json", content | {"languages": {"nl": left, "de": none}})
+    run_folder.write("corpus/other/statistics.json", content | {"corpus": "other", "languages": {"fr": left}})
+    for corpora, expected in (({"base": "main"}, ["nl"]), ({"base": "other"}, ["fr"]), ({}, ["fr", "nl"])):
+        text = made(run_folder, corpora=corpora)["model_card"].read_text(encoding="utf-8")
+        assert yaml.safe_load(text.split("---")[1])["language"] == expected
 
 
 def test_a_commit_that_is_not_known_has_its_reason_on_the_page(run_folder: Run) -> None:

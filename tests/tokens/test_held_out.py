@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,13 @@ def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> No
 
 
 @pytest.mark.parametrize("tokens", [None, 300])
-def test_tokens_are_counted_as_they_are_predicted(
-    built: Path, tokens: int | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_pairs_are_each_predicted_token_behind_the_one_that_it_follows(
+    built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.tokens.held_out.COUNTED_AT_ONCE", 100)
+    monkeypatch.setattr("pipeline.tokens.held_out.READ_AT_ONCE", at_once)
     held_out = HeldOut(built, tokens)
-    expected = Counter(token for document in seen(held_out)[0] for token in document)
-    counts = held_out.token_counts()
-    assert {token: count for token, count in enumerate(counts.tolist()) if count} == expected
+    begin = TokenReader(built, "validation").begin_of_text_id
+    expected = [pair for document in seen(held_out)[0] for pair in pairwise([begin, *document])]
+    stretches = [zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.pairs()]
+    assert [pair for stretch in stretches for pair in stretch] == expected

@@ -7,11 +7,14 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.ground.errors import InputError
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.word_models import PAIR_WEIGHT, WordModels
+from tests.tokens.test_held_out import seen
 
 
 def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
@@ -34,12 +37,49 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
         assert models.bigram((before, after)) == pytest.approx(bigram)
 
 
+def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]:
+    """Return the losses of documents by a unigram and a bigram, with dictionaries; begin-of-text is not predicted."""
+    reader = TokenReader(index, "train")
+    rows = [values.tolist() for _, values in reader.views]
+    counts = Counter(token for row in rows for token in row)
+    pairs = Counter(pair for row in rows for pair in pairwise(row))
+    alone = {token: (counts[token] + 1) / (reader.tokens + reader.vocabulary_size) for token in range(320)}
+    asked = [pair for document in documents for pair in pairwise(document)]
+    after = [0.7 * pairs[pair] / (counts[pair[0]] or 1) + 0.3 * alone[pair[1]] for pair in asked]
+    losses = [-sum(map(math.log, each)) / len(asked) for each in ([alone[token] for _, token in asked], after)]
+    return losses[0], losses[1]
+
+
+@pytest.mark.parametrize("tokens", [None, 300])
+@pytest.mark.parametrize("at_once", [1, 7, 100, 1 << 20])
+def test_losses_of_held_out_text_are_those_of_dictionaries(
+    built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.tokens.held_out.READ_AT_ONCE", at_once)
+    held_out = HeldOut(built, tokens)
+    begin = TokenReader(built, "validation").begin_of_text_id
+    documents = [[begin, *predicted] for predicted in seen(held_out)[0]]
+    models = WordModels(built)
+    assert models.losses(held_out.pairs()) == pytest.approx(plain_losses(built, documents))
+    assert models.tokens == models.of_tokens == TokenReader(built, "train").tokens
+
+
+def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: Path) -> None:
+    models = WordModels(built)
+    reader = TokenReader(built, "train")
+    never = next(token for token in range(320) if all(token not in values for _, values in reader.views))
+    expected = plain_losses(built, [[never, 5]])
+    assert models.losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
+    assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
+
+
 def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = TokenReader(built, "train")
     monkeypatch.setattr("pipeline.tokens.word_models.COUNTED_TOKENS", reader.tokens // 3)
     models = WordModels(built, [])
     sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.views]
     assert models.tokens == sum(sizes) < reader.tokens // 3 + len(sizes) + 1
+    assert models.of_tokens == reader.tokens
 
 
 def test_tokens_of_another_tokenizer_are_refused(built: Path) -> None:

@@ -1,0 +1,60 @@
+"""The sources of a run with their rights and what is used of them, and the languages of what models read."""
+
+from __future__ import annotations
+
+from pipeline.corpus.licenses import told_licenses
+from pipeline.report.read import Json, Material
+from pipeline.report.settings import PageSettings
+
+
+def sources(material: Material) -> list[Json]:
+    """Return one row per source: its licence and rights from the manifest, its documents from the statistics."""
+    rows = []
+    for manifest in material.manifests:
+        source = manifest.content["source"]
+        name = source.get("name", manifest.name)
+        corpora = [
+            (statistics.content["corpus"], statistics.content["sources"][name])
+            for statistics in material.statistics
+            if name in statistics.content["sources"]
+        ]
+        fingerprints = material.records_of("sources.fingerprint", source=name)
+        rows.append(
+            {
+                "name": name,
+                "source": source,
+                "rights": source.get("rights") or {},
+                "license": told_licenses(
+                    str(source.get("license") or ""), _licenses(corpora), source.get("license_key")
+                ),
+                "own_licenses": sorted(_licenses(corpora)) if source.get("license_key") else [],
+                "manifest": manifest,
+                "corpora": corpora,
+                "is_used": any(part["documents_out"] for _, part in corpora),
+                "fingerprinted": max((record.content["ended"] for record in fingerprints), default="")[:10],
+            }
+        )
+    return rows
+
+
+def languages(material: Material, settings: PageSettings) -> list[str]:
+    """Return the languages of the documents of the corpora that models are trained on, or of all where none is."""
+    read = {settings.corpora[metrics.name] for metrics in material.metrics if metrics.name in settings.corpora}
+    return sorted(
+        {
+            language
+            for statistics in material.statistics
+            if not read or statistics.content["corpus"] in read
+            for language, counted in (statistics.content.get("languages") or {}).items()
+            if counted["documents"]
+        }
+    )
+
+
+def _licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
+    """Return the documents of a source by licence; of several corpora, the one that used most of a licence counts."""
+    documents: dict[str, int] = {}
+    for _, part in corpora:
+        for license, sizes in (part.get("licenses") or {}).items():
+            documents[license] = max(documents.get(license, 0), sizes["documents"])
+    return documents
