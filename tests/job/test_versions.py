@@ -100,7 +100,10 @@ def test_another_function_concerns_the_steps_that_run_it(
         (["pillow", "markdown", "grpcio", "werkzeug"], set()),
         (["jinja2"], {"corpus.publish", "evaluate.baselines", "evaluate.suites", "report.page"}),
         (["tensorboard"], {"pretrain.export"}),
-        (["sympy"], {"pretrain.segment", "evaluate.baselines", "evaluate.samples", "evaluate.suites"}),
+        (
+            ["sympy"],
+            {"corpus.perplexity", "pretrain.segment", "evaluate.baselines", "evaluate.samples", "evaluate.suites"},
+        ),
     ],
 )
 def test_what_only_draws_or_logs_is_part_of_no_other_result(
