@@ -7,7 +7,7 @@ of sources and corpora by `corpus_step_settings`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,15 +24,16 @@ from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.disclosure import Disclosure
 from pipeline.report.settings import Report
+from pipeline.run.agreement import check
 from pipeline.run.mistakes import sentence
 from pipeline.run.platforms import Platform, described
 from pipeline.run.renamed import in_new_words
 from pipeline.slurm.settings import Slurm
-from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.sources.licenses import canonical
 from pipeline.sources.settings import Source
 from pipeline.sources.units import SourceUnits
 from pipeline.tokenizer.settings import Tokenizer
-from pipeline.tokens.settings import UNKNOWN, Tokens, bands
+from pipeline.tokens.settings import Tokens
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -100,167 +101,8 @@ class Config(Settings):
         return found
 
     @model_validator(mode="after")
-    def _licenses(self) -> Config:
-        """Check that this run allows the licence of every source, but for those whose documents have their own."""
-        for source in (source for source in self.sources if source.license_key is None):
-            if self.allowed_licenses is not None and not is_allowed(source.license, self.allowed_licenses):
-                raise ValueError(
-                    f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
-                    f"({', '.join(self.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
-                )
-        for name, corpus in self.corpus.items():
-            for language, seeds in corpus.quality.items():
-                for seed_set in [*seeds.good, *seeds.bad]:
-                    if self.allowed_licenses is not None and not is_allowed(seed_set.license, self.allowed_licenses):
-                        raise ValueError(
-                            f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
-                            "which allowed_licenses does not allow: leave the file out, or allow its licence"
-                        )
-        return self
-
-    @model_validator(mode="after")
-    def _references(self) -> Config:
-        """Check that every name that a section refers to exists."""
-        names = [source.name for source in self.sources]
-        if len(set(names)) < len(names):
-            raise ValueError(
-                f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own"
-            )
-        references: list[tuple[str, str, Collection[str]]] = [
-            *((f"tokenizer.{n}.corpus", t.corpus, self.corpus) for n, t in self.tokenizer.items()),
-            *((f"tokens.{n}.corpus", t.corpus, self.corpus) for n, t in self.tokens.items()),
-            *((f"tokens.{n}.tokenizer", t.tokenizer, self.tokenizer) for n, t in self.tokens.items()),
-            *((f"models.{n}.tokens", m.tokens, self.tokens) for n, m in self.models.items()),
-        ]
-        for field, value, section in references:
-            if value not in section:
-                raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
-        for name, corpus in self.corpus.items():
-            for source in corpus.exclude_sources:
-                if source not in names:
-                    raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
-            if not self.corpus_sources(name):
-                raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
-            for source in corpus.deduplication.prefer:
-                if source not in names:
-                    raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
-            for source in corpus.decontamination.cannot_hold_items:
-                if source not in names:
-                    raise ValueError(f"corpus.{name}.decontamination.cannot_hold_items: there is no source {source!r}")
-            for source_name in self.corpus_sources(name):
-                try:
-                    corpus.rules_for(self.source(source_name))
-                except ValidationError as error:
-                    problem = error.errors()[0]
-                    key = ".".join(map(str, problem["loc"]))
-                    raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
-                except ValueError as error:
-                    raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _vocabularies(self) -> Config:
-        """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
-        for name, section in self.tokenizer.items():
-            try:
-                section.check_size(self.markers(name))
-            except ValueError as error:
-                raise ValueError(f"tokenizer.{name}: {error}") from None
-            languages = self.corpus[section.corpus].languages
-            for language in section.sample_weights:
-                if language not in languages:
-                    raise ValueError(
-                        f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}; "
-                        f"choose one of {', '.join(sorted(languages))}"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _perplexity(self) -> Config:
-        """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
-        for name in self.scored("perplexity"):
-            key, wanted = f"corpus.{name}.perplexity", self.perplexity(name)
-            if wanted.model not in self.models:
-                models = ", ".join(sorted(self.models)) or "there are none"
-                raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
-            if wanted.tokens > (length := self.models[wanted.model].training.sequence_length):
-                raise ValueError(f"{key}.tokens: the sequence_length of models.{wanted.model} is {length}: write less")
-            behind, next_ones = set[str](), {name}
-            while next_ones:
-                corpus = next_ones.pop()
-                section = self.corpus[corpus].perplexity
-                if section is not None and section.model in self.models:
-                    tokens = self.tokens[self.models[section.model].tokens]
-                    found = {tokens.corpus, self.tokenizer[tokens.tokenizer].corpus}
-                    next_ones |= found - behind
-                    behind |= found
-            if name in behind:
-                raise ValueError(
-                    f"{key}.model: {wanted.model} is trained on what corpus {name} is made for: name a model whose "
-                    "tokens and tokenizer are of another corpus"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _strata(self) -> Config:
-        """Check that documents have the scores that a token set tells them apart by."""
-        for name, section in self.tokens.items():
-            for score in ("quality", "perplexity"):
-                if section.strata.bounds(score) and not getattr(self.corpus[section.corpus], score):
-                    raise ValueError(
-                        f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
-                        f"corpus.{section.corpus}.{score}, or leave it out here"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _sampling(self) -> Config:
-        """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
-        for name, model in self.models.items():
-            corpus = self.tokens[model.tokens].corpus
-            known = self._names_in(model.tokens)
-            for mixture in (model.training.sampling, *model.training.sampling.phases):
-                named = mixture.weights or mixture.epochs
-                if named and mixture.by not in known:
-                    raise ValueError(
-                        f"models.{name}.training.sampling: by {mixture.by} needs tokens.{model.tokens}.strata with "
-                        f"{mixture.by}: write it there"
-                    )
-                for wanted, amount in named.items():
-                    if mixture.by == "license":  # documents may have their own, which the job finds
-                        continue
-                    if amount and wanted not in known[mixture.by]:
-                        raise ValueError(
-                            f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
-                            f"one of {', '.join(known[mixture.by])}"
-                        )
-        return self
-
-    def _names_in(self, tokens: str) -> dict[str, list[str]]:
-        """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
-        section = self.tokens[tokens]
-        sources = self.corpus_sources(section.corpus)
-        known = {"source": sources, "language": sorted(self.corpus[section.corpus].languages)}
-        for name in section.strata.names():
-            if name == "genre":
-                known[name] = sorted({self.source(source).genre or UNKNOWN for source in sources})
-            elif name == "license":
-                known[name] = []
-            else:
-                known[name] = [*bands(section.strata.bounds(name)), UNKNOWN]
-        return known
-
-    @model_validator(mode="after")
-    def _memorization(self) -> Config:
-        """Check that a model reads as much as it has to continue."""
-        wanted = self.evaluation.memorization
-        for name, model in self.models.items():
-            if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
-                raise ValueError(
-                    f"evaluation.memorization: begin-of-text, {wanted.prompt_tokens} tokens of a prompt and "
-                    f"{wanted.continuation_tokens} behind it are more than the {length} of models.{name}'s "
-                    "sequence_length: make prompt_tokens or continuation_tokens smaller"
-                )
+    def _agree(self) -> Config:
+        check(self)
         return self
 
     @property
@@ -428,14 +270,6 @@ class Config(Settings):
                 raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}")
             found[source] = sha256_of(path)
         return found
-
-    @model_validator(mode="after")
-    def _categories(self) -> Config:
-        """Check that what is told by source names sources of this run."""
-        unknown = sorted(self.disclosure.data_categories.keys() - {source.name for source in self.sources})
-        if unknown:
-            raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
-        return self
 
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.

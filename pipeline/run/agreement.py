@@ -1,0 +1,190 @@
+"""Whether the sections of a configuration agree: what one of them names, another has.
+
+Each check raises ValueError with a sentence that names the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from pipeline.sources.licenses import is_allowed
+from pipeline.tokens.settings import UNKNOWN, bands
+
+if TYPE_CHECKING:
+    from pipeline.run.config import Config
+
+
+def _licenses(config: Config) -> None:
+    """Check that this run allows the licence of every source, but for those whose documents have their own."""
+    for source in (source for source in config.sources if source.license_key is None):
+        if config.allowed_licenses is not None and not is_allowed(source.license, config.allowed_licenses):
+            raise ValueError(
+                f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
+                f"({', '.join(config.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
+            )
+    for name, corpus in config.corpus.items():
+        for language, seeds in corpus.quality.items():
+            for seed_set in [*seeds.good, *seeds.bad]:
+                if config.allowed_licenses is not None and not is_allowed(seed_set.license, config.allowed_licenses):
+                    raise ValueError(
+                        f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
+                        "which allowed_licenses does not allow: leave the file out, or allow its licence"
+                    )
+
+
+def _references(config: Config) -> None:
+    """Check that every name that a section refers to exists."""
+    names = [source.name for source in config.sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own")
+    references: list[tuple[str, str, Collection[str]]] = [
+        *((f"tokenizer.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokenizer.items()),
+        *((f"tokens.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokens.items()),
+        *((f"tokens.{n}.tokenizer", t.tokenizer, config.tokenizer) for n, t in config.tokens.items()),
+        *((f"models.{n}.tokens", m.tokens, config.tokens) for n, m in config.models.items()),
+    ]
+    for field, value, section in references:
+        if value not in section:
+            raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
+    for name, corpus in config.corpus.items():
+        for source in corpus.exclude_sources:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+        if not config.corpus_sources(name):
+            raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
+        for source in corpus.deduplication.prefer:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
+        for source in corpus.decontamination.cannot_hold_items:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.decontamination.cannot_hold_items: there is no source {source!r}")
+        for source_name in config.corpus_sources(name):
+            try:
+                corpus.rules_for(config.source(source_name))
+            except ValidationError as error:
+                problem = error.errors()[0]
+                key = ".".join(map(str, problem["loc"]))
+                raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
+            except ValueError as error:
+                raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
+
+
+def _vocabularies(config: Config) -> None:
+    """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
+    for name, section in config.tokenizer.items():
+        try:
+            section.check_size(config.markers(name))
+        except ValueError as error:
+            raise ValueError(f"tokenizer.{name}: {error}") from None
+        languages = config.corpus[section.corpus].languages
+        for language in section.sample_weights:
+            if language not in languages:
+                raise ValueError(
+                    f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}; "
+                    f"choose one of {', '.join(sorted(languages))}"
+                )
+
+
+def _perplexity(config: Config) -> None:
+    """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
+    for name in config.scored("perplexity"):
+        key, wanted = f"corpus.{name}.perplexity", config.perplexity(name)
+        if wanted.model not in config.models:
+            models = ", ".join(sorted(config.models)) or "there are none"
+            raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
+        if wanted.tokens > (length := config.models[wanted.model].training.sequence_length):
+            raise ValueError(f"{key}.tokens: the sequence_length of models.{wanted.model} is {length}: write less")
+        behind, next_ones = set[str](), {name}
+        while next_ones:
+            corpus = next_ones.pop()
+            section = config.corpus[corpus].perplexity
+            if section is not None and section.model in config.models:
+                tokens = config.tokens[config.models[section.model].tokens]
+                found = {tokens.corpus, config.tokenizer[tokens.tokenizer].corpus}
+                next_ones |= found - behind
+                behind |= found
+        if name in behind:
+            raise ValueError(
+                f"{key}.model: {wanted.model} is trained on what corpus {name} is made for: name a model whose "
+                "tokens and tokenizer are of another corpus"
+            )
+
+
+def _strata(config: Config) -> None:
+    """Check that documents have the scores that a token set tells them apart by."""
+    for name, section in config.tokens.items():
+        for score in ("quality", "perplexity"):
+            if section.strata.bounds(score) and not getattr(config.corpus[section.corpus], score):
+                raise ValueError(
+                    f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
+                    f"corpus.{section.corpus}.{score}, or leave it out here"
+                )
+
+
+def _names_in(config: Config, tokens: str) -> dict[str, list[str]]:
+    """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
+    section = config.tokens[tokens]
+    sources = config.corpus_sources(section.corpus)
+    known = {"source": sources, "language": sorted(config.corpus[section.corpus].languages)}
+    for name in section.strata.names():
+        if name == "genre":
+            known[name] = sorted({config.source(source).genre or UNKNOWN for source in sources})
+        elif name == "license":
+            known[name] = []
+        else:
+            known[name] = [*bands(section.strata.bounds(name)), UNKNOWN]
+    return known
+
+
+def _sampling(config: Config) -> None:
+    """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
+    for name, model in config.models.items():
+        corpus = config.tokens[model.tokens].corpus
+        known = _names_in(config, model.tokens)
+        for mixture in (model.training.sampling, *model.training.sampling.phases):
+            named = mixture.weights or mixture.epochs
+            if named and mixture.by not in known:
+                raise ValueError(
+                    f"models.{name}.training.sampling: by {mixture.by} needs tokens.{model.tokens}.strata with "
+                    f"{mixture.by}: write it there"
+                )
+            for wanted, amount in named.items():
+                if mixture.by == "license":  # documents may have their own, which the job finds
+                    continue
+                if amount and wanted not in known[mixture.by]:
+                    raise ValueError(
+                        f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
+                        f"one of {', '.join(known[mixture.by])}"
+                    )
+
+
+def _memorization(config: Config) -> None:
+    """Check that a model reads as much as it has to continue."""
+    wanted = config.evaluation.memorization
+    for name, model in config.models.items():
+        if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
+            raise ValueError(
+                f"evaluation.memorization: begin-of-text, {wanted.prompt_tokens} tokens of a prompt and "
+                f"{wanted.continuation_tokens} behind it are more than the {length} of models.{name}'s "
+                "sequence_length: make prompt_tokens or continuation_tokens smaller"
+            )
+
+
+def _categories(config: Config) -> None:
+    """Check that what is told by source names sources of this run."""
+    unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
+    if unknown:
+        raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
+
+
+def check(config: Config) -> None:
+    """Check that the sections of a run agree.
+
+    Raises:
+        ValueError: they do not.
+    """
+    for agrees in (_licenses, _references, _vocabularies, _perplexity, _strata, _sampling, _memorization, _categories):
+        agrees(config)
