@@ -194,6 +194,8 @@ def judge(rows: list[dict[str, Any]]) -> None:
     for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
         if row["detectable_difference"] is not None:
             row["detectable_difference"] *= float(strict)
+            if "right_in_a_alone" in row:
+                row["detectable_difference"] = min(1.0, row["detectable_difference"])
         row["p_value_corrected"] = corrected
         ahead = "a" if (row["difference"] > 0) == row["higher_is_better"] else "b"
         row["better"] = ahead if corrected < LEVEL else None

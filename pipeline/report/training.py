@@ -130,11 +130,15 @@ def validation(metrics: list[Json]) -> list[Json]:
     return rows
 
 
-def trivial(loss: float | None, vocabulary_size: int | None, held_out: Json) -> Json:
+def trivial(line: Json, vocabulary_size: int | None, held_out: Json) -> Json:
     """Return what guessing, a unigram and a bigram lose on the text of the validation, and how the model compares.
 
-    `best` of the three and `is_better` are None unless the losses of the model and the bigram are known;
-    `counted_part` has the tokens that were counted, and of how many, where they are not all.
+    `best` of the three and `verdict` are None unless the losses of the model and the bigram are known; the model is
+    `better` or `worse` than the best where the whole interval of its loss is, else `not told apart`. `counted_part`
+    has the tokens that were counted, and of how many, where they are not all.
+
+    Args:
+        line: that of the last validation in the metrics.
     """
     losses = {
         "guessing": math.log(vocabulary_size) if vocabulary_size else None,
@@ -142,12 +146,16 @@ def trivial(loss: float | None, vocabulary_size: int | None, held_out: Json) -> 
         "bigram": held_out.get("bigram_loss"),
     }
     known = {name: value for name, value in losses.items() if value is not None}
-    best = min(known, key=known.__getitem__) if loss is not None and "bigram" in known else None
+    loss, best, verdict = line.get("validation_loss"), None, None
+    if loss is not None and "bigram" in known:
+        best = min(known, key=known.__getitem__)
+        low, high = (line.get(f"validation_loss_{end}") or loss for end in ("low", "high"))
+        verdict = "better" if high < known[best] else "worse" if low > known[best] else "not told apart"
     counted, every = held_out.get("counted_tokens", 0), held_out.get("of_training_tokens", 0)
     return {
         **losses,
         "best": best,
-        "is_better": loss < known[best] if best and loss is not None else None,
+        "verdict": verdict,
         "counted_part": (counted, every) if counted < every else None,
     }
 

@@ -139,7 +139,8 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 
-    loss, held_out = _last(steps, "validation_loss"), (last.get("counts") or {}).get("validation") or {}
+    validated: Json = next((line for line in reversed(steps) if line.get("validation_loss") is not None), {})
+    held_out = (last.get("counts") or {}).get("validation") or {}
 
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
@@ -151,7 +152,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "steps": _last(steps, "step"),
         "tokens_seen": _last(steps, "tokens_seen"),
         "loss": _last(steps, "loss"),
-        "validation_loss": loss,
+        "validation_loss": validated.get("validation_loss"),
         "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),
         "tokens_per_second": _median(values("tokens_per_second")),
         "model_flops_utilization": _median(values("model_flops_utilization")),
@@ -163,7 +164,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "segments": segments,
         "energy": energy,
         "strategy": (recorded.get("training") or {}).get("strategy"),
-        "trivial": training.trivial(loss, index.get("vocabulary_size"), held_out),
+        "trivial": training.trivial(validated, index.get("vocabulary_size"), held_out),
         "held_out": held_out,
         "read_times": read_times(index, recorded.get("training") or {}, int(last["instance"]["step"])) if index else [],
         "without_held_out": training.without_held_out(index) if index else [],

@@ -6,18 +6,15 @@ Each check raises ValueError with a sentence that names the key.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from pipeline.run.sections import Sections
 from pipeline.sources.licenses import is_allowed
-from pipeline.tokens.settings import UNKNOWN, bands
-
-if TYPE_CHECKING:
-    from pipeline.run.config import Config
+from pipeline.tokens.settings import UNKNOWN, bins
 
 
-def _licenses(config: Config) -> None:
+def _licenses(config: Sections) -> None:
     """Check that this run allows the licence of every source, but for those whose documents have their own."""
     for source in (source for source in config.sources if source.license_key is None):
         if config.allowed_licenses is not None and not is_allowed(source.license, config.allowed_licenses):
@@ -35,7 +32,7 @@ def _licenses(config: Config) -> None:
                     )
 
 
-def _references(config: Config) -> None:
+def _references(config: Sections) -> None:
     """Check that every name that a section refers to exists."""
     names = [source.name for source in config.sources]
     if len(set(names)) < len(names):
@@ -72,7 +69,7 @@ def _references(config: Config) -> None:
                 raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
 
 
-def _vocabularies(config: Config) -> None:
+def _vocabularies(config: Sections) -> None:
     """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
     for name, section in config.tokenizer.items():
         try:
@@ -88,7 +85,7 @@ def _vocabularies(config: Config) -> None:
                 )
 
 
-def _perplexity(config: Config) -> None:
+def _perplexity(config: Sections) -> None:
     """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
     for name in config.scored("perplexity"):
         key, wanted = f"corpus.{name}.perplexity", config.perplexity(name)
@@ -113,7 +110,7 @@ def _perplexity(config: Config) -> None:
             )
 
 
-def _strata(config: Config) -> None:
+def _strata(config: Sections) -> None:
     """Check that documents have the scores that a token set tells them apart by."""
     for name, section in config.tokens.items():
         for score in ("quality", "perplexity"):
@@ -124,7 +121,7 @@ def _strata(config: Config) -> None:
                 )
 
 
-def _names_in(config: Config, tokens: str) -> dict[str, list[str]]:
+def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
     """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
     section = config.tokens[tokens]
     sources = config.corpus_sources(section.corpus)
@@ -135,11 +132,11 @@ def _names_in(config: Config, tokens: str) -> dict[str, list[str]]:
         elif name == "license":
             known[name] = []
         else:
-            known[name] = [*bands(section.strata.bounds(name)), UNKNOWN]
+            known[name] = [*bins(section.strata.bounds(name)), UNKNOWN]
     return known
 
 
-def _sampling(config: Config) -> None:
+def _sampling(config: Sections) -> None:
     """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
     for name, model in config.models.items():
         corpus = config.tokens[model.tokens].corpus
@@ -161,7 +158,7 @@ def _sampling(config: Config) -> None:
                     )
 
 
-def _memorization(config: Config) -> None:
+def _memorization(config: Sections) -> None:
     """Check that a model reads as much as it has to continue."""
     wanted = config.evaluation.memorization
     for name, model in config.models.items():
@@ -173,14 +170,14 @@ def _memorization(config: Config) -> None:
             )
 
 
-def _categories(config: Config) -> None:
+def _categories(config: Sections) -> None:
     """Check that what is told by source names sources of this run."""
     unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
     if unknown:
         raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
 
 
-def check(config: Config) -> None:
+def check(config: Sections) -> None:
     """Check that the sections of a run agree.
 
     Raises:

@@ -1,147 +1,42 @@
 """The one typed description of a run; every step receives a part of it.
 
 `load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.run.step_settings`,
-of sources and corpora by `corpus_step_settings`.
+of sources and corpora by `corpus_step_settings`. Its sections are those of `sections`, which agree by `agreement`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import PrivateAttr, ValidationError, model_validator
 
-from pipeline.corpus.quality_settings import Perplexity
-from pipeline.corpus.settings import Corpus
-from pipeline.energy.settings import Energy
-from pipeline.evaluate.settings import UNTRAINED, Evaluation, Suite
+from pipeline.evaluate.settings import Suite
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.ground.settings import Settings
-from pipeline.pretrain.settings import Model
-from pipeline.provenance.settings import Provenance
-from pipeline.report.disclosure import Disclosure
-from pipeline.report.settings import Report
 from pipeline.run.agreement import check
 from pipeline.run.mistakes import sentence
-from pipeline.run.platforms import Platform, described
+from pipeline.run.platforms import described
 from pipeline.run.renamed import in_new_words
-from pipeline.slurm.settings import Slurm
-from pipeline.sources.licenses import canonical
-from pipeline.sources.settings import Source
+from pipeline.run.sections import Sections
 from pipeline.sources.units import SourceUnits
-from pipeline.tokenizer.settings import Tokenizer
-from pipeline.tokens.settings import Tokens
-
-NAME = r"^[a-z0-9][a-z0-9_-]*$"
-Name = Annotated[str, Field(pattern=NAME)]
 
 
-class Run(Settings):
-    """The run itself."""
-
-    name: str = Field(pattern=NAME)
-    seed: int = Field(default=42, ge=0)
-    results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
-    environment: Literal["cpu", "cuda", "rocm"] = "cpu"
-    provider: str | None = None
-    provider_url: str | None = Field(default=None, pattern=r"^https?://\S+$", description="the provider's page")
-    contact: str | None = None
-
-    @field_validator("results")
-    @classmethod
-    def _plain(cls, results: str) -> str:
-        """The folder stands in command lines and in rules, where other characters have a meaning."""
-        if not re.fullmatch(r"[\w./+-]+", results):
-            raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
-        return results
-
-
-class Config(Settings):
-    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, report, Slurm."""
-
-    run: Run
-    data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
-    platform: Platform = Platform()
-    sources: list[Source] = Field(min_length=1)
-    allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
-    corpus: dict[Name, Corpus] = {"main": Corpus()}
-    tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
-    tokens: dict[Name, Tokens] = {"main": Tokens()}
-    models: dict[Name, Model] = {}
-    evaluation: Evaluation = Evaluation()
-    energy: Energy = Energy()
-    provenance: Provenance = Provenance()
-    report: Report = Report()
-    disclosure: Disclosure = Disclosure()
-    slurm: Slurm = Slurm()
+class Config(Sections):
+    """One run, with the files that it names."""
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
-
-    @field_validator("allowed_licenses")
-    @classmethod
-    def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
-        return licenses and sorted({canonical(license) for license in licenses})
-
-    @field_validator("tokenizer")
-    @classmethod
-    def _swept(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
-        """Make the tokenizers of each sweep ordinary ones of the run."""
-        found: dict[str, Tokenizer] = {}
-        for name, section in tokenizers.items():
-            try:
-                expanded = section.expanded(name)
-            except ValidationError as error:
-                raise ValueError(f"{name}.sweep: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
-            for other in expanded.keys() & (found.keys() | tokenizers.keys() - {name}):
-                raise ValueError(f"{name}.sweep: there is another tokenizer {other}: give one of them another name")
-            found |= expanded
-        return found
 
     @model_validator(mode="after")
     def _agree(self) -> Config:
         check(self)
         return self
 
-    @property
-    def directory(self) -> Path:
-        """Return the folder of this run's results."""
-        return Path(self.run.results) / self.run.name
-
-    @property
-    def emissions(self) -> Energy:
-        """Return PUE and carbon intensity: those of the section energy, else the platform's."""
-        return self.platform.emissions(self.energy)
-
-    def source(self, name: str) -> Source:
-        """Return the source of that name."""
-        return next(source for source in self.sources if source.name == name)
-
-    def model_seed(self, name: str) -> int:
-        """Return what a model's first weights and the order of its sequences are drawn by."""
-        own = self.models[name].seed
-        return self.run.seed if own is None else own
-
-    def markers(self, tokenizer: str) -> list[str]:
-        """Return what stands for personal data in the corpora that a tokenizer is of, sorted."""
-        corpora = {t.corpus for t in self.tokens.values() if t.tokenizer == tokenizer}
-        corpora.add(self.tokenizer[tokenizer].corpus)
-        return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
-
     def parallel_files(self, tokenizer: str) -> list[str]:
         """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""
         files = sorted(self.tokenizer[tokenizer].parallel.items())
         return [self.resolved(f"tokenizer.{tokenizer}.parallel", path) for _, path in files]
-
-    def searched_models(self) -> list[str]:
-        """Return the models in whose training documents texts can be found."""
-        return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]
-
-    def corpus_sources(self, name: str) -> list[str]:
-        """Return the names of the sources that a corpus is made from, sorted."""
-        return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
 
     def source_units(self, source: str) -> SourceUnits:
         """Return the files and units of a source, listed once."""
@@ -169,33 +64,6 @@ class Config(Settings):
     def batches(self, source: str) -> dict[str, list[str]]:
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
-
-    def scored(self, score: Literal["quality", "perplexity"]) -> list[str]:
-        """Return the corpora whose documents get this score."""
-        return [name for name, section in self.corpus.items() if getattr(section, score)]
-
-    def perplexity(self, corpus: str) -> Perplexity:
-        """Return by which model a corpus is read, of one that `scored` names."""
-        section = self.corpus[corpus].perplexity
-        if section is None:
-            raise ValueError(f"no model reads corpus {corpus}")
-        return section
-
-    def reserving(self) -> list[str]:
-        """Return the sources that have an opt-out list, sorted."""
-        return sorted(source.name for source in self.sources if source.opt_out)
-
-    def evaluated(self) -> list[tuple[str, int]]:
-        """Return (model, step) of every milestone that is evaluated."""
-        first = -1 if self.evaluation.checkpoints == "final" else 0
-        return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
-
-    def baselines(self) -> dict[str, str | None]:
-        """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
-        if not self.evaluated():
-            return {}
-        untrained = self.models if self.evaluation.untrained else {}
-        return {f"{UNTRAINED}-{name}": name for name in untrained} | dict.fromkeys(self.evaluation.baselines)
 
     def baseline_files(self, baseline: str) -> list[str]:
         """Return the files of a baseline that a folder holds.

@@ -22,8 +22,8 @@ UNKNOWN = "unknown"
 """The stratum of a document of which it is not known."""
 
 
-def bands(bounds: Sequence[float]) -> list[str]:
-    """The names of the bands that ascending bounds divide numbers into, the lowest first."""
+def bins(bounds: Sequence[float]) -> list[str]:
+    """The names of the bins that ascending bounds divide numbers into, the lowest first."""
     return [f"below {bounds[0]:.12g}", *(f"from {bound:.12g}" for bound in bounds)]
 
 
@@ -33,11 +33,11 @@ class Strata(Settings):
     genre: bool = Field(default=False, description="that of their source")
     license: bool = Field(default=False, description="their own")
     cluster_size: list[Annotated[int, Field(ge=2)]] = Field(
-        default=[], description="bounds of the bands of how many copies a document stands for, itself included"
+        default=[], description="bounds of the bins of how many copies a document stands for, itself included"
     )
-    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of the bands of it")
+    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of the bins of it")
     perplexity: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default=[], description="bounds of the bands of it"
+        default=[], description="bounds of the bins of it"
     )
 
     @field_validator("cluster_size", "quality", "perplexity")
@@ -52,7 +52,7 @@ class Strata(Settings):
         return [name for name in type(self).model_fields if getattr(self, name)]
 
     def bounds(self, name: str) -> list[float]:
-        """The bounds of the bands of `cluster_size`, `quality` or `perplexity`."""
+        """The bounds of the bins of `cluster_size`, `quality` or `perplexity`."""
         found: list[float] = getattr(self, name)
         return found
 

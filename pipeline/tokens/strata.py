@@ -1,6 +1,6 @@
 """By what documents of one source and language are told apart, so that a training can mix them: their strata.
 
-A number, such as how many copies a document stands for, puts it in a band: `below` the first bound, or `from` the
+A number, such as how many copies a document stands for, puts it in a bin: `below` the first bound, or `from` the
 greatest bound that it reaches. FineWeb-2 lets a training read what many pages hold more often, by the size of its
 cluster: https://arxiv.org/abs/2506.20920.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.tokens.settings import GROUP, UNKNOWN, Strata, bands
+from pipeline.tokens.settings import GROUP, UNKNOWN, Strata, bins
 
 
 def columns_of(strata: Strata) -> list[str]:
@@ -35,7 +35,7 @@ def with_strata(batch: pa.RecordBatch, strata: Strata, genres: Mapping[str, str]
             told[name] = batch.column(name)
         else:
             bounds = strata.bounds(name)
-            names = np.array([*bands(bounds), UNKNOWN])
+            names = np.array([*bins(bounds), UNKNOWN])
             values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
             places = np.searchsorted(bounds, values, side="right")
             told[name] = pa.array(names[np.where(np.isnan(values), len(names) - 1, places)], pa.string())
@@ -53,11 +53,11 @@ def is_in(group: Mapping[str, str], strata: Strata) -> pc.Expression:
     return condition
 
 
-def _within(name: str, band: str, bounds: Sequence[float]) -> pc.Expression:
+def _within(name: str, wanted: str, bounds: Sequence[float]) -> pc.Expression:
     value = pc.field(name)
-    if band == UNKNOWN:
+    if wanted == UNKNOWN:
         return value.is_null()
-    place = bands(bounds).index(band)
+    place = bins(bounds).index(wanted)
     condition = pc.scalar(True)
     if place:
         condition &= value >= bounds[place - 1]

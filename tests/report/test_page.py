@@ -245,7 +245,7 @@ NAMED = "; guessing every token alike has 9.011 nats, knowing only how often eac
 @pytest.mark.parametrize(
     ("unigram", "bigram", "verdict", "card"),
     [
-        (6.7, 5.465, "The model knows more than word pairs do.", "6.700 | 5.465 | yes |"),
+        (6.7, 5.465, "The model is better than each of these.", "6.700 | 5.465 | yes |"),
         (6.7, 2.25, "A table of word pairs reaches 2.250 nats: the model is worse.", "6.700 | 2.250 | no: bigram is |"),
         (2.25, 2.3, "A table of token frequencies reaches 2.250 nats: the model is worse.", "| no: unigram is |"),
     ],
@@ -288,6 +288,22 @@ def test_that_a_guess_is_better_and_that_a_part_was_counted_is_told(run_folder: 
     assert "Unigram and bigram of base were counted in 20,000,001 of the 3,000,000,000 training tokens." in card
 
 
+def test_a_loss_whose_interval_holds_that_of_the_best_is_not_told_apart(run_folder: Run) -> None:
+    lines = (run_folder.root / "models/base/metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    found[-1] |= {"validation_loss": 2.4, "validation_loss_low": 2.1, "validation_loss_high": 2.6}
+    (run_folder.root / "models/base/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    seen = {"documents": 81, "tokens": 60_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
+    apart = "not told apart from"
+    for bigram, told in ((2.5, apart), (2.25, apart), (2.7, "better than each"), (2.0, "is worse")):
+        record["counts"]["validation"] = seen | {"unigram_loss": 6.7, "bigram_loss": bigram}
+        run_folder.write(path, record)
+        text = outline(made(run_folder)["page"]).text
+        assert {words for words in (apart, "better than each", "is worse") if words in text} == {told}
+
+
 def test_without_a_bigram_there_is_no_verdict_of_the_loss(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
@@ -297,7 +313,7 @@ def test_without_a_bigram_there_is_no_verdict_of_the_loss(run_folder: Run) -> No
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
     assert "how often each token stands in the training text has 0.1000 nats." in text
-    assert "the model is worse" not in text and "The model knows more" not in text
+    assert "the model is worse" not in text and "better than each of these" not in text
     assert "| – | 0.1000 | – | – |" in arguments["model_card"].read_text()
 
 

@@ -1,4 +1,4 @@
-"""Documents that a token set tells apart by genre, licence and bands of numbers, and what a training mixes of them."""
+"""Documents that a token set tells apart by genre, licence and bins of numbers, and what a training mixes of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.tokens import index, shard
 from pipeline.tokens.epochs import epochs
 from pipeline.tokens.reader import TokenReader, open_shard
 from pipeline.tokens.sampler import Sampler
-from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bands
+from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bins
 from pipeline.tokens.strata import columns_of, is_in, with_strata
 
 STRATA = Strata(genre=True, license=True, cluster_size=[2, 5])
@@ -54,7 +54,7 @@ def rows() -> list[dict[str, Any]]:
     return made
 
 
-def band(copies: int) -> str:
+def bin_of(copies: int) -> str:
     return "below 2" if copies < 2 else "from 2" if copies < 5 else "from 5"
 
 
@@ -84,7 +84,7 @@ def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
     expected = {
         row["id"]: (row["source"], row["language"], GENRES.get(row["source"], "unknown"), row["license"], copies)
         for row in rows()
-        for copies in [band(row["cluster_size"])]
+        for copies in [bin_of(row["cluster_size"])]
     }
     found: dict[str, tuple[str, ...]] = {}
     for path in sorted(told.parent.glob("*/*.arrow")):
@@ -129,7 +129,7 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
         for sequence in sampler.global_batch(step).tolist():
             stream, position = sampler.place(sequence)
             names = {group[place] for group in sampler.groups[stream]}
-            of_text = {band_or_value(row["id"], chosen.by) for row in sampler.rows[stream].document_rows(position, T)}
+            of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].document_rows(position, T)}
             assert of_text <= names, "the tokens that are read are of the groups that the stream is for"
             sizes = Counter({group[place]: reader.groups[group] for group in sampler.groups[stream]})
             for name, size in sizes.items():
@@ -147,11 +147,11 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
         assert read["CC0-1.0"] == pytest.approx(3 * read["MIT"], rel=0.05)
 
 
-def band_or_value(name: str, key: str) -> str:
+def bin_or_value(name: str, key: str) -> str:
     row = next(row for row in rows() if row["id"] == name)
     if key == "genre":
         return GENRES.get(row["source"], "unknown")
-    return band(row["cluster_size"]) if key == "cluster_size" else str(row[key])
+    return bin_of(row["cluster_size"]) if key == "cluster_size" else str(row[key])
 
 
 def test_a_mixture_by_what_the_tokens_do_not_tell_apart_is_refused(built: Path) -> None:
@@ -177,7 +177,7 @@ def test_each_number_is_in_one_band(bounds: list[float], values: list[float | No
         assert group["quality"] == expected
         inside = [row for row, of in enumerate(told) if of == group]
         assert batch.filter(is_in(group, strata)).num_rows == len(inside), f"number {number}"
-    assert len(bands(bounds)) == len(bounds) + 1
+    assert len(bins(bounds)) == len(bounds) + 1
 
 
 def test_bounds_must_ascend() -> None:
