@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -217,7 +218,7 @@ class Measured:
 
 
 def write_items(path: Path, measured: Iterable[Measured]) -> None:
-    """Write the items of all tasks as a Parquet file."""
+    """Write the items of all tasks as a Parquet file; a metric that is not a number of an item is null there."""
     rows = [
         {
             "suite": one.suite,
@@ -234,7 +235,7 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
             "answer": item.answer if item.choices else None,
             "right_answers": sorted(item.right),
             **item.correct,
-            **item.graded,
+            **{metric: None if math.isnan(grade) else grade for metric, grade in item.graded.items()},
         }
         for one in measured
         for item in one.items

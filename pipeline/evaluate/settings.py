@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.settings import PersonalData
+from pipeline.ground.data_folder import with_data
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
@@ -209,20 +210,17 @@ class Evaluation(Settings):
             if name not in known:
                 raise InputError(f"there is no suite {name!r}; choose one of {', '.join(sorted(known))}")
             suite = known[name]
-            if suite.data is not None and "{data}" in suite.data:
-                if data is None:
-                    raise InputError(f"evaluation.suites: {suite.name} reads {suite.data}: add --config data=FOLDER")
-                suite = suite.model_copy(update={"data": suite.data.replace("{data}", data)})
+            if suite.data is not None:
+                placed = with_data(f"evaluation.suites: {suite.name}", suite.data, data)
+                suite = suite.model_copy(update={"data": placed})
             suites.append(suite)
         return suites
 
     def _texts(self, data: str | None) -> dict[str, Text]:
-        found = {}
-        for name, text in self.texts.items():
-            if "{data}" in text.path and data is None:
-                raise InputError(f"evaluation.texts.{name} reads {text.path}: add --config data=FOLDER")
-            found[name] = text.model_copy(update={"path": text.path.replace("{data}", str(data))})
-        return found
+        return {
+            name: text.model_copy(update={"path": with_data(f"evaluation.texts.{name}", text.path, data)})
+            for name, text in self.texts.items()
+        }
 
 
 class DifferencesSettings(Settings):

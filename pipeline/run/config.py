@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline.evaluate.settings import Suite
+from pipeline.ground.data_folder import with_data
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.run.agreement import check
@@ -51,11 +52,7 @@ class Config(Sections):
 
     def resolved(self, what: str, path: str) -> str:
         """Return the path of something with the folder of the data in it."""
-        if "{data}" in path:
-            if self.data is None:
-                raise InputError(f"{what}: its path {path} needs the folder: add --config data=FOLDER")
-            path = path.replace("{data}", self.data)
-        return path
+        return with_data(what, path, self.data)
 
     def units(self, source: str) -> dict[str, dict[str, Path]]:
         """Return the units of a source that have files, each with its files, name to path."""

@@ -18,11 +18,10 @@ from pipeline.run.expected import Expected, documents_allowed, expected, memory_
 from pipeline.run.steps import STEPS, chapter
 from pipeline.run.text_rates import Rate, rates_of
 from pipeline.slurm.packing import Request, pack
-from pipeline.slurm.resources import Requests
+from pipeline.slurm.resources import HOLD_KEYS, Requests
 
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/tokenizer.md
 LEAST_VOCABULARY = 8192
-FIND = "corpus.find_duplicates"
 LOCAL = ("sources.listing",)  # of the localrules: no job of Slurm
 MEGABYTE = 1_000_000
 
@@ -126,9 +125,11 @@ class CorpusPlan:
         rate = self.rates.get(name)
         taken = []
         for job, one in zip(jobs, asked, strict=True):
-            if rate is not None and self._is_known(job):
-                taken.append(self._seconds(name, rate, job, one["cpus_per_task"]))
-            self._fits(name, job, taken[-1][1][1] if taken else None)
+            if rate is None or not self._is_known(job):
+                self._fits(name, job, None)
+                continue
+            taken.append(self._seconds(name, rate, job, one["cpus_per_task"]))
+            self._fits(name, job, taken[-1][1][1])
         if len(taken) == len(jobs):
             for end, label in enumerate(("low", "high")):
                 cpu, longest = sum(one[end][0] for one in taken), max(one[end][1] for one in taken)
@@ -168,13 +169,15 @@ class CorpusPlan:
             return
         held, most = self.requests.held_megabytes(name, need, job), partition.memory_megabytes
         what = " ".join([name, *job.values()])
+        section = f"corpus.{job.get('corpus')}.deduplication"
         if held > most:
-            way = f"lower corpus.{job['corpus']}.deduplication.memory_bytes" if name == FIND else "lower unit_bytes"
+            way = f"lower {section}.memory_bytes" if name in HOLD_KEYS else "lower unit_bytes"
             self.problems.append(f"{what} needs {held:,} MB and a node of {partition.name} has {most:,}: {way}")
         if partition.minutes and high_seconds is not None and high_seconds > partition.minutes * 60:
+            way = f"raise {section}.jobs" if name in HOLD_KEYS else "give the source a lower units_per_job"
             self.problems.append(
                 f"{what} may take {high_seconds / 3600:.3g} h and {partition.name} allows {partition.minutes / 60:.3g} "
-                "h: give the source a lower units_per_job"
+                f"h: {way}"
             )
 
 

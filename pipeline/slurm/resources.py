@@ -19,15 +19,15 @@ from pipeline.run.platforms import Allocation, Partition
 from pipeline.run.steps import STEPS, Bytes, Need
 from pipeline.slurm.retry import Growth, factor
 
-ROUNDS = (
-    4  # of units that a core of a batch does one after another, so that unequal ones even out; where there are enough
-)
+# Of units that a core of a batch does one after another, so that unequal ones even out; where there are enough.
+ROUNDS = 4
 UNKNOWN_FLOPS_PER_SECOND = 5e9  # of a device of which the platform's file says nothing: a core
 UTILIZATION = 0.1  # of the peak, low: training goes on in a next allocation, but a short limit starts sooner
 PROCESS_MEGABYTES = 1500  # of Python with torch, before it holds anything
 LOADED_BYTES = 8  # per parameter, of a model on a CPU: weights in fp32, twice while they are read
 FIXED_PROMPTS = 120  # of pipeline/evaluate/prompts.json
 READ_BYTES_PER_MINUTE = 3e11  # 5 GB/s of weights from memory, low for two cores
+HOLD_KEYS = ("corpus.equal_keys", "corpus.find_duplicates")  # in `deduplication.memory_bytes`
 STATE_BYTES = 48  # per parameter, of a process on a CPU: weights, gradients, Adam's state, twice while it is saved
 
 
@@ -95,7 +95,7 @@ class Requests:
         if step == "tokenizer.train":
             largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
         held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
-        if step in ("corpus.equal_keys", "corpus.find_duplicates"):
+        if step in HOLD_KEYS:
             held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
         if step == "evaluate.samples":
             held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)

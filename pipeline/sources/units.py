@@ -7,6 +7,7 @@ import json
 from functools import cached_property
 from pathlib import Path
 
+from pipeline.ground.data_folder import with_data
 from pipeline.ground.errors import InputError
 from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
@@ -68,9 +69,7 @@ class SourceUnits:
 
     def place(self, path: str) -> str:
         """Return a path of this source with the folder of the data filled in."""
-        if "{data}" in path and self._data is None:
-            raise InputError(f"source {self.source.name}: its path {path} needs the folder: add --config data=FOLDER")
-        return path.replace("{data}", self._data or "")
+        return with_data(f"source {self.source.name}", path, self._data)
 
     def divided_path(self) -> tuple[Path, str | None]:
         """Return the folder that the raw files lie in and the pattern of their names; none of a data set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from pipeline.commands import compare as command
 from pipeline.evaluate.between_runs import told
-from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.evaluate.items import Item, Measured, read_answers, write_items
 from pipeline.ground.errors import InputError
 from tests.conftest import Project
 
@@ -52,6 +53,12 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     between = "difference +0.1500 (+0.0985 to +0.1985)"
     assert line == f"  base, step 8: s/t acc: 0.5000 → 0.6500, {between} on 200 items: the second run is better"
     assert "0.6500 → 0.5000, difference -0.1500 (-0.1985 to -0.0985) on 200 items: the first run" in told(b, a)[1]
+
+
+def test_a_metric_that_is_not_a_number_of_an_item_is_null_and_counts_for_nothing(tmp_path: Path) -> None:
+    path = answered(tmp_path, [item(0, True, math.nan), item(1, True, 0.5)])
+    assert pq.read_table(path).column("sari").to_pylist() == [None, 0.5]
+    assert [*read_answers(path).graded["sari"].values()] == [0.5]
 
 
 def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path) -> None:

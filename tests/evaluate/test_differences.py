@@ -287,6 +287,14 @@ def test_among_many_comparisons_only_more_is_detectable() -> None:
     assert many[0]["detectable_difference"] == pytest.approx(0.1 * (z + 0.8416) / (1.96 + 0.8416), rel=1e-3)
 
 
+def test_no_share_can_differ_by_more_than_one() -> None:
+    row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.9}
+    shares, bits = [{**row, "right_in_a_alone": 1} for _ in range(100)], [dict(row) for _ in range(100)]
+    judge(shares)
+    judge(bits)
+    assert shares[0]["detectable_difference"] == 1.0 < bits[0]["detectable_difference"]
+
+
 def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
     right = {("s", "t", n, "x"): n % 2 == 0 for n in range(40)}
     clusters = {key: str(key[2] // 2) for key in right}

@@ -126,7 +126,7 @@ def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path:
 
 
 def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"evaluation\.texts\.tales reads .* add --config data=FOLDER"):
+    with pytest.raises(InputError, match=r"evaluation\.texts\.tales: its path .* add --config data=FOLDER"):
         evaluation.resolved(None)
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: there is no file .*tales\.jsonl\.gz"):
         suite_files(evaluation.resolved(str(tmp_path / "nowhere"))[0])

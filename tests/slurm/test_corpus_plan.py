@@ -76,6 +76,24 @@ def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch)
     assert len(problems) == 6  # four units, memory, disk
 
 
+def test_shares_of_the_keys_that_do_not_fit_are_told_with_their_own_way_out(tmp_path: Path) -> None:
+    """And of a source that nothing is known of no time is told, least that of another one."""
+    source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
+    source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    corpus = {"main": {"deduplication": {"memory_bytes": 400_000_000_000, "jobs": 2}, "exclude_sources": ["hub"]}}
+    config = load({**raw, "platform": "snellius", "corpus": corpus, "sources": [*raw["sources"], source]})
+    slow = Rate(500_000, 1, 1)
+    rates = {name: slow for name in ("sources.fingerprint", "corpus.equal_keys", "corpus.find_duplicates")}
+    problems = planned(config, rates)["problems"]
+    for job in ("corpus.equal_keys main 0", "corpus.equal_keys main 1", "corpus.find_duplicates main"):
+        memory, time = (line for line in problems if line.startswith(job))
+        assert memory.endswith(": lower corpus.main.deduplication.memory_bytes")
+        assert time.endswith("may take 139 h and genoa allows 120 h: raise corpus.main.deduplication.jobs")
+    slow_sources = [line.split()[1] for line in problems if line.startswith("sources.fingerprint")]
+    assert slow_sources and "hub" not in slow_sources
+
+
 def test_time_is_that_of_the_longest_job_or_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"corpus.filter": Rate(2.0, 1e6, 2e6), "corpus.find_duplicates": Rate(0.0, 1e6, 1e6, of_documents=True)}
     monkeypatch.setattr("os.cpu_count", lambda: 3)
