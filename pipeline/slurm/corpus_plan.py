@@ -16,7 +16,7 @@ from pipeline.run.config import Config
 from pipeline.run.dag import Dag
 from pipeline.run.expected import Expected, documents_allowed, expected, memory_needed
 from pipeline.run.steps import STEPS, chapter
-from pipeline.run.text_rates import Rate, rates_of
+from pipeline.run.text_rates import JOINING, Rate, rates_of
 from pipeline.slurm.packing import Request, pack
 from pipeline.slurm.resources import HOLD_KEYS, Requests
 
@@ -122,7 +122,8 @@ class CorpusPlan:
             "memory_bytes": max(one["mem_mb"] for one in asked) * MEGABYTE,
             "time_limit_seconds": max(one["runtime"] for one in asked) * 60,
         }
-        rate = self.rates.get(name)
+        shares = self.config.corpus[jobs[0]["corpus"]].deduplication.jobs if "corpus" in jobs[0] else 1
+        rate = self.rates.get(JOINING if name == "corpus.find_duplicates" and shares > 1 else name)
         taken = []
         for job, one in zip(jobs, asked, strict=True):
             if rate is None or not self._is_known(job):
@@ -156,6 +157,8 @@ class CorpusPlan:
         parts = [
             part / whole.raw_bytes * (whole.documents if rate.of_documents else whole.text_bytes) for part in parts
         ]
+        if name == "corpus.equal_keys":
+            parts = [part / self.config.corpus[job["corpus"]].deduplication.jobs for part in parts]
         starts = rate.start_seconds
         ends = []
         for cpu, largest in zip(rate.cpu_seconds(sum(parts)), rate.cpu_seconds(max(parts, default=0)), strict=True):

@@ -164,7 +164,7 @@ numbers = st.floats(0.01, 0.99, allow_nan=False)
 
 @example([0.25, 0.5], [0.25, 0.5, 0.1, None])
 @given(st.lists(numbers, min_size=1, unique=True).map(sorted), st.lists(st.none() | numbers, min_size=1, max_size=30))
-def test_each_number_is_in_one_band(bounds: list[float], values: list[float | None]) -> None:
+def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | None]) -> None:
 
     strata = Strata(quality=bounds)
     columns = {"source": ["s"] * len(values), "language": ["nl"] * len(values)}
