@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.ground.settings import Settings
@@ -23,8 +24,9 @@ UNKNOWN = "unknown"
 
 
 def bins(bounds: Sequence[float]) -> list[str]:
-    """The names of the bins that ascending bounds divide numbers into, the lowest first."""
-    return [f"below {bounds[0]:.12g}", *(f"from {bound:.12g}" for bound in bounds)]
+    """The names of the bins that ascending bounds divide numbers into, the lowest first; other bounds, other names."""
+    below, *names = (np.format_float_positional(bound, trim="-") for bound in [bounds[0], *bounds])
+    return [f"below {below}", *(f"from {name}" for name in names)]
 
 
 class Strata(Settings):
