@@ -67,7 +67,8 @@ class PlatformPlan(_Part):
     """The machine; what is not known of it is left out of the plan."""
 
     name: str = "local"
-    devices: int = Field(default=1, ge=1)
+    devices: int = Field(default=1, ge=1, description="of one node")
+    nodes: int = Field(default=1, ge=1, description="that a model is trained on")
     peak_flops_per_second: float | None = Field(
         default=None, gt=0, description="of one device, dense, in the precision"
     )

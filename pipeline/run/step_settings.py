@@ -24,6 +24,7 @@ from pipeline.model.size import parameter_count
 from pipeline.opt_out.others import others
 from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.plan.settings import EstimateSettings
+from pipeline.pretrain.processes.launch import launcher
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
@@ -87,10 +88,12 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
         }
         for name, model in config.models.items()
     }
+    # Without srun a training has the devices of one node, however many are asked for.
+    nodes = config.slurm.nodes if launcher(config.platform.launch) == "srun" else 1
     return EstimateSettings.model_validate(
         {
             "models": models,
-            "platform": config.platform.model_dump(),
+            "platform": config.platform.model_dump() | {"nodes": nodes},
             "energy": config.emissions.model_dump(),
             "forecast": forecast_plan(config),
         }

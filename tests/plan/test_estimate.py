@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
     assert plan["totals"]["carbon_grams"] is None
     assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
     assert "peak_flops_per_second" in table(plan).splitlines()[-3]
+
+
+def test_nodes_multiply_the_devices_and_a_hybrid_strategy_keeps_a_copy_of_the_state_on_each():
+    of_nodes = [{**PLATFORM, "devices": 4, "nodes": nodes} for nodes in (1, 16)]
+    one, many = (estimate(settings(platform, m={"batch_size": 256}))["models"]["m"] for platform in of_nodes)
+    assert (one["devices_used"], many["devices_used"]) == (4, 64)
+    assert math.isclose(one["seconds"], 16 * many["seconds"])
+    assert math.isclose(one["model_state_bytes_per_device"], 16 * many["model_state_bytes_per_device"], rel_tol=1e-9)
+    one, many = (
+        estimate(settings(platform, m={"batch_size": 256, "strategy": "hybrid_shard", "mesh": mesh}))["models"]["m"]
+        for platform, mesh in zip(of_nodes, ({"shard": 4}, {}), strict=True)
+    )
+    assert one["model_state_bytes_per_device"] == many["model_state_bytes_per_device"]
 
 
 def test_devices_without_a_micro_batch_stand_idle():

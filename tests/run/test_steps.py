@@ -69,6 +69,15 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
     assert not {"prefer", "minimum_jaccard", "jobs"} & share.keys()
 
 
+@pytest.mark.parametrize(("launch", "nodes"), [("srun --ntasks-per-node=4", 16), ("torchrun --nproc-per-node=4", 1)])
+def test_a_plan_is_for_the_nodes_on_which_processes_are_started(launch: str, nodes: int) -> None:
+    config = load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8")))
+    platform = config.platform.model_copy(update={"devices": 4, "launch": launch})
+    update = {"platform": platform, "slurm": config.slurm.model_copy(update={"nodes": 16})}
+    planned = step_settings(config.model_copy(update=update), "plan.estimate", {}).model_dump()["platform"]
+    assert (planned["devices"], planned["nodes"]) == (4, nodes)
+
+
 def test_models_of_other_seeds_are_asked_the_same() -> None:
     found = []
     for run_seed, seed in ((1, {}), (2, {}), (2, {"seed": 7})):
