@@ -1,7 +1,7 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`, `platform check`,
+`model export`, `runs`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`, `platform check`,
 `provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
 """
 
@@ -25,6 +25,7 @@ COMMANDS = {
     "model import": ("pipeline.model.commands", "import_model"),
     "model export": ("pipeline.model.commands", "export_model"),
     "provenance pack": ("pipeline.provenance.pack", "main"),
+    "runs": ("pipeline.run.runs", "main"),
     "compare": ("pipeline.commands", "compare"),
     "reproduce": ("pipeline.run.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),

@@ -1,4 +1,4 @@
-"""Sentences for a person: numbers with their nouns, and nothing in them that a terminal obeys."""
+"""What a person reads: numbers with their nouns, tables, and nothing in them that a terminal obeys."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -9,3 +9,9 @@ def counted(number: int, noun: str) -> str:
 def printable(text: str) -> str:
     """Return a text on one line, in which line ends and control characters of names are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines with columns of one width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

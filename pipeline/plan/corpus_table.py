@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.plan.table import aligned, readable
+from pipeline.ground.words import aligned
+from pipeline.plan.table import readable
 
 
 def corpus_lines(plan: dict[str, Any]) -> list[str]:

@@ -22,7 +22,8 @@ FORMULAS = {
     "= heads x head dimension (Chowdhery et al. 2022)",
     "general_purpose_share_6nd": "training_flops_6nd / 1e23, the indicative criterion for general-purpose models",
     "general_purpose_share_8nd": "training_flops_8nd / 1e23",
-    "devices_used": "min(devices x nodes, batch_size / micro_batch_size x tensor x pipeline x context): more stand idle",
+    "devices_used": "min(devices x nodes, batch_size / micro_batch_size x tensor x pipeline x context): "
+    "more stand idle",
     "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
     "model_state_bytes_per_device": "parameters / (tensor x pipeline) x (weights + gradients + optimizer bytes, each / "
     "devices that share it, 0 in main memory) (Rajbhandari et al. 2020)",
@@ -86,7 +87,9 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     mesh = training.mesh
     matrices = mesh.tensor * mesh.pipeline
     together = matrices * mesh.context
-    devices = min(platform.devices * platform.nodes, max(training.batch_size // training.micro_batch_size, 1) * together)
+    devices = min(
+        platform.devices * platform.nodes, max(training.batch_size // training.micro_batch_size, 1) * together
+    )
     flops = {
         "training_flops_6nd": formulas.training_flops(parameters, tokens),
         "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),

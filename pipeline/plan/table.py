@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.ground.words import aligned
 from pipeline.plan.forecast import NO_RUNS
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
@@ -67,12 +68,6 @@ def table(plan: dict[str, Any]) -> str:
     if missing:
         lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
     return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Return rows as lines with columns of one width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:

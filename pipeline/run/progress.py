@@ -15,9 +15,10 @@ from pipeline.energy.books.written import read_books
 from pipeline.energy.figures import Account, Figure, checked, energy_unit, together
 from pipeline.energy.forecast import Job, Range, account_ends, remaining, widened
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import aligned
 from pipeline.job.frozen import newest
 from pipeline.model.size import flops_per_token
-from pipeline.plan.table import aligned, readable
+from pipeline.plan.table import readable
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
 from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object

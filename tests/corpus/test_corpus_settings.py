@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
-from pipeline.corpus.settings import Corpus
+from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
+from pipeline.sources.licenses import canonical
 
 
 def test_defaults_are_dutch_and_english() -> None:
@@ -19,6 +20,11 @@ def test_one_key_changes_one_value() -> None:
     rules = Corpus.model_validate(written).languages["nl"]
     assert rules.quality == DUTCH.quality.model_copy(update={"minimum_words": 10})
     assert rules.repetition == DUTCH.repetition.model_copy(update={"top_n_grams": {2: 0.5}})
+
+
+@pytest.mark.parametrize("name", SAMPLE_LICENSES)
+def test_a_licence_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: str) -> None:
+    assert canonical(name) == name and not {"NC", "ND"} & {*name.split("-")}
 
 
 def test_settings_survive_json() -> None:

@@ -1,4 +1,4 @@
-"""The keys of a corpus, shared by jobs of Slurm: the copies that one job finds, so no training of a model runs again."""
+"""The keys of a corpus, shared by jobs of Slurm: the copies that one job finds, and no model is trained again."""
 
 from __future__ import annotations
 

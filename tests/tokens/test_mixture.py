@@ -95,6 +95,14 @@ def test_a_phase_goes_on_where_the_one_before_ended() -> None:
     assert mixed.counts(7) == [35, 0] and mixed.counts(11) == [35, 20]
 
 
+def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
+    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
+    mixed = Order([100, 100], [1, 2], phases, 4)
+    assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
+    read = np.concatenate([mixed.batch(step) for step in range(10)])
+    assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
+
+
 def test_a_batch_spreads_its_streams_over_its_places() -> None:
     mixed = order([10**6, 10**6], ["1", "1"], 64)
     halves = [(mixed.batch(step)[:32] < 10**6).sum() for step in range(200)]
