@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokens import shard as shard_step
 from pipeline.tokens.reader import open_shard
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_range
@@ -139,6 +141,26 @@ def test_a_document_that_occurs_twice_is_refused(
     twin = write(tmp_path / "twin.parquet", [first])
     with pytest.raises(InputError, match=f"document id '{first['id']}' occurs twice"):
         build_tokens(tmp_path / "tokens", [documents[0], twin], tokenizer, shards=1)
+
+
+def test_two_documents_whose_ids_have_one_hash_are_no_twins(
+    documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
+) -> None:
+    first = pq.read_table(documents[0]).to_pylist()[0]
+    other = write(tmp_path / "other.parquet", [{**first, "id": "another", "cluster": "another"}])
+    index = build_tokens(tmp_path / "tokens", [documents[0], other], tokenizer, shards=1)
+    described = json.loads(index.read_text())
+    assert sum(described[split]["documents"] for split in ("train", "validation")) == 151
+
+
+def test_what_a_shard_says_of_itself_is_what_is_in_it(documents: list[Path], tokenizer: Path, tmp_path: Path) -> None:
+    splits = {split: tmp_path / f"{split}.arrow" for split in ("train", "validation")}
+    told = ShardSettings(shard=0, shards=2, validation_fraction=0.2)
+    counts = shard_step.run(told, tokenizer=tokenizer, documents=documents, **splits)
+    for split, path in splits.items():
+        rows = [row for batch in open_shard(path)[1] for row in batch.to_pylist()]
+        said = (len(rows), sum(len(row["tokens"]) for row in rows), sum(row["bytes"] for row in rows))
+        assert counts[split] == dict(zip(("documents", "tokens", "bytes"), said, strict=True)) and rows
 
 
 def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
         assert models.bigram((before, after)) == pytest.approx(bigram)
 
 
+def test_the_first_token_of_all_stands_after_itself_and_of_what_is_before_the_last_one_counts(built: Path) -> None:
+    tokens = next(values for _, values in TokenReader(built, "train").views)[3:9].tolist()
+    models = WordModels(built)
+    alone, after_itself, after_more = (models.bigram((before, tokens)) for before in ([], tokens[:1], [7, tokens[0]]))
+    assert alone == after_itself == after_more != models.bigram((tokens[:1], tokens[1:]))
+
+
 def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]:
     """Return the losses of documents by a unigram and a bigram, with dictionaries; begin-of-text is not predicted."""
     reader = TokenReader(index, "train")
