@@ -41,6 +41,8 @@ def results(tmp_path: Path) -> Path:
     write(tmp_path / "a", {"run": {"name": "a", "seed": 7}, "sources": [NL]}, [energy(26000.0), score])
     write(tmp_path / "deeper/b", {"run": {"name": "b", "seed": 8}, "sources": [EN, NL]}, [energy(123.5)], jobs=1)
     write(tmp_path / "c", {"run": {"name": "c", "seed": 7}, "sources": [NL]}, None)
+    (tmp_path / "a/scratch/provenance/records").mkdir(parents=True)  # no run within a run
+    (tmp_path / "deeper/above").symlink_to(tmp_path)  # and no way in a circle
     return tmp_path
 
 
