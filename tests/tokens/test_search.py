@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.ground.errors import InputError
 from pipeline.tokens import shard as shard_step
+from pipeline.tokens import suffix_search
 from pipeline.tokens import suffixes as suffixes_step
 from pipeline.tokens.search import Part, Search
 from pipeline.tokens.settings import SuffixesSettings
@@ -221,3 +223,13 @@ def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
 
 
 TEXT_WORDS = ["de polder", "gemalen", "the miller", "zee en", "café", "opent elke morgen", "counted", "sluis", "'s"]
+
+
+def test_where_there_is_no_room_for_a_position_none_is_written(search: Search) -> None:
+    shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
+    word = np.frombuffer(search._words[number], dtype=np.uint8)
+    places = np.full(3, -7, dtype=np.int64)
+    assert suffix_search.of_token(shard, word, number, places[1:1]) > 1, "they are counted all the same"
+    reach = suffix_search.reach_of(search._vocabulary, word)
+    assert suffix_search.occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
+    assert places[0] == places[2] == -7 != places[1]

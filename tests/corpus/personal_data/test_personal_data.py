@@ -336,6 +336,9 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
     before = of_step()
     assert before.names_sha256 == fingerprint(str(folder))
     assert mask("Jan Jansen", before) == ("<NAME>", {"name": 1})
+    (folder / ".cache").write_text("of a file manager, no part of the model")
+    fingerprint.cache_clear()
+    assert fingerprint(str(folder)) == before.names_sha256
     (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
     fingerprint.cache_clear()
     assert of_step().names_sha256 != before.names_sha256
