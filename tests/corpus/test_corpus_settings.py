@@ -44,3 +44,9 @@ def test_settings_survive_json() -> None:
 def test_mistakes_are_told(languages: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Corpus.model_validate({"languages": languages})
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_likeness_is_a_share(share: float) -> None:
+    with pytest.raises(ValidationError, match=r"minimum_jaccard\n  Input should be (less|greater) than or equal to"):
+        Corpus.model_validate({"deduplication": {"minimum_jaccard": share}})

@@ -268,6 +268,14 @@ def test_no_text_of_what_is_reserved_harmful_or_flagged(reason: str, tmp_path: P
     assert [sample["text"] for sample in texts.samples()] == ["gewoon"]
 
 
+def test_where_a_licence_allows_no_samples_the_private_file_has_the_texts_alone(tmp_path: Path) -> None:
+    texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=False)
+    row = {"id": "a/b/1", "source": "a", "stage": "filter", "reason": "r", "value": None, "bytes": 5}
+    texts.add(row, Document(text="gewoon", id="a/b/1"))
+    assert texts.close()["rows"] == 1 and texts.samples() == []
+    assert pq.read_table(tmp_path / "private" / "a.parquet")["text"].to_pylist() == ["gewoon"]
+
+
 def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
     rows = [
         {"id": f"a/b/{n}", "source": "a", "stage": "s", "reason": "r", "value": None, "bytes": 1} for n in range(40)
