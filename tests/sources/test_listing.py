@@ -54,6 +54,14 @@ def test_every_file_is_listed_once_by_its_name_and_a_large_one_by_its_parts(tmp_
     assert str(tmp_path) not in json.dumps(listed)
 
 
+@pytest.mark.parametrize(("size", "parts"), [(2047, 0), (2048, 0), (2049, 2), (4096, 2), (4097, 3)])
+def test_a_file_is_cut_where_it_is_larger_than_a_unit(size: int, parts: int, tmp_path: Path) -> None:
+    (tmp_path / "1.txt").write_bytes(b"x" * size)
+    units = SourceUnits(source(path=f"{tmp_path}/*.txt", unit_bytes=2048), None, tmp_path / "parts")
+    assert [cut for _, cut in units.large_files.values()] == [parts] * (parts > 0)
+    assert len(units.units) == max(parts, 1)
+
+
 def test_a_file_that_came_while_the_job_waited_is_told(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_text("x")
     planned = settings(SourceUnits(source(path=f"{tmp_path}/*.txt"), None, tmp_path / "parts"))
