@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pipeline.model.size import activation_bytes, flops_per_token, parameter_cou
 from pipeline.plan import formulas
 from pipeline.plan.forecast import forecast
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
+from pipeline.plan.strategies import node_group
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
@@ -90,6 +90,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     devices = min(
         platform.devices * platform.nodes, max(training.batch_size // training.micro_batch_size, 1) * together
     )
+    sharing = max(devices // matrices, 1)
     flops = {
         "training_flops_6nd": formulas.training_flops(parameters, tokens),
         "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),
@@ -99,8 +100,8 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         parameters / matrices,
         strategy=training.strategy,
         precision=training.precision,
-        devices=max(devices // matrices, 1),
-        node=mesh.shard or math.gcd(max(devices // matrices, 1), max(platform.devices // mesh.tensor, 1)),
+        devices=sharing,
+        node=mesh.shard or node_group(sharing, platform.devices, mesh.tensor),
     )
     kept, recomputed = (
         activation_bytes(

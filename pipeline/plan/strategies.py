@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -88,6 +89,16 @@ if TYPE_CHECKING:
     StrategyName = str
 else:  # the names above, so that another is refused with the choices, in the schema too
     StrategyName = Literal[tuple(STRATEGIES)]
+
+
+def node_group(sharing: int, devices_of_a_node: int, tensor: int) -> int:
+    """Return how many of the devices that share a model hold a copy of its state in a hybrid strategy: those of a node.
+
+    Args:
+        sharing: how many share it, each with a part of the batch or of the sequence, over all nodes.
+        tensor: how many of a node split each matrix, so that they count as one.
+    """
+    return math.gcd(sharing, max(devices_of_a_node // tensor, 1))
 
 
 def of_backend(backend: Backend) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from pipeline.provenance.figures import FIGURES, ReportFigure, read_figures
 from pipeline.provenance.records import RECORDS
 
 NOTHING = ""
+SHOWN_CHARACTERS = 60
+"""Of a setting: one long text would make its column that wide in every row."""
 SAID = ("estimated", "stated")
 """How a figure is known, where it has to be said with it: all others are measured, counted or computed."""
 UNCERTAIN = (
@@ -90,11 +92,15 @@ def side_by_side(runs: Mapping[str, Run]) -> list[str]:
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1 and key != "run.name"]
     figures = {name: figure for run in runs.values() for name, figure in run.figures.items()}
     rows = [["", *runs], ["jobs", *(run.state for run in runs.values())]]
-    rows += [[key, *(run.settings.get(key, NOTHING) for run in runs.values())] for key in differing]
+    rows += [[key, *(_shown(run.settings.get(key, NOTHING)) for run in runs.values())] for key in differing]
     rows += [
         [_label(figure), *(_cell(run.figures.get(name)) for run in runs.values())] for name, figure in figures.items()
     ]
     return aligned([[printable(cell) for cell in row] for row in rows])
+
+
+def _shown(setting: str) -> str:
+    return setting if len(setting) <= SHOWN_CHARACTERS else f"{setting[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _label(figure: ReportFigure) -> str:

@@ -78,6 +78,14 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
     assert told["run.seed"] == ["7", "", "8"] and told["energy.total, J"] == ["", "", "123.5 estimated"]
 
 
+def test_a_long_text_makes_no_column_wide(results: Path) -> None:
+    for name, letter in (("d", "x"), ("e", "y")):
+        write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
+    assert max(map(len, side_by_side(runs_below(results)))) < 300
+    told = cells(side_by_side(runs_below(results)))["use"]
+    assert [cell for cell in told if cell] == [f'"{letter * 58}…' for letter in "xy"]
+
+
 def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(results / "a")]) == 0
     printed = capsys.readouterr().out

@@ -6,12 +6,11 @@ is that of its rank in this order, so that it does not depend on the machine.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.strategies import STRATEGIES, node_group
 from pipeline.pretrain.settings import Training
 
 
@@ -53,7 +52,7 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
     if strategy.whole:
         shard = 1
     elif strategy.hybrid:
-        shard = mesh.shard or math.gcd(sharing, max(per_node // mesh.tensor, 1))
+        shard = mesh.shard or node_group(sharing, per_node, mesh.tensor)
     else:
         shard = sharing
     if sharing % shard:
