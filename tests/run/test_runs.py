@@ -37,9 +37,10 @@ def energy(value: float) -> dict[str, Any]:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
+    price = figure("cost.total", 2.5, "EUR", "stated")
     score = figure("score.base.8.quiz.acc", 1 / 3, "acc", "computed")
     write(tmp_path / "a", {"run": {"name": "a", "seed": 7}, "sources": [NL]}, [energy(26000.0), score])
-    write(tmp_path / "deeper/b", {"run": {"name": "b", "seed": 8}, "sources": [EN, NL]}, [energy(123.5)], jobs=1)
+    write(tmp_path / "deeper/b", {"run": {"name": "b", "seed": 8}, "sources": [EN, NL]}, [energy(123.5), price], jobs=1)
     write(tmp_path / "c", {"run": {"name": "c", "seed": 7}, "sources": [NL]}, None)
     (tmp_path / "a/scratch/provenance/records").mkdir(parents=True)  # no run within a run
     (tmp_path / "deeper/above").symlink_to(tmp_path)  # and no way in a circle
@@ -65,6 +66,7 @@ def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(resu
         "sources.en.path": ["", "", '"en.jsonl"'],
         "energy.total, J": ["26000 estimated", "", "123.5 estimated"],
         "score.base.8.quiz.acc": ["0.333333", "", ""],
+        "cost.total, EUR": ["", "", "2.5 stated"],
     }, "a source more moves no other one's keys"
 
 
