@@ -21,6 +21,8 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
 WORKER = "pipeline.pretrain.processes.worker"
+# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back.
+ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SIGNALING", "COMPLETING", "PREEMPTED", "REQUEUED", "REQUEUE_HOLD")
 
 
 class SlurmTraining:
@@ -76,7 +78,7 @@ class SlurmTraining:
         deadline = time.monotonic() + seconds
         while self.step() < step:
             state = self.cluster.state(self.job)
-            assert state in ("PENDING", "RUNNING", "COMPLETING"), f"{state}: {self.said()}"
+            assert state in ALIVE, f"{state}: {self.said()}"
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.05)
 
@@ -88,8 +90,7 @@ class SlurmTraining:
         """
         deadline = time.monotonic() + seconds
         while (state := self.cluster.state(self.job)) != "COMPLETED":
-            alive = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "PREEMPTED", "REQUEUED", "REQUEUE_HOLD")
-            assert state in alive, f"{state}: {self.said()}"
+            assert state in ALIVE, f"{state}: {self.said()}"
             assert time.monotonic() < deadline, f"{state}: {self.said()}"
             time.sleep(0.2)
 
