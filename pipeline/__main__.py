@@ -1,8 +1,8 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `runs`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`, `platform check`,
-`provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
+`model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`,
+`platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ COMMANDS = {
     "model export": ("pipeline.model.commands", "export_model"),
     "provenance pack": ("pipeline.provenance.pack", "main"),
     "runs": ("pipeline.run.runs", "main"),
+    "ladder": ("pipeline.run.ladder", "main"),
     "compare": ("pipeline.commands", "compare"),
     "reproduce": ("pipeline.run.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),

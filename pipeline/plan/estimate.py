@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.energy.carbon import carbon_grams
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
-from pipeline.plan import formulas
+from pipeline.plan import formulas, published_laws
 from pipeline.plan.forecast import forecast
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.strategies import node_group
@@ -43,6 +43,7 @@ FORMULAS = {
     "facility_energy_joules": "energy_joules x pue",
     "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
     "cost_euros": "device_hours x price_euros_per_device_hour",
+    **published_laws.FORMULAS,
 }
 CONSUMED = (
     *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
@@ -129,6 +130,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "memory_fits": None if memory is None else state + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else state + recomputed <= memory,
         **_consumption(flops, devices, platform, energy),
+        **published_laws.expected(architecture, model.vocabulary_size, tokens),
     }
 
 

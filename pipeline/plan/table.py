@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.ground.words import aligned
 from pipeline.plan.forecast import NO_RUNS
+from pipeline.plan.published_laws import SCOPE
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -26,7 +27,7 @@ def readable(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(map(str, value)) or "no"
     words = key.split("_")
     unit = next((word for word in reversed(words) if word in UNITS), None)
     if unit is not None:
@@ -64,7 +65,7 @@ def table(plan: dict[str, Any]) -> str:
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]
-    lines += ["", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
+    lines += ["", SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
     if missing:
         lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
     return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])

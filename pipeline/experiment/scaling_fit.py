@@ -1,0 +1,171 @@
+"""Fits a scaling law to finished runs, with intervals by the bootstrap, and predicts what another run would measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+from pipeline.ground.errors import InputError
+from pipeline.ground.statistics import CONFIDENCE
+from pipeline.plan.scaling_law import ScalingLaw, Unit
+
+Floats = NDArray[np.float64]
+
+DELTA = 1e-3
+"""Of Huber's loss: a residual of the log loss up to here counts by its square, a larger one by its size."""
+LETTERS = ("E", "A", "B", "alpha", "beta")
+FREE = len(LETTERS)
+DRAWS = 1000
+FARTHEST = 20.0  # nats that a term's logarithm may lie below that of the least loss: it is then nothing
+STEEPEST = 3.0  # exponent
+# Where the search starts: the shares of the loss that parameters and tokens are to blame for, and both exponents.
+SHARES = ((0.1, 0.1), (0.4, 0.1), (0.1, 0.4))
+EXPONENTS = (0.2, 0.8)
+
+
+class Point(NamedTuple):
+    """A finished run: its parameters, the tokens that it read, and the loss that it ended with."""
+
+    parameters: float
+    tokens: float
+    loss: float
+
+
+class Prediction(NamedTuple):
+    """The loss that a run would measure, its 95 % interval, and what of the run lies outside of the fitted range."""
+
+    loss: float
+    low: float
+    high: float
+    outside: list[str]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A law, and what the bootstrap makes of it: a row for each draw, in the order of `LETTERS`, and its residual."""
+
+    law: ScalingLaw
+    residuals_N: Floats
+    draws_RP: Floats
+    drawn_residuals_R: Floats
+
+    def interval(self, letter: str) -> tuple[float, float]:
+        """Return the 95 % interval of a parameter of the law."""
+        return _interval(self.draws_RP[:, LETTERS.index(letter)])
+
+    def predict(self, parameters: float, tokens: float) -> Prediction:
+        """Return what a run would measure: the interval holds the law's error and the scatter of single runs."""
+        E, A, B, alpha, beta = self.draws_RP.T
+        losses_R = (E + A * parameters**-alpha + B * tokens**-beta) * np.exp(self.drawn_residuals_R)
+        law = self.law
+        return Prediction(law.loss(parameters, tokens), *_interval(losses_R), law.outside(parameters, tokens))
+
+
+def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
+    """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
+
+    The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix
+    D.2), run until it no longer falls: stopped early it is biased (Besiroglu et al. 2024, section 3). N and D are
+    centred, so that the five parameters of the search hardly depend on one another. The runs were chosen and not
+    drawn, so the bootstrap draws their residuals and fits again, from the same law; five parameters take up scatter,
+    so residuals are wider by sqrt(n / (n - 5)) (Davison and Hinkley, Bootstrap Methods, 1997, section 6.2). The same
+    points and seed give the same numbers.
+
+    Raises:
+        InputError: the runs do not tell the five parameters apart.
+    """
+    _check(points)
+    parameters_N, tokens_N, losses_N = np.array(points, dtype=np.float64).T
+    centres = np.log(parameters_N).mean(), np.log(tokens_N).mean()
+    x_N, y_N, log_N = np.log(parameters_N) - centres[0], np.log(tokens_N) - centres[1], np.log(losses_N)
+    generator = np.random.default_rng(seed)
+    with threadpool_limits(limits=1):  # sums of a few numbers: threads would wait for one another
+        found = min((_search(start, x_N, y_N, log_N) for start in _starts(log_N)), key=lambda result: result[0])[1]
+        fitted_N = _log_loss(found, x_N, y_N)[0]
+        residuals_N = log_N - fitted_N
+        scattered_N = (residuals_N - residuals_N.mean()) * np.sqrt(len(points) / (len(points) - FREE))
+        drawn_RN = generator.choice(scattered_N, (draws, len(points)))
+        drawn_RP = np.array([_search(found, x_N, y_N, fitted_N + drawn_N)[1] for drawn_N in drawn_RN])
+    E, A, B, alpha, beta = map(float, _uncentred(found[None], centres)[0])
+    law = ScalingLaw(
+        *(E, A, B, alpha, beta, unit),
+        parameters=(float(parameters_N.min()), float(parameters_N.max())),
+        tokens=(float(tokens_N.min()), float(tokens_N.max())),
+    )
+    return Fit(law, residuals_N, _uncentred(drawn_RP, centres), generator.choice(scattered_N, draws))
+
+
+def _check(points: Sequence[Point]) -> None:
+    """Refuse points that five parameters cannot be told from."""
+    if len(points) <= FREE:
+        raise InputError(f"a scaling law has {FREE} parameters and needs {FREE + 1} runs at least: here are {len(points)}")
+    if not (np.isfinite(points).all() and (np.array(points) > 0).all()):
+        raise InputError("a scaling law needs parameters, tokens and losses above 0: leave out runs that diverged")
+    for noun, values in (("parameters", {p.parameters for p in points}), ("tokens", {p.tokens for p in points})):
+        if len(values) < 3:
+            raise InputError(
+                f"a scaling law needs runs of 3 numbers of {noun} at least: here are {len(values)}; vary the {noun} too"
+            )
+
+
+def _starts(log_N: Floats) -> list[Floats]:
+    """Return where the search starts: log E, the logs of both terms at the centre, and the exponents."""
+    logs = [np.log([1 - of_N - of_D, of_N, of_D]) + log_N.mean() for of_N, of_D in SHARES]
+    return [np.array([*log, *exponents]) for log in logs for exponents in product(EXPONENTS, EXPONENTS)]
+
+
+def _log_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats]:
+    """Return the log of the law's loss, (N,), by log-sum-exp, and each term's share of the loss, (3, N)."""
+    e, a, b, alpha, beta = found_P
+    terms_3N = np.stack([np.full_like(x_N, e), a - alpha * x_N, b - beta * y_N])
+    largest_N = terms_3N.max(axis=0)
+    shares_3N = np.exp(terms_3N - largest_N)
+    sums_N = shares_3N.sum(axis=0)
+    return largest_N + np.log(sums_N), shares_3N / sums_N
+
+
+def _objective(found_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
+    """Return the sum of Huber's loss, in units of DELTA squared so that its falls are no roundings, and its slope."""
+    fitted_N, shares_3N = _log_loss(found_P, x_N, y_N)
+    residuals_N = (log_N - fitted_N) / DELTA
+    sizes_N = np.abs(residuals_N)
+    huber_N = np.where(sizes_N <= 1, residuals_N**2 / 2, sizes_N - 0.5)
+    slopes_3N = shares_3N * -np.clip(residuals_N, -1, 1) / DELTA
+    of_exponents = [-(slopes_3N[1] * x_N).sum(), -(slopes_3N[2] * y_N).sum()]
+    return float(huber_N.sum()), np.array([*slopes_3N.sum(axis=1), *of_exponents])
+
+
+def _search(start_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
+    """Return the least sum of Huber's loss that L-BFGS finds from a start, and the parameters of the search there."""
+    least, most = float(log_N.min()), float(log_N.max())
+    logs = [(least - FARTHEST, least), *[(least - FARTHEST, most)] * 2]
+    result = minimize(
+        _objective,
+        start_P,
+        args=(x_N, y_N, log_N),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[*logs, *[(0.0, STEEPEST)] * 2],
+        options={"maxiter": 2000, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
+    )
+    return float(result.fun), np.asarray(result.x)
+
+
+def _uncentred(found_RP: Floats, centres: tuple[float, float]) -> Floats:
+    """Return E, A, B, alpha, beta of rows of the search, which has the logs of E and of both terms at the centre."""
+    logs_R3 = found_RP[:, :3].copy()
+    logs_R3[:, 1] += found_RP[:, 3] * centres[0]
+    logs_R3[:, 2] += found_RP[:, 4] * centres[1]
+    return np.column_stack([np.exp(logs_R3), found_RP[:, 3:]])
+
+
+def _interval(values_R: Floats) -> tuple[float, float]:
+    low, high = np.quantile(values_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)

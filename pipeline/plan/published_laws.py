@@ -1,0 +1,104 @@
+"""What published laws expect of a model: its loss, with an interval, and a learning rate and batch size to begin with.
+
+The losses are those of other tokenizers and of English text: nats per token of 32,000 pieces of MassiveText (Hoffmann
+et al.) or of GPT-2's tokens of C4 (Muennighoff et al.). They say what order of loss to expect, and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.ground.statistics import CONFIDENCE
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.scaling_law import ScalingLaw, Unit
+
+NATS: Unit = "nats per token"
+SCOPE = (
+    "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell the "
+    "order of the loss; a ladder of small models on your text tells it better (`python -m pipeline ladder`)."
+)
+FORMULAS = {
+    "expected_loss_nats_per_token": "E + A / parameters^alpha + B / tokens^beta, the middle one of three published laws "
+    "(Hoffmann et al. 2022, approach 3; Besiroglu et al. 2024; Muennighoff et al. 2023, C4): of their own tokenizers "
+    "and English text, for fresh text alone; unknown where it is no better than a uniform guess",
+    "low_expected_loss_nats_per_token": "the least of the three laws, with the published standard errors of E, alpha "
+    "and beta (2.5 % of draws)",
+    "high_expected_loss_nats_per_token": "the most of the three laws, with the same (97.5 %)",
+    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of what the law of Besiroglu et al. "
+    "2024 was fitted on",
+    "step_law_learning_rate": "1.79 x parameters without embedding and output^-0.713 x tokens^0.307 (Li et al. 2025, "
+    "Step Law, fitted on models of 59 million to a billion such parameters with up to 1e11 tokens)",
+    "step_law_batch_tokens": "0.58 x tokens^0.571, in tokens (the same)",
+}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Published standard errors of a law's parameters."""
+
+    E: float
+    alpha: float
+    beta: float
+
+
+# Hoffmann et al. 2022 (Training Compute-Optimal Large Language Models), equation 10, as printed, rounded; its intervals
+# are too narrow to be so (Besiroglu et al. 2024). The ranges are those of its abstract.
+HOFFMANN = ScalingLaw(1.69, 406.4, 410.7, 0.34, 0.28, NATS, parameters=(7e7, 1.6e10), tokens=(5e9, 5e11))
+# Besiroglu et al. 2024 (Chinchilla Scaling: A replication attempt), table 1: fitted on 240 points of Hoffmann's figure
+# 4, whose range this is.
+BESIROGLU = ScalingLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11))
+BESIROGLU_ERRORS = Errors(E=0.03, alpha=0.02, beta=0.02)
+# Muennighoff et al. 2023 (Scaling Data-Constrained Language Models), appendix B: the law of fresh text, fitted on 54
+# runs on C4 with one exponent for both.
+MUENNIGHOFF = ScalingLaw(1.87, 521.0, 1488.0, 0.353, 0.353, NATS)
+LAWS: tuple[tuple[ScalingLaw, Errors | None], ...] = (
+    (HOFFMANN, None),
+    (BESIROGLU, BESIROGLU_ERRORS),
+    (MUENNIGHOFF, None),
+)
+DRAWS, SEED = 1000, 0
+
+
+def expected(architecture: Architecture, vocabulary_size: int, tokens: int) -> dict[str, Any]:
+    """Return what a plan tells of a model's loss and of the Step Law's advice, by the keys of `FORMULAS`.
+
+    The laws of the loss count all parameters, as Hoffmann et al. do, the Step Law those without embedding and output.
+    The loss is None where the laws expect no less than of a uniform guess over the vocabulary: there they tell nothing.
+    """
+    parameters, without_embedding = (parameter_count(architecture, size) for size in (vocabulary_size, 0))
+    ranges = [_range(law, errors, parameters, tokens) for law, errors in LAWS]
+    loss = sorted(law.loss(parameters, tokens) for law, _ in LAWS)[len(LAWS) // 2]
+    known = loss < math.log(vocabulary_size)
+    return {
+        "expected_loss_nats_per_token": loss if known else None,
+        "low_expected_loss_nats_per_token": min(low for low, _ in ranges) if known else None,
+        "high_expected_loss_nats_per_token": max(high for _, high in ranges) if known else None,
+        "expected_loss_outside_range": BESIROGLU.outside(parameters, tokens),
+        "step_law_learning_rate": 1.79 * without_embedding**-0.713 * tokens**0.307,
+        "step_law_batch_tokens": 0.58 * tokens**0.571,
+    }
+
+
+def _range(law: ScalingLaw, errors: Errors | None, parameters: float, tokens: float) -> tuple[float, float]:
+    """Return the 95 % interval of a law's loss by its standard errors; the loss alone where none are published.
+
+    A and B are not drawn by themselves: the fit holds both terms fast in the middle of its runs, so that A moves with
+    alpha and B with beta. This gives back the published errors of A and B to a quarter; drawn alone, they would make an
+    interval of two nats.
+    """
+    if errors is None:
+        return law.loss(parameters, tokens), law.loss(parameters, tokens)
+    generator = np.random.default_rng(SEED)
+    E_R, alpha_R, beta_R = (
+        generator.normal(getattr(law, letter), getattr(errors, letter), DRAWS) for letter in ("E", "alpha", "beta")
+    )
+    middle, middle_tokens = (math.sqrt(low * high) for low, high in (law.parameters, law.tokens))
+    of_parameters_R = law.A * middle**-law.alpha * (parameters / middle) ** -alpha_R
+    of_tokens_R = law.B * middle_tokens**-law.beta * (tokens / middle_tokens) ** -beta_R
+    low, high = np.quantile(E_R + of_parameters_R + of_tokens_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)

@@ -1,0 +1,49 @@
+"""A scaling law: the loss that a model of so many parameters reaches after so many tokens, and the range it holds in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["nats per token", "bits per byte"]
+
+
+@dataclass(frozen=True)
+class ScalingLaw:
+    """L(N, D) = E + A / N^alpha + B / D^beta, N parameters and D tokens (Hoffmann et al. 2022, equation 2).
+
+    `parameters` and `tokens` are the least and the most that it was fitted on, where that is known. It knows fresh text
+    alone: D counts tokens that are read once.
+    """
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+    unit: Unit
+    parameters: tuple[float, float] = (0.0, math.inf)
+    tokens: tuple[float, float] = (0.0, math.inf)
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """Return the expected loss in the law's unit."""
+        return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
+
+    def outside(self, parameters: float, tokens: float) -> list[str]:
+        """Return by which factor parameters and tokens lie outside of the fitted range; nothing where they lie in it."""
+        found = []
+        for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
+            if not low <= value <= high:
+                factor, side, end = (low / value, "below", low) if value < low else (value / high, "above", high)
+                found.append(f"{noun} {factor:.3g} x {side} {end:.3g}")
+        return found
+
+    def compute_optimal(self, flops: float) -> tuple[float, float]:
+        """Return the parameters and tokens of least loss with 6 N D = `flops` (Hoffmann et al. 2022, equation 4).
+
+        Where one of the two exponents is 0 there are none, and the division by zero is raised.
+        """
+        total = self.alpha + self.beta
+        ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / total)
+        return ratio * (flops / 6) ** (self.beta / total), (flops / 6) ** (self.alpha / total) / ratio
