@@ -22,7 +22,7 @@ DELTA = 1e-3
 """Of Huber's loss: a residual of the log loss up to here counts by its square, a larger one by its size."""
 LETTERS = ("E", "A", "B", "alpha", "beta")
 FREE = len(LETTERS)
-DRAWS = 1000
+DRAWS = 400
 FARTHEST = 20.0  # nats that a term's logarithm may lie below that of the least loss: it is then nothing
 STEEPEST = 3.0  # exponent
 # Where the search starts: the shares of the loss that parameters and tokens are to blame for, and both exponents.
@@ -74,9 +74,10 @@ def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAW
     The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix
     D.2), run until it no longer falls: stopped early it is biased (Besiroglu et al. 2024, section 3). N and D are
     centred, so that the five parameters of the search hardly depend on one another. The runs were chosen and not
-    drawn, so the bootstrap draws their residuals and fits again, from the same law; five parameters take up scatter,
-    so residuals are wider by sqrt(n / (n - 5)) (Davison and Hinkley, Bootstrap Methods, 1997, section 6.2). The same
-    points and seed give the same numbers.
+    drawn, so the bootstrap keeps them, draws their scatter and fits again (Davison and Hinkley, Bootstrap Methods, 1997,
+    section 6.3). The scatter is normal, with n - 5 degrees of freedom, and its size is drawn too: the fit passes through
+    five of a few points exactly, so that residuals drawn again would be too small. The same points and seed give the
+    same numbers.
 
     Raises:
         InputError: the runs do not tell the five parameters apart.
@@ -90,8 +91,9 @@ def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAW
         found = min((_search(start, x_N, y_N, log_N) for start in _starts(log_N)), key=lambda result: result[0])[1]
         fitted_N = _log_loss(found, x_N, y_N)[0]
         residuals_N = log_N - fitted_N
-        scattered_N = (residuals_N - residuals_N.mean()) * np.sqrt(len(points) / (len(points) - FREE))
-        drawn_RN = generator.choice(scattered_N, (draws, len(points)))
+        freedom = len(points) - FREE
+        scatter_R = np.sqrt((residuals_N**2).sum() / generator.chisquare(freedom, draws))
+        drawn_RN = scatter_R[:, None] * generator.standard_normal((draws, len(points)))
         drawn_RP = np.array([_search(found, x_N, y_N, fitted_N + drawn_N)[1] for drawn_N in drawn_RN])
     E, A, B, alpha, beta = map(float, _uncentred(found[None], centres)[0])
     law = ScalingLaw(
@@ -99,13 +101,15 @@ def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAW
         parameters=(float(parameters_N.min()), float(parameters_N.max())),
         tokens=(float(tokens_N.min()), float(tokens_N.max())),
     )
-    return Fit(law, residuals_N, _uncentred(drawn_RP, centres), generator.choice(scattered_N, draws))
+    return Fit(law, residuals_N, _uncentred(drawn_RP, centres), scatter_R * generator.standard_normal(draws))
 
 
 def _check(points: Sequence[Point]) -> None:
     """Refuse points that five parameters cannot be told from."""
     if len(points) <= FREE:
-        raise InputError(f"a scaling law has {FREE} parameters and needs {FREE + 1} runs at least: here are {len(points)}")
+        raise InputError(
+            f"a scaling law has {FREE} parameters and needs {FREE + 1} runs at least: here are {len(points)}"
+        )
     if not (np.isfinite(points).all() and (np.array(points) > 0).all()):
         raise InputError("a scaling law needs parameters, tokens and losses above 0: leave out runs that diverged")
     for noun, values in (("parameters", {p.parameters for p in points}), ("tokens", {p.tokens for p in points})):
@@ -153,7 +157,7 @@ def _search(start_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[f
         jac=True,
         method="L-BFGS-B",
         bounds=[*logs, *[(0.0, STEEPEST)] * 2],
-        options={"maxiter": 2000, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
+        options={"maxiter": 2000, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-6},
     )
     return float(result.fun), np.asarray(result.x)
 

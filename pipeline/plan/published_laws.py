@@ -29,8 +29,8 @@ FORMULAS = {
     "low_expected_loss_nats_per_token": "the least of the three laws, with the published standard errors of E, alpha "
     "and beta (2.5 % of draws)",
     "high_expected_loss_nats_per_token": "the most of the three laws, with the same (97.5 %)",
-    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of what the law of Besiroglu et al. "
-    "2024 was fitted on",
+    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of the 5.7e7 to 1.6e10 parameters "
+    "and 8.2e8 to 3.2e11 tokens that the law of Besiroglu et al. 2024 was fitted on",
     "step_law_learning_rate": "1.79 x parameters without embedding and output^-0.713 x tokens^0.307 (Li et al. 2025, "
     "Step Law, fitted on models of 59 million to a billion such parameters with up to 1e11 tokens)",
     "step_law_batch_tokens": "0.58 x tokens^0.571, in tokens (the same)",
@@ -51,7 +51,9 @@ class Errors:
 HOFFMANN = ScalingLaw(1.69, 406.4, 410.7, 0.34, 0.28, NATS, parameters=(7e7, 1.6e10), tokens=(5e9, 5e11))
 # Besiroglu et al. 2024 (Chinchilla Scaling: A replication attempt), table 1: fitted on 240 points of Hoffmann's figure
 # 4, whose range this is.
-BESIROGLU = ScalingLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11))
+BESIROGLU = ScalingLaw(
+    1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11)
+)
 BESIROGLU_ERRORS = Errors(E=0.03, alpha=0.02, beta=0.02)
 # Muennighoff et al. 2023 (Scaling Data-Constrained Language Models), appendix B: the law of fresh text, fitted on 54
 # runs on C4 with one exponent for both.

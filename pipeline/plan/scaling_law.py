@@ -35,8 +35,9 @@ class ScalingLaw:
         found = []
         for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
             if not low <= value <= high:
-                factor, side, end = (low / value, "below", low) if value < low else (value / high, "above", high)
-                found.append(f"{noun} {factor:.3g} x {side} {end:.3g}")
+                found.append(
+                    f"{noun} {low / value:.3g} x below" if value < low else f"{noun} {value / high:.3g} x above"
+                )
         return found
 
     def compute_optimal(self, flops: float) -> tuple[float, float]:

@@ -44,7 +44,9 @@ class Rung(NamedTuple):
 def main(arguments: list[str]) -> int:
     """Print the scaling law of all finished models below a folder, with intervals, and each model with its joules."""
     parser = argparse.ArgumentParser(prog="python -m pipeline ladder", description=main.__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a run, or a folder that holds runs")
+    parser.add_argument(
+        "results", type=Path, nargs="?", default=Path("results"), help="a run, or a folder that holds runs"
+    )
     parser.add_argument(
         "--hold-out", choices=["largest"], help="fit without the model of most compute, and predict what it measured"
     )

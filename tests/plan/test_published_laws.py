@@ -1,0 +1,74 @@
+"""What published laws expect of a model: their own figures come out again, and where they know nothing, they say so."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.estimate import FORMULAS as PLANNED
+from pipeline.plan.published_laws import BESIROGLU, FORMULAS, HOFFMANN, LAWS, MUENNIGHOFF, expected
+
+SHAPE = Architecture(layers=32, width=4096, heads=32, key_value_heads=8, feed_forward_width=14336)
+VOCABULARY = 128_256
+
+
+def test_each_law_gives_back_what_its_authors_tell() -> None:
+    # Hoffmann et al. 2022, section 3.4 and figure 4: Chinchilla's compute at about 40 billion parameters.
+    parameters, _ = HOFFMANN.compute_optimal(5.76e23)
+    assert 3e10 < parameters < 4.5e10
+    # Besiroglu et al. 2024: about 20 tokens for each parameter at Chinchilla's compute, and N grows with C to 0.5126.
+    parameters, tokens = BESIROGLU.compute_optimal(5.76e23)
+    assert 15 < tokens / parameters < 25
+    larger, _ = BESIROGLU.compute_optimal(5.76e24)
+    assert math.log10(larger / parameters) == pytest.approx(0.5126, abs=2e-4)
+    # Muennighoff et al. 2023: one exponent, so that N and D grow alike.
+    more, _ = MUENNIGHOFF.compute_optimal(4e21)
+    assert more == pytest.approx(2 * MUENNIGHOFF.compute_optimal(1e21)[0])
+
+
+def test_a_model_as_large_as_chinchilla_is_expected_between_the_laws_and_their_errors() -> None:
+    tokens = 160_000_000_000
+    told = expected(SHAPE, VOCABULARY, tokens)
+    low, loss, high = (told[f"{end}expected_loss_nats_per_token"] for end in ("low_", "", "high_"))
+    losses = sorted(law.loss(parameter_count(SHAPE, VOCABULARY), tokens) for law, _ in LAWS)
+    assert loss == losses[1] == pytest.approx(2.16, abs=0.01), "the middle one"
+    assert low < losses[0] and losses[2] <= high
+    assert 0.05 < loss - low < 0.08, "twice the published error of E, 0.03, in the middle of the runs"
+    assert told["expected_loss_outside_range"] == []
+    assert expected(SHAPE, VOCABULARY, tokens) == told, "the draws have a seed"
+
+
+def test_outside_of_the_runs_the_interval_grows_and_the_range_is_named() -> None:
+    small = Architecture(layers=2, width=256, heads=4, key_value_heads=4)
+    within, without = expected(SHAPE, VOCABULARY, 10**11), expected(small, 4096, 10**9)
+    reach = [
+        told["high_expected_loss_nats_per_token"] - told["low_expected_loss_nats_per_token"]
+        for told in (within, without)
+    ]
+    assert reach[1] > 3 * reach[0]
+    assert [words.split()[0] for words in without["expected_loss_outside_range"]] == ["parameters"]
+
+
+def test_laws_that_expect_less_than_a_uniform_guess_tell_nothing() -> None:
+    tiny = Architecture(layers=2, width=32, heads=4, key_value_heads=2)
+    told = expected(tiny, 600, 2048)
+    assert [told[f"{end}expected_loss_nats_per_token"] for end in ("low_", "", "high_")] == [None] * 3
+    assert len(told["expected_loss_outside_range"]) == 2
+
+
+def test_the_step_law_counts_parameters_without_embedding() -> None:
+    # By hand, with logarithms to the base 10: log 1.79 - 0.713 x 9.8438 + 0.307 x 11 and log 0.58 + 0.571 x 11.
+    told = expected(SHAPE, VOCABULARY, 10**11)
+    assert math.log10(parameter_count(SHAPE, 0)) == pytest.approx(9.8438, abs=1e-4)
+    assert math.log10(told["step_law_learning_rate"]) == pytest.approx(0.2529 - 7.0186 + 3.377, abs=1e-3)
+    assert math.log10(told["step_law_batch_tokens"]) == pytest.approx(-0.2366 + 6.281, abs=1e-3)
+    larger = Architecture(**{**SHAPE.model_dump(exclude_none=True), "layers": 64})
+    assert expected(larger, VOCABULARY, 10**11)["step_law_batch_tokens"] == told["step_law_batch_tokens"]
+    assert expected(SHAPE, 4096, 10**11)["step_law_learning_rate"] == told["step_law_learning_rate"]
+
+
+def test_every_figure_has_its_formula_in_the_plan() -> None:
+    assert set(expected(SHAPE, VOCABULARY, 10**11)) == set(FORMULAS) and FORMULAS.items() <= PLANNED.items()
