@@ -71,13 +71,12 @@ class Fit:
 def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
     """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
 
-    The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix
-    D.2), run until it no longer falls: stopped early it is biased (Besiroglu et al. 2024, section 3). N and D are
-    centred, so that the five parameters of the search hardly depend on one another. The runs were chosen and not
-    drawn, so the bootstrap keeps them, draws their scatter and fits again (Davison and Hinkley, Bootstrap Methods, 1997,
-    section 6.3). The scatter is normal, with n - 5 degrees of freedom, and its size is drawn too: the fit passes through
-    five of a few points exactly, so that residuals drawn again would be too small. The same points and seed give the
-    same numbers.
+    The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix D.2),
+    until it no longer falls: stopped early it is biased (Besiroglu et al. 2024). N and D are centred, so that the five
+    parameters of the search depend less on one another. The runs were chosen and not drawn, so the bootstrap keeps
+    them, draws their scatter and fits again (Davison and Hinkley, Bootstrap Methods, 1997, section 6.3). The scatter is
+    normal, with n - 5 degrees of freedom, and its size is drawn too: the fit passes through five of a few points
+    exactly, so that residuals drawn again would be too small. The same points and seed give the same numbers.
 
     Raises:
         InputError: the runs do not tell the five parameters apart.

@@ -19,18 +19,18 @@ from pipeline.plan.scaling_law import ScalingLaw, Unit
 
 NATS: Unit = "nats per token"
 SCOPE = (
-    "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell the "
-    "order of the loss; a ladder of small models on your text tells it better (`python -m pipeline ladder`)."
+    "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell "
+    "the order of the loss; a ladder of small models on your text tells it better (`python -m pipeline ladder`)."
 )
 FORMULAS = {
-    "expected_loss_nats_per_token": "E + A / parameters^alpha + B / tokens^beta, the middle one of three published laws "
-    "(Hoffmann et al. 2022, approach 3; Besiroglu et al. 2024; Muennighoff et al. 2023, C4): of their own tokenizers "
-    "and English text, for fresh text alone; unknown where it is no better than a uniform guess",
+    "expected_loss_nats_per_token": "E + A / parameters^alpha + B / tokens^beta, the middle one of three published "
+    "laws (Hoffmann et al. 2022, approach 3; Besiroglu et al. 2024; Muennighoff et al. 2023, C4): of their own "
+    "tokenizers and English text, for fresh text alone; unknown where it is no better than a uniform guess",
     "low_expected_loss_nats_per_token": "the least of the three laws, with the published standard errors of E, alpha "
     "and beta (2.5 % of draws)",
     "high_expected_loss_nats_per_token": "the most of the three laws, with the same (97.5 %)",
-    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of the 5.7e7 to 1.6e10 parameters "
-    "and 8.2e8 to 3.2e11 tokens that the law of Besiroglu et al. 2024 was fitted on",
+    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of the 5.7e7 to 1.6e10 "
+    "parameters and 8.2e8 to 3.2e11 tokens that the law of Besiroglu et al. 2024 was fitted on",
     "step_law_learning_rate": "1.79 x parameters without embedding and output^-0.713 x tokens^0.307 (Li et al. 2025, "
     "Step Law, fitted on models of 59 million to a billion such parameters with up to 1e11 tokens)",
     "step_law_batch_tokens": "0.58 x tokens^0.571, in tokens (the same)",

@@ -1,4 +1,4 @@
-"""A scaling law: the loss that a model of so many parameters reaches after so many tokens, and the range it holds in."""
+"""A scaling law: the loss that a model of so many parameters reaches after so many tokens, and where it holds."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class ScalingLaw:
         return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
 
     def outside(self, parameters: float, tokens: float) -> list[str]:
-        """Return by which factor parameters and tokens lie outside of the fitted range; nothing where they lie in it."""
+        """Return by which factor parameters and tokens lie outside of the fitted range; nothing where within."""
         found = []
         for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
             if not low <= value <= high:
-                found.append(
-                    f"{noun} {low / value:.3g} x below" if value < low else f"{noun} {value / high:.3g} x above"
-                )
+                factor, side = (low / value, "below") if value < low else (value / high, "above")
+                found.append(f"{noun} {factor:.3g} x {side}")
         return found
 
     def compute_optimal(self, flops: float) -> tuple[float, float]:

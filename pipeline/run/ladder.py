@@ -27,7 +27,7 @@ EPOCHS = 4
 
 
 class Rung(NamedTuple):
-    """A finished model: its point, its readings of the training text, its joules, and the tokens it was validated on."""
+    """A finished model: its point, its readings of the training text, its joules, and what it was validated on."""
 
     model: str
     point: Point
@@ -148,7 +148,7 @@ def _table(rungs: Sequence[Rung], fitted: Fit, *, hold_out: bool) -> list[str]:
 def _law(fitted: Fit) -> Iterator[str]:
     """The law and the 95 % intervals of its parameters."""
     law = fitted.law
-    yield f"L = E + A / N^alpha + B / D^beta, {law.unit}, N without embedding and output; 95 % intervals by the bootstrap"
+    yield f"L = E + A / N^alpha + B / D^beta, {law.unit}, N without embedding and output; with 95 % intervals"
     rows = []
     for letter in LETTERS:
         low, high = fitted.interval(letter)
@@ -158,10 +158,10 @@ def _law(fitted: Fit) -> Iterator[str]:
 
 def _held_out(rung: Rung, predicted: Prediction) -> str:
     """How well a model was predicted that the law did not see."""
-    parameters, tokens, loss = rung.point
+    loss = rung.point.loss
     return (
-        f"{rung.model}, held out: predicted {predicted.loss:.4f} ({predicted.low:.4f} to {predicted.high:.4f}), measured "
-        f"{loss:.4f}: {100 * (predicted.loss / loss - 1):+.2f} %{_outside(predicted.outside)}"
+        f"{rung.model}, held out: predicted {predicted.loss:.4f} ({predicted.low:.4f} to {predicted.high:.4f}), "
+        f"measured {loss:.4f}: {100 * (predicted.loss / loss - 1):+.2f} %{_outside(predicted.outside)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The ladder of the runs below a folder: which models are its rungs, what they cost, and how the largest is predicted."""
+"""The ladder of the runs below a folder: which models are its rungs, what they cost, how the largest is predicted."""
 
 from __future__ import annotations
 
