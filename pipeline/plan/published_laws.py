@@ -50,11 +50,12 @@ class Errors:
 # are too narrow to be so (Besiroglu et al. 2024). The ranges are those of its abstract.
 HOFFMANN = ScalingLaw(1.69, 406.4, 410.7, 0.34, 0.28, NATS, parameters=(7e7, 1.6e10), tokens=(5e9, 5e11))
 # Besiroglu et al. 2024 (Chinchilla Scaling: A replication attempt), table 1: fitted on 240 points of Hoffmann's figure
-# 4, whose range this is.
+# 4, whose range this is. The errors are those of their notebook (github.com/epoch-research/analyzing-chinchilla), which
+# the table has rounded.
 BESIROGLU = ScalingLaw(
     1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11)
 )
-BESIROGLU_ERRORS = Errors(E=0.03, alpha=0.02, beta=0.02)
+BESIROGLU_ERRORS = Errors(E=0.0257, alpha=0.0154, beta=0.0206)
 # Muennighoff et al. 2023 (Scaling Data-Constrained Language Models), appendix B: the law of fresh text, fitted on 54
 # runs on C4 with one exponent for both.
 MUENNIGHOFF = ScalingLaw(1.87, 521.0, 1488.0, 0.353, 0.353, NATS)
@@ -90,8 +91,8 @@ def _range(law: ScalingLaw, errors: Errors | None, parameters: float, tokens: fl
     """Return the 95 % interval of a law's loss by its standard errors; the loss alone where none are published.
 
     A and B are not drawn by themselves: the fit holds both terms fast in the middle of its runs, so that A moves with
-    alpha and B with beta. This gives back the published errors of A and B to a quarter; drawn alone, they would make an
-    interval of two nats.
+    alpha and B with beta. This gives back their published errors, 124.6 and 1293, to a quarter; drawn alone, they would
+    make an interval of more than a nat.
     """
     if errors is None:
         return law.loss(parameters, tokens), law.loss(parameters, tokens)
