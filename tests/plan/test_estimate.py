@@ -122,6 +122,15 @@ def test_the_table_names_every_model_and_its_units():
     (row,) = [row for row in rows if row.startswith("time 8nd")]
     assert row.split() == ["time", "8nd", "35.7", "days", "41.2", "minutes"]
     assert "model_flops_utilization 0.4" in rows[-3]
+    assert "of their own tokenizers and of English text" in rows[-5]
+
+
+def test_the_table_says_where_the_published_laws_were_not_fitted():
+    changes = {"steps": 55_000}  # 198 billion tokens
+    text = table(estimate(settings(PLATFORM, one=changes)))
+    (row,) = [row for row in text.splitlines() if row.startswith("expected loss outside range")]
+    assert row.split("range")[1].split() == ["parameters", "1.86", "x", "above"]
+    assert readable("expected_loss_outside_range", []) == "no"
 
 
 def test_readable_values():
