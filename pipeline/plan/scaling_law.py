@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.ground.errors import InputError
+
+FLAT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
 Unit = Literal["nats per token", "bits per byte"]
 
 
@@ -42,8 +45,14 @@ class ScalingLaw:
     def compute_optimal(self, flops: float) -> tuple[float, float]:
         """Return the parameters and tokens of least loss with 6 N D = `flops` (Hoffmann et al. 2022, equation 4).
 
-        Where one of the two exponents is 0 there are none, and the division by zero is raised.
+        Raises:
+            InputError: the loss does not fall with parameters or with tokens, so that no split is best.
         """
+        for noun, exponent in (("parameters", self.alpha), ("tokens", self.beta)):
+            if exponent < FLAT:
+                raise InputError(
+                    f"the law does not fall with {noun}, so that no split of compute is best: vary them more"
+                )
         total = self.alpha + self.beta
         ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / total)
         return ratio * (flops / 6) ** (self.beta / total), (flops / 6) ** (self.alpha / total) / ratio

@@ -16,7 +16,7 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.words import aligned, printable
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.plan.scaling_law import Unit
+from pipeline.plan.scaling_law import ScalingLaw, Unit
 from pipeline.provenance.figures import ReportFigure
 from pipeline.provenance.records import RECORDS, Record, load_records
 from pipeline.run.runs import runs_below
@@ -119,11 +119,7 @@ def told(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
     fitted = fit([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
     lines = [*_table(rungs, fitted, hold_out=hold_out), "", *_law(fitted)]
     largest = rungs[-1]
-    parameters, tokens = fitted.law.compute_optimal(largest.compute)
-    lines.append(
-        f"compute of {largest.model} (6 N D = {largest.compute:.3g} FLOP) spent best: {parameters:.3g} parameters, "
-        f"{tokens:.3g} tokens{_outside(fitted.law.outside(parameters, tokens))}"
-    )
+    lines.append(_best_split(fitted.law, largest))
     if hold_out:
         lines.append(_held_out(largest, fitted.predict(largest.point.parameters, largest.point.tokens)))
     if repeated := [rung.model for rung in rungs if rung.epochs > EPOCHS]:
@@ -154,6 +150,18 @@ def _law(fitted: Fit) -> Iterator[str]:
         low, high = fitted.interval(letter)
         rows.append([letter, f"{getattr(law, letter):.4g}", f"{low:.4g} to {high:.4g}"])
     yield from aligned(rows)
+
+
+def _best_split(law: ScalingLaw, rung: Rung) -> str:
+    """How the compute of a model would be spent best."""
+    try:
+        parameters, tokens = law.compute_optimal(rung.compute)
+    except InputError as error:
+        return str(error)
+    return (
+        f"compute of {rung.model} (6 N D = {rung.compute:.3g} FLOP) spent best: {parameters:.3g} parameters, "
+        f"{tokens:.3g} tokens{_outside(law.outside(parameters, tokens))}"
+    )
 
 
 def _held_out(rung: Rung, predicted: Prediction) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scipy.optimize import minimize_scalar
 
+from pipeline.ground.errors import InputError
 from pipeline.plan.scaling_law import ScalingLaw
 
 LAW = ScalingLaw(*(2.0, 400.0, 1000.0, 0.5, 0.25), unit="nats per token", parameters=(1e6, 1e8), tokens=(1e8, 1e10))
@@ -31,3 +34,9 @@ def test_what_lies_outside_of_the_fitted_range_is_told_with_its_factor_and_the_e
     assert len(LAW.outside(1e9, 1e11)) == 2
     anywhere = ScalingLaw(2.0, 400.0, 1000.0, 0.5, 0.25, "bits per byte")
     assert anywhere.outside(1, 1e20) == [], "no range is stated"
+
+
+@pytest.mark.parametrize(("exponent", "noun"), [("alpha", "parameters"), ("beta", "tokens")])
+def test_a_law_that_is_flat_has_no_best_split(exponent: str, noun: str) -> None:
+    with pytest.raises(InputError, match=f"does not fall with {noun}"):
+        replace(LAW, **{exponent: 1e-9}).compute_optimal(1e15)

@@ -153,6 +153,14 @@ def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(resu
         main([str(results)])
 
 
+def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
+    rungs, _ = rungs_below(results)
+    flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
+    assert "the law does not fall with parameters, so that no split of compute is best: vary them more" in told(
+        flat, hold_out=False
+    )
+
+
 def test_energy_that_is_not_known_is_said(results: Path) -> None:
     file = results / "one/report/figures.json"
     file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
