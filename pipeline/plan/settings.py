@@ -38,6 +38,14 @@ class TrainingPlan(_Part):
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
     micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
     steps: int = Field(ge=1)
+    recomputation: Literal["none", "selective", "full"] = "none"
+    gradient_reduction: Precision = "fp32"
+    compile: bool = False
+    async_tensor_parallel: bool = False
+    validation_every: int = Field(default=0, ge=0)
+    validation_tokens: int | None = None
+    checkpoint_every: int = Field(default=500, ge=0)
+    milestone_every: int | None = None
 
 
 class ModelPlan(_Part):
