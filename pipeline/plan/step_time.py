@@ -140,7 +140,7 @@ def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
     waited = m * max(data - stage, 0.0) + max(once - work.layers * backward, 0.0)
     stride = mesh.tensor * mesh.sharing * mesh.replicas
     between = machine.link(2, machine.devices if p * stride > machine.devices else stride)  # of two stages: one adapter
-    sent = mesh.interleaving * work.stage_bytes / between
+    sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (head * (1 - 1 / p) + sent) + (p - 1) / mesh.interleaving * (stage + sent)
     return StepTime(
         compute_seconds=m * computed,

@@ -153,7 +153,8 @@ H100 = Machine(575e12, 3350e9, 450e9, 50e9, devices=8)
 def reached(row: Throughput, machine: Machine = H100) -> float:
     """Return the tokens a second on one device of a row by the model."""
     layers, width, heads = MPT[row.shape]
-    architecture = Architecture(layers=layers, width=width, feed_forward_width=round(8 * width / 3), heads=heads)
+    shape = {"layers": layers, "width": width, "feed_forward_width": round(8 * width / 3), "heads": heads}
+    architecture = Architecture(**shape, tie_embeddings=True)
     training = TrainingPlan(
         **row._asdict() | {"precision": "bf16", "steps": 1, "strategy": "full_shard", "gradient_reduction": "bf16"}
     )

@@ -31,7 +31,7 @@ def errors(pairs: list[tuple[float, float]]) -> tuple[float, float]:
 def test_the_published_iterations_of_megatron_come_out_closer_than_by_calculon():
     mean, largest = errors([(predicted(name), row.seconds) for name, row in MEGATRON.items()])
     assert mean < 0.0365 and largest < 0.0887
-    assert round(100 * mean, 2) == 2.83 and round(100 * largest, 2) == 7.17  # docs/researcher.md
+    assert round(100 * mean, 2) == 2.84 and round(100 * largest, 2) == 7.17  # docs/researcher.md
 
 
 def test_published_trainings_by_fsdp_on_h100():
@@ -72,6 +72,7 @@ def test_one_device_computes_and_computes_again():
     assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
     assert math.isclose(step.recomputation_seconds, 3 * 10 * 0.5)
     assert math.isclose(step.seconds, 3 * 39)
+    assert step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), Mesh(), MACHINE) == step  # there is no next stage
 
 
 def test_stages_wait_for_each_other_and_for_the_last():
