@@ -36,7 +36,7 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     """Return what one device does in a step of a decoder like Llama's.
 
     Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
-    scores and backward 2.5 times as much (Dao 2023, section 3.1). Elements read and written without compilation: norm
+    scores and backward 2.5 times as much (Dao 2023, section 4.1). Elements read and written without compilation: norm
     2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
     norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
     products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);

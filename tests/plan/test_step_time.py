@@ -42,7 +42,7 @@ def test_published_trainings_by_fsdp_on_h100():
 
 @pytest.mark.parametrize("name", [name for name in MEGATRON if name.endswith("full")])
 def test_the_operations_of_a_published_iteration_are_those_of_its_formula(name: str):
-    """72 B s L h² (1 + s / 6h + V / 12hL): Korthikanti et al. 2022, appendix A, equation 7."""
+    """72 B s L h² (1 + s / 6h + V / 12hL): Korthikanti et al. 2022, appendix A."""
     row = MEGATRON[name]
     counted = work(row)
     of_block = sum(k.flops for k in (*counted.forward, *counted.backward))
