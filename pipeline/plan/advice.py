@@ -9,14 +9,14 @@ from pipeline.model.size import flops_per_token
 from pipeline.plan.settings import ModelPlan, PlatformPlan
 
 UNIT = 64
-"""Elements of two bytes that fill the 128 bytes in which an A100's or H100's matrix units read best: Anthony et al. 2024
-(The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
+"""Elements of two bytes that fill the 128 bytes in which an A100's or H100's matrix units read best: Anthony et al.
+2024 (The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
 SHAPES = "Anthony et al. 2024, arXiv 2401.14489"
 UP_TO = "up to 39 % of the throughput, between shapes of as many parameters"
 
 
 def advice(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
-    """Return what could be better, each with `advice`, `gain` and `source`; `planned` is what the plan has of the model."""
+    """Return what could be better, each with `advice`, `gain` and `source`; `planned` is its part of the plan."""
     return [*_widths(model), *_key_value_heads(model, platform), *_stages(model, planned)]
 
 

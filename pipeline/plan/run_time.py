@@ -132,7 +132,9 @@ def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTi
     segment = min(training.milestone_every or training.steps, training.steps) * step.seconds
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     longest = 60 * partition.minutes if partition and partition.minutes else math.inf
-    jobs = math.ceil(training.steps / (training.milestone_every or training.steps)) * math.ceil(segment / longest)
+    jobs = math.ceil(training.steps / (training.milestone_every or training.steps)) * max(
+        math.ceil(segment / longest), 1
+    )
     start, queue = platform.job_start_seconds, platform.job_queue_seconds
     apart = min((training.checkpoint_every or training.steps) * step.seconds, segment)
     rate = platform.failures_per_device_hour
