@@ -38,6 +38,13 @@ def test_operations_are_those_of_the_model_but_for_attention_that_leaves_half_of
     assert math.isclose(ours, told)
 
 
+def test_attention_reads_and_writes_queries_keys_values_and_the_output_and_their_gradients_too():
+    _, whole = counted()
+    forward, backward = whole.forward[-2], whole.backward[-2]
+    assert forward.bytes == 2 * (2 * 4096) * (4096 + 1024 + 1024 + 4096)
+    assert backward.bytes == 2 * forward.bytes
+
+
 def test_tensor_pipeline_and_context_devices_split_operations_and_bytes():
     _, one = counted()
     for mesh, share in (({"tensor": 4}, 4), ({"context": 4}, 4), ({"tensor": 2, "context": 2}, 4)):

@@ -73,6 +73,8 @@ def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
     assert times == sorted(times)
     (seventy,) = {row["way"] for row in rows if row["model"] == "llama3-70b"}
     assert "recomputation full" in seventy
+    (eight_way,) = {row["way"] for row in rows if row["model"] == "llama3-8b"}
+    assert "recomputation none" in eight_way  # the slower one fits too
     text = "\n".join(time_lines(plan))
     assert "88 devices of cluster, estimated" in text and re.search("llama3-8b, 1,875 per parameter +1.51e\\+13", text)
     small = planned(CLUSTER | {"nodes": 1, "memory_bytes_per_device": 10**10}, one=model())
