@@ -16,6 +16,7 @@ from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
+from pipeline.plan.time_table import time_lines
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
 from pipeline.provenance.records import load_records
@@ -60,7 +61,8 @@ def plan(arguments: list[str]) -> int:
     changes = {"data": options.data} if options.data else {}
     config = read(options.configuration, **changes)
     settings = step_settings(config, "plan.estimate", {})
-    print(table(estimate(EstimateSettings.model_validate(settings.model_dump()))))
+    estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
+    print("\n".join([table(estimated), "", *time_lines(estimated)]))
     try:
         lines = corpus_lines(CorpusPlan(config).plan())
     except InputError as error:  # models can be planned where the texts are not at hand

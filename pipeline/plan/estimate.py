@@ -9,8 +9,13 @@ from typing import Any
 from pipeline.energy.carbon import carbon_grams
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan import formulas, published_laws
+from pipeline.plan.advice import advice
 from pipeline.plan.forecast import forecast
+from pipeline.plan.notes import notes
+from pipeline.plan.run_time import FORMULAS as RUN_TIME
+from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
+from pipeline.plan.sizes import sizes
 from pipeline.plan.strategies import node_group
 
 FORMULAS = {
@@ -33,9 +38,9 @@ FORMULAS = {
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
-    "seconds": "model_flops / (devices_used x peak_flops_per_second x model_flops_utilization)",
-    "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
-    "seconds_8nd": "training_flops_8nd / (devices_used x peak_flops_per_second x model_flops_utilization)",
+    **RUN_TIME,
+    "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x utilization_share)",
+    "seconds_8nd": "training_flops_8nd / (devices_used x peak_flops_per_second x utilization_share)",
     "device_hours": "seconds x devices_used / 3600",
     "billed_core_hours": "seconds x cores of the smallest allocations that hold devices_used with their cores / 3600",
     "billed_gpu_hours": "seconds x GPUs of the same allocations / 3600",
@@ -77,6 +82,9 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "energy": settings.energy.model_dump(),
         "models": models,
         "totals": totals,
+        "notes": {name: notes(settings.models[name], settings.platform, model) for name, model in models.items()},
+        "advice": {name: advice(settings.models[name], settings.platform, model) for name, model in models.items()},
+        "sizes": sizes(lambda model: _model(model, settings.platform, settings.energy), settings.platform),
         "forecast": settings.forecast and forecast(settings.forecast, settings.platform.name),
     }
 
@@ -129,37 +137,32 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "activation_bytes_with_recomputation": round(recomputed),
         "memory_fits": None if memory is None else state + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else state + recomputed <= memory,
-        **_consumption(flops, devices, platform, energy),
+        **_consumption(model, flops, devices, platform, energy),
         **published_laws.expected(architecture, model.vocabulary_size, tokens),
     }
 
 
 def _consumption(
-    flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
+    model: ModelPlan, flops: dict[str, float], devices: int, platform: PlatformPlan, energy: EnergyPlan
 ) -> dict[str, float | None]:
     """Return time, energy, carbon and cost; None where the platform does not state what they need."""
     found: dict[str, float | None] = dict.fromkeys((*CONSUMED, "seconds_6nd", "seconds_8nd"))
-    peak, utilization = platform.peak_flops_per_second, platform.model_flops_utilization
-    if peak is None or utilization is None:
+    found |= run_time(model, platform, devices)
+    seconds, peak, utilization = found["seconds"], platform.peak_flops_per_second, found["utilization_share"]
+    if seconds is None or peak is None or utilization is None:
         return found
-    names = {"model_flops": "seconds", "training_flops_6nd": "seconds_6nd", "training_flops_8nd": "seconds_8nd"}
-    times = {
-        names[key]: formulas.duration_seconds(
-            value, devices=devices, peak_flops_per_second=peak, utilization=utilization
+    for convention in ("6nd", "8nd"):
+        found[f"seconds_{convention}"] = formulas.duration_seconds(
+            flops[f"training_flops_{convention}"], devices=devices, peak_flops_per_second=peak, utilization=utilization
         )
-        for key, value in flops.items()
-    }
-    found |= times
-    hours = times["seconds"] * devices / 3600
+    hours = seconds * devices / 3600
     found["device_hours"] = hours
     if billed := platform.billed(devices):
-        found["billed_core_hours"], found["billed_gpu_hours"] = (times["seconds"] / 3600 * number for number in billed)
+        found["billed_core_hours"], found["billed_gpu_hours"] = (seconds / 3600 * number for number in billed)
     if platform.price_euros_per_device_hour is not None:
         found["cost_euros"] = hours * platform.price_euros_per_device_hour
     if platform.device_power_watts is not None:
-        joules = formulas.energy_joules(
-            times["seconds"], devices=devices, device_power_watts=platform.device_power_watts
-        )
+        joules = formulas.energy_joules(seconds, devices=devices, device_power_watts=platform.device_power_watts)
         found["energy_joules"] = joules
         found["facility_energy_joules"] = joules * energy.pue
         found["carbon_grams"] = carbon_grams(

@@ -38,6 +38,14 @@ class TrainingPlan(_Part):
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
     micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
     steps: int = Field(ge=1)
+    recomputation: Literal["none", "selective", "full"] = "none"
+    gradient_reduction: Precision = "fp32"
+    compile: bool = False
+    async_tensor_parallel: bool = False
+    validation_every: int = Field(default=0, ge=0)
+    validation_tokens: int | None = None
+    checkpoint_every: int = Field(default=500, ge=0)
+    milestone_every: int | None = None
 
 
 class ModelPlan(_Part):
@@ -56,10 +64,11 @@ class AllocationPlan(_Part):
 
 
 class PartitionPlan(_Part):
-    """What is billed of a node."""
+    """What is billed of a node, and how long."""
 
     cpus: int = Field(ge=1)
     gpus: int = Field(default=0, ge=0)
+    minutes: int | None = Field(default=None, ge=1, description="the longest job")
     allocation: AllocationPlan | None = None
 
 
@@ -72,6 +81,24 @@ class PlatformPlan(_Part):
     peak_flops_per_second: float | None = Field(
         default=None, gt=0, description="of one device, dense, in the precision"
     )
+    matrix_flops_per_second: float | None = Field(
+        default=None, gt=0, description="what products of large matrices reach on one device, in bf16"
+    )
+    memory_bytes_per_second: float | None = Field(default=None, gt=0, description="of one device")
+    node_bytes_per_second: float | None = Field(
+        default=None, gt=0, description="of one device to others of its node, in one direction"
+    )
+    network_bytes_per_second: float | None = Field(
+        default=None, gt=0, description="of one device's share of its node's adapters, in one direction"
+    )
+    storage_bytes_per_second: float | None = Field(
+        default=None, gt=0, description="that one node writes to the folder of checkpoints"
+    )
+    failures_per_device_hour: float | None = Field(default=None, ge=0, description="that end a training")
+    job_start_seconds: float | None = Field(
+        default=None, ge=0, description="from the start of a training's job to its first step"
+    )
+    job_queue_seconds: float | None = Field(default=None, ge=0, description="that a training's job waits for its nodes")
     device_power_watts: float | None = Field(default=None, gt=0, description="of one device with its share of the node")
     memory_bytes_per_device: int | None = Field(default=None, gt=0)
     model_flops_utilization: float | None = Field(default=None, gt=0, le=1)

@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.ground.words import aligned
 from pipeline.plan.forecast import NO_RUNS
 from pipeline.plan.published_laws import SCOPE
+from pipeline.plan.run_time import FORMULAS as RUN_TIME
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -56,6 +57,8 @@ def table(plan: dict[str, Any]) -> str:
     """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
     columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
     keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
+    parts = {*RUN_TIME} - {"seconds"}  # of a time, which the platform may not state figures for
+    keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
     rows = [["estimated", *columns]]
     rows += [
         [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]

@@ -89,6 +89,14 @@ class Platform(Settings):
         default=Energy(), description="PUE and carbon intensity of the site; the run's own section energy comes first"
     )
     peak_flops_per_second: float | None = None
+    matrix_flops_per_second: float | None = None
+    memory_bytes_per_second: float | None = None
+    node_bytes_per_second: float | None = None
+    network_bytes_per_second: float | None = None
+    storage_bytes_per_second: float | None = None
+    failures_per_device_hour: float | None = None
+    job_start_seconds: float | None = None
+    job_queue_seconds: float | None = None
     device_power_watts: float | None = None
     memory_bytes_per_device: int | None = None
     model_flops_utilization: float | None = None

@@ -1,0 +1,83 @@
+"""What a training step of a model asks of one device: operations, bytes through memory, bytes over links, in bf16."""
+
+from __future__ import annotations
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import Kernel, Mesh, Work
+from pipeline.plan.strategies import STRATEGIES, node_group
+
+ATTENTION_RATE = 0.68
+"""FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, FlashAttention-3, abstract), the other matrix
+products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, abstract), where they reach 76 %."""
+OPTIMIZER_BYTES = 42
+"""Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
+read and two bytes written for its bf16 copy, the gradient set to zero."""
+
+
+def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mesh:
+    """Return how the strategy lays out so many devices.
+
+    Where each holds all gradients, they are summed once in a step: one part of the state each changes no volume.
+    """
+    m, strategy = training.mesh, STRATEGIES[training.strategy]
+    together = max(devices // (m.tensor * m.pipeline), 1)
+    if strategy.gradients == "all":
+        sharing = 1
+    elif strategy.hybrid:
+        sharing = m.shard or node_group(together, devices_of_a_node, m.tensor)
+    else:
+        sharing = together
+    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline)
+
+
+def work(architecture: Architecture, vocabulary_size: int, training: TrainingPlan, mesh: Mesh) -> Work:
+    """Return what one device does in a step of a decoder like Llama's.
+
+    Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
+    scores and backward 2.5 times as much (Dao 2023, section 4.1). Elements read and written without compilation: norm
+    2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
+    norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
+    products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
+    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses).
+    """
+    a, t, c, s = architecture, mesh.tensor, mesh.context, training.sequence_length
+    tokens = training.micro_batch_size * s / c
+    d, h, k, f = a.width, a.heads * a.head_dimension, a.groups * a.head_dimension, a.hidden
+
+    def product(inner: float, outer: float) -> Kernel:
+        return Kernel(2 * tokens * inner * outer, 2 * (tokens * (inner + outer) + inner * outer))
+
+    def moved(elements: float) -> Kernel:
+        return Kernel(0, 2 * tokens * elements / t)
+
+    linear = (product(d, (h + 2 * k) / t), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
+    attention = Kernel(2 * tokens * s * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
+    attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
+    between = moved(8 * d + 2 * (h + k) + 3 * f if training.compile else 10 * d + 4 * (h + k) + 5 * f)
+    between_back = moved(12 * d + 2 * (h + k) + 5 * f if training.compile else 16 * d + 4 * (h + k) + 9 * f)
+    forward = (*linear, attention, between)
+    again = {"none": (), "selective": (attention,), "full": forward}[training.recomputation]
+    passes = 3 if training.recomputation == "full" else 2
+    head = product(d, vocabulary_size / t)
+    own = parameter_count(a, vocabulary_size) / (t * mesh.pipeline)
+    strategy = STRATEGIES[training.strategy]
+    reduced = 4 if training.gradient_reduction == "fp32" else 2
+    gathers = 2 if strategy.reshards_after_forward else 1
+    data = mesh.sharing * mesh.replicas // c
+    holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
+    return Work(
+        forward=forward,
+        backward=(*linear, *linear, attention_back, between_back),
+        again=again,
+        tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * (not training.async_tensor_parallel),
+        context_bytes=passes * 2 * tokens * (2 * h + 2 * k) / t * (c - 1) / c,
+        head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
+        layers=a.layers / mesh.pipeline,
+        micro_batches=max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1),
+        stage_bytes=2 * 2 * tokens * d / t,
+        data_bytes=own * (1 - 1 / mesh.sharing) * (2 * gathers + reduced),
+        step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
+        optimizer_bytes=OPTIMIZER_BYTES * own / holders,
+    )

@@ -1,0 +1,184 @@
+"""How long a whole training takes: its steps, validations, the starts of its jobs, and what failures undo."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.plan import formulas, kernels
+from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike
+from pipeline.plan.settings import ModelPlan, PlatformPlan
+from pipeline.plan.step_time import Machine, StepTime, step_time
+from pipeline.plan.strategies import STRATEGIES
+
+MEASURE = {
+    "peak_flops_per_second": "the device's data sheet has it: dense, in bf16",
+    "matrix_flops_per_second": "time products of two bf16 matrices of 8,192 x 8,192 on one device for a minute, and "
+    "divide 2 x 8,192^3 by the seconds of one",
+    "memory_bytes_per_second": "the data sheet has it, or time the copy of 1 GB on one device, which moves 2 GB",
+    "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run all_reduce_perf of "
+    "nccl-tests or rccl-tests on one node and divide its busbw by 0.78",
+    "network_bytes_per_second": "ibstat or the site's page tells a node's adapters and their rate: divide the sum by "
+    "its devices; `python -m pipeline platform check` measures what two nodes reach",
+}
+"""The figures that a time needs, and how to come by each."""
+FORMULAS = {
+    "step_seconds": "the sum of what follows; else model_flops / (steps x devices_used x peak_flops_per_second x "
+    "model_flops_utilization)",
+    "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
+    "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
+    "step_recomputation_seconds": "the same of what is computed again",
+    "step_exchange_seconds": "bytes between devices that split matrices or a sequence / (0.78 of the link)",
+    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), as far as they take longer than what is "
+    "computed meanwhile (Zhao et al. 2023)",
+    "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, what stages send "
+    "(Narayanan et al. 2021)",
+    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second)",
+    "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
+    "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
+    "training_seconds": "steps x step_seconds",
+    "validation_seconds": "validation_tokens of all validations, a third of a training's step_compute_seconds each",
+    "training_jobs": "segments x the jobs that one needs, by the partition's minutes",
+    "start_seconds": "training_jobs x job_start_seconds",
+    "failure_seconds": "training_seconds x devices_used x failures_per_device_hour / 3600 x (half of the time between "
+    "checkpoints + job_start_seconds)",
+    "seconds": "training_seconds + validation_seconds + start_seconds + failure_seconds, as far as known; "
+    "training_seconds where steps are not counted",
+    "queue_seconds": "training_jobs x job_queue_seconds; not in seconds",
+    "checkpoint_write_seconds": "12 bytes of each parameter / (nodes x storage_bytes_per_second), beside the training",
+    "checkpoint_interval_seconds": "sqrt(2 x checkpoint_write_seconds x seconds between failures) (Young 1974, "
+    "Daly 2006)",
+    "published_least_seconds": "training_flops_6nd / (devices_used x peak_flops_per_second x the largest share of the "
+    "peak that a published training of this size reached, 6 N D over all of its hours)",
+    "published_most_seconds": "the same with the smallest share",
+}
+STATE_BYTES = 12  # of one parameter in a recovery checkpoint: weights and Adam's moments in fp32
+STEP = {f"step_{field.name}": field.name for field in dataclasses.fields(StepTime)}
+
+
+def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
+    """Return why no step can be counted, a sentence each; none where it can."""
+    needed = ["peak_flops_per_second", "matrix_flops_per_second", "memory_bytes_per_second"]
+    needed += ["node_bytes_per_second"] * (devices > 1 and platform.devices > 1)
+    needed += ["network_bytes_per_second"] * (devices > platform.devices)
+    found = [
+        f"the platform {platform.name} does not state {key}: {MEASURE[key]}"
+        for key in needed
+        if getattr(platform, key) is None
+    ]
+    if model.training.precision != "bf16":
+        found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
+    if STRATEGIES[model.training.strategy].offloads_optimizer:
+        found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
+    return found
+
+
+def step_of(model: ModelPlan, platform: PlatformPlan, devices: int) -> StepTime:
+    """Return the parts of one step of a model for which there are no `obstacles`."""
+    machine = Machine(
+        platform.matrix_flops_per_second or math.nan,
+        platform.memory_bytes_per_second or math.nan,
+        platform.node_bytes_per_second or math.inf,
+        platform.network_bytes_per_second or math.inf,
+        platform.devices,
+    )
+    mesh = kernels.mesh_of(model.training, devices, platform.devices)
+    work = kernels.work(model.architecture, model.vocabulary_size, model.training, mesh)
+    return step_time(work, mesh, machine)
+
+
+def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str, Any]:
+    """Return each of `FORMULAS` by its name; None where something is not stated.
+
+    Where a step cannot be counted, the time is that of the utilization that the platform states.
+    """
+    training, found = model.training, dict[str, Any].fromkeys(FORMULAS)
+    peak = platform.peak_flops_per_second
+    tokens = training.batch_size * training.sequence_length
+    flops = tokens * flops_per_token(model.architecture, model.vocabulary_size, training.sequence_length)
+    if peak is None:
+        return found
+    least, most = published_seconds(model, devices, peak)
+    found |= {"published_least_seconds": least, "published_most_seconds": most}
+    if obstacles(model, platform, devices):
+        utilization = platform.model_flops_utilization
+        if utilization is not None:
+            step = formulas.duration_seconds(
+                flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
+            )
+            found |= {"step_seconds": step, "training_seconds": step * training.steps, "utilization_share": utilization}
+            found |= {"tokens_per_second_per_device": tokens / step / devices, "seconds": step * training.steps}
+        return found
+    parts = step_of(model, platform, devices)
+    found |= {key: getattr(parts, name) for key, name in STEP.items()}
+    found["step_seconds"] = parts.seconds
+    found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
+    found["utilization_share"] = flops / (devices * peak * parts.seconds)
+    found["training_seconds"] = training.steps * parts.seconds
+    return found | _around(model, platform, devices, parts)
+
+
+def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime) -> dict[str, Any]:
+    """Return what a training takes besides its steps, and all of it together.
+
+    A failure undoes half of the time between two checkpoints, which are best sqrt(2 C M) apart, C the time to write one
+    and M that between failures: Young 1974, Daly 2006, first order.
+    """
+    training = model.training
+    steps = training.steps * step.seconds
+    validation = _validation(model, step)
+    segment = min(training.milestone_every or training.steps, training.steps) * step.seconds
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    longest = 60 * partition.minutes if partition and partition.minutes else math.inf
+    jobs = math.ceil(training.steps / (training.milestone_every or training.steps)) * max(
+        math.ceil(segment / longest), 1
+    )
+    start, queue = platform.job_start_seconds, platform.job_queue_seconds
+    apart = min((training.checkpoint_every or training.steps) * step.seconds, segment)
+    rate = platform.failures_per_device_hour
+    rate = FAILURES_PER_DEVICE_HOUR if rate is None else rate
+    between = 3600 / (rate * devices) if rate else math.inf
+    failures = steps / between * (apart / 2 + (start or 0))
+    write = None
+    if platform.storage_bytes_per_second is not None:
+        nodes = -(-devices // platform.devices)
+        state = STATE_BYTES * parameter_count(model.architecture, model.vocabulary_size)
+        write = state / (nodes * platform.storage_bytes_per_second)
+    return {
+        "validation_seconds": validation,
+        "training_jobs": jobs,
+        "start_seconds": None if start is None else jobs * start,
+        "queue_seconds": None if queue is None else jobs * queue,
+        "failure_seconds": failures,
+        "checkpoint_write_seconds": write,
+        "checkpoint_interval_seconds": None if write is None or not rate else math.sqrt(2 * write * between),
+        "seconds": steps + (validation or 0) + jobs * (start or 0) + failures,
+    }
+
+
+def _validation(model: ModelPlan, step: StepTime) -> float | None:
+    """Return the time of all validations, of which a token costs the third of a training's: forward alone."""
+    training = model.training
+    if not training.validation_every:
+        return 0.0
+    if training.validation_tokens is None:
+        return None
+    share = training.validation_tokens / (training.batch_size * training.sequence_length)
+    return training.steps // training.validation_every * share * step.compute_seconds / 3
+
+
+def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
+    """Return the least and the most time in which published trainings of this size would have done this one.
+
+    Each at its own share of the peak in 6 N D over all of its hours.
+    """
+    training = model.training
+    parameters = parameter_count(model.architecture, model.vocabulary_size)
+    flops = formulas.training_flops(parameters, training.steps * training.batch_size * training.sequence_length)
+    times = [
+        formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
+        for one in alike(parameters)
+    ]
+    return min(times), max(times)

@@ -1,0 +1,152 @@
+"""How long a training step takes on one device of a mesh, by operations, bytes and what the machine does in a second.
+
+It knows no architecture: `pipeline.plan.kernels` counts what a model asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MATRIX_SHARE = 0.885
+"""What the matrix products of a training reach of the best single one. Fitted once, with `MEMORY_SHARE`, on the eight
+iterations that Korthikanti et al. 2022 (arXiv 2205.05198), table 5, measured: `benchmarks/step_time.py --fit`."""
+MEMORY_SHARE = 0.525
+"""What kernels that only move bytes reach of the memory's bandwidth: fitted with `MATRIX_SHARE`."""
+LINK_SHARE = 0.78
+"""What collectives reach of a link: 235 of 300 GB/s in an all-reduce of eight A100, measured by others
+(https://github.com/stas00/ml-engineering, network/README.md, 2024). Taken for links between nodes too."""
+
+
+class Kernel(NamedTuple):
+    """Floating-point operations on matrices and bytes that go through memory; the slower of the two counts."""
+
+    flops: float
+    bytes: float
+    rate: float = 1.0
+    """Of the rate of other matrix products."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a device and its links do at best, links in one direction."""
+
+    matrix_flops_per_second: float
+    memory_bytes_per_second: float
+    node_bytes_per_second: float
+    network_bytes_per_second: float
+    devices: int
+    """Of one node."""
+
+    def seconds(self, kernels: Iterable[Kernel]) -> float:
+        """Return the time that kernels need one after another, each by the slower of its operations and its bytes."""
+        operations, moved = self.matrix_flops_per_second * MATRIX_SHARE, self.memory_bytes_per_second * MEMORY_SHARE
+        return sum(max(k.flops / (operations * k.rate), k.bytes / moved) for k in kernels)
+
+    def link(self, size: int, stride: int = 1) -> float:
+        """Return the bytes that a ring of `size` devices passes on a second, every `stride`th one in order of rank.
+
+        A ring over nodes goes through all adapters of a node that has several of its devices.
+        """
+        if size * stride <= self.devices:
+            return self.node_bytes_per_second * LINK_SHARE
+        together = max(min(size, self.devices // stride), 1)
+        return min(self.node_bytes_per_second, together * self.network_bytes_per_second) * LINK_SHARE
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one device of a stage does in a step: for one micro-batch, where nothing else is said."""
+
+    forward: tuple[Kernel, ...]
+    """Of one block, as what follows up to `context_bytes`."""
+    backward: tuple[Kernel, ...]
+    again: tuple[Kernel, ...]
+    """What recomputation repeats before the backward pass."""
+    tensor_bytes: float
+    """What the tensor devices exchange while they wait."""
+    context_bytes: float
+    """The same of those that split the sequence."""
+    head: tuple[Kernel, ...]
+    """The output and the loss, forward and backward; of the last stage."""
+    layers: float
+    """Of the stage."""
+    micro_batches: int
+    stage_bytes: float = 0
+    """To the next stage, forward and backward."""
+    data_bytes: float = 0
+    """Weights gathered and gradients reduced by the devices that share the model, behind computation."""
+    step_bytes: float = 0
+    """The same, once in a step, behind its last backward pass."""
+    optimizer_bytes: float = 0
+    """Through memory, once in a step."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The devices, innermost first."""
+
+    tensor: int = 1
+    context: int = 1
+    """Of those that share the state."""
+    sharing: int = 1
+    """That share one copy of the model's state, each with a part of the batch or of a sequence."""
+    replicas: int = 1
+    """Copies of it."""
+    pipeline: int = 1
+    interleaving: int = 1
+    """Parts of the model on each stage: Narayanan et al. 2021, section 2.2.2."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The parts of a step in which the device does one thing; communication that computation hides is not in them."""
+
+    compute_seconds: float
+    recomputation_seconds: float
+    exchange_seconds: float
+    """Waiting for the devices that split the matrices or the sequence."""
+    data_seconds: float
+    """Waiting for weights and gradients of the devices that share the data."""
+    pipeline_seconds: float
+    """Waiting for other stages: the bubble, the longer last stage, what is sent between stages."""
+    optimizer_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the whole step."""
+        return float(sum(dataclasses.astuple(self)))
+
+
+def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
+    """Return the time of one step.
+
+    1F1B: of m micro-batches on p stages each with v parts, (p - 1) / v more are waited for (Narayanan et al. 2021,
+    section 2.2). Communication of the data-parallel devices runs beside computation (Zhao et al. 2023, section 3.3), so
+    that only what is longer than that counts.
+    """
+    forward, backward, again = (machine.seconds(k) for k in (work.forward, work.backward, work.again))
+    exchange = work.tensor_bytes / machine.link(mesh.tensor) + work.context_bytes / machine.link(
+        mesh.context, mesh.tensor
+    )
+    head = machine.seconds(work.head)
+    m, p = work.micro_batches, mesh.pipeline
+    computed = work.layers * (forward + backward) + head / p
+    stage = computed + work.layers * (again + exchange)
+    data = work.data_bytes / machine.link(mesh.sharing, mesh.tensor)
+    once = work.step_bytes / machine.link(mesh.replicas, mesh.tensor * mesh.sharing)
+    waited = m * max(data - stage, 0.0) + max(once - work.layers * backward, 0.0)
+    stride = mesh.tensor * mesh.sharing * mesh.replicas
+    between = machine.link(2, machine.devices if p * stride > machine.devices else stride)  # of two stages: one adapter
+    sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
+    pipeline = m * (head * (1 - 1 / p) + sent) + (p - 1) / mesh.interleaving * (stage + sent)
+    return StepTime(
+        compute_seconds=m * computed,
+        recomputation_seconds=m * work.layers * again,
+        exchange_seconds=m * work.layers * exchange,
+        data_seconds=waited,
+        pipeline_seconds=pipeline,
+        optimizer_seconds=machine.seconds([Kernel(0, work.optimizer_bytes)]),
+    )

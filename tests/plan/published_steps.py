@@ -1,0 +1,163 @@
+"""Training steps whose seconds were published, counted for `pipeline.plan.step_time`; for a test and a benchmark."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipeline.model.settings import Architecture
+from pipeline.plan import kernels
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
+
+# NVIDIA, data sheet of the A100 80 GB SXM: 2,039 GB/s of memory, NVLink 600 GB/s in both directions; Selene has an
+# HDR200 adapter for each. Best matrix product: https://github.com/stas00/ml-engineering, compute/accelerator/README.md.
+SELENE = Machine(267.9e12, 2039e9, 300e9, 25e9, devices=8)
+SEQUENCE, VOCABULARY = 2048, 51_200
+
+
+class Row(NamedTuple):
+    """A model of GPT's shape on one pipeline of A100, and how long an iteration took."""
+
+    layers: int
+    width: int
+    heads: int
+    mesh: Mesh
+    micro_batches: int
+    micro_batch_size: int
+    selective: bool
+    seconds: float
+
+
+def _rows(name: str, full: float, selective: float, *shape: object) -> dict[str, Row]:
+    return {
+        f"{name} {how}": Row(*shape, how == "selective", seconds)  # type: ignore[arg-type]
+        for how, seconds in (("full", full), ("selective", selective))
+    }
+
+
+# Korthikanti et al. 2022 (arXiv 2205.05198), tables 3 and 5: full recomputation, and sequence parallelism with
+# selective recomputation. The same eight that Calculon is validated on (https://github.com/calculon-ai/calculon,
+# validation/seqsel/tab5), where its mean error is 3.65 % and its largest 8.87 %.
+MEGATRON = {
+    **_rows("22B", 1.42, 1.10, 48, 6144, 64, Mesh(tensor=8), 1, 4),
+    **_rows("175B", 18.13, 13.75, 96, 12_288, 96, Mesh(tensor=8, pipeline=8, interleaving=3), 64, 1),
+    **_rows("530B", 49.05, 37.83, 105, 20_480, 128, Mesh(tensor=8, pipeline=35, interleaving=3), 280, 1),
+    **_rows("1T", 94.42, 71.49, 128, 25_600, 160, Mesh(tensor=8, pipeline=64), 512, 1),
+}
+
+
+def work(row: Row) -> Work:
+    """Return what one device does: fp16, a feed-forward block of 4 D, attention without a kernel of its own.
+
+    Elements read and written: norm 4 D, dropout with residual and mask 3.5 D, twice each; GELU 8 D x 2; softmax and
+    dropout of the scores. Sequence parallelism splits the first two. Backward the same with their gradients. Its
+    all-gathers and reduce-scatters are 2 T D bytes each; those beside a weight's gradient cost nothing
+    (Korthikanti et al. 2022, section 4.2.2).
+    """
+    t, d, s = row.mesh.tensor, row.width, SEQUENCE
+    tokens = row.micro_batch_size * s
+    split = t if row.selective else 1
+
+    def product(inner: float, outer: float) -> Kernel:
+        return Kernel(2 * tokens * inner * outer, 2 * (tokens * (inner + outer) + inner * outer))
+
+    def moved(elements: float) -> Kernel:
+        return Kernel(0, tokens * elements)
+
+    linear = (product(d, 3 * d / t), product(d / t, d), product(d, 4 * d / t), product(4 * d / t, d))
+    scores = Kernel(2 * tokens * s * d / t, 2 * tokens * (2 * d + s * row.heads) / t)
+    core = (scores, scores, moved(9 * s * row.heads / t))
+    forward = (*linear, *core, moved(22 * d / split + 16 * d / t))
+    core_back = (scores,) * 4 + (moved(11 * s * row.heads / t),)
+    head = product(d, VOCABULARY / t)
+    once = 2 * tokens * d * (t - 1) / t
+    return Work(
+        forward=forward,
+        backward=(*linear, *linear, *core_back, moved(42 * d / split + 24 * d / t)),
+        again=core if row.selective else forward,
+        context_bytes=0,
+        tensor_bytes=(4 + 2 if row.selective else 4 + 4) * once,
+        head=(head, head, head, moved(24 * VOCABULARY / t)),
+        layers=row.layers / row.mesh.pipeline,
+        micro_batches=row.micro_batches,
+        stage_bytes=2 * 2 * tokens * d / t,
+        optimizer_bytes=42 * (12 * d * d * row.layers / row.mesh.pipeline + VOCABULARY * d) / t,
+    )
+
+
+def predicted(name: str) -> float:
+    """Return the seconds of a row by the model."""
+    row = MEGATRON[name]
+    return step_time(work(row), row.mesh, SELENE).seconds
+
+
+class Throughput(NamedTuple):
+    """A model trained by FSDP on H100, and how many tokens a second it reached on one."""
+
+    shape: str
+    sequence_length: int
+    devices: int
+    micro_batch_size: int
+    batch_size: int
+    recomputation: str
+    tokens_per_second: float
+
+
+# Layers, width and heads of MPT (https://github.com/mosaicml/llm-foundry, scripts/train/yamls/pretrain). Its
+# feed-forward block of 4 D has as many operations as one of SwiGLU's of 8/3 D.
+MPT = {
+    "1b": (24, 2048, 16),
+    "3b": (32, 2560, 20),
+    "7b": (32, 4096, 32),
+    "13b": (40, 5120, 40),
+    "30b": (48, 7168, 56),
+    "70b": (80, 8192, 64),
+}
+# The same repository, scripts/train/benchmarking/README.md, read 2026-11: all rows of H100 in bf16 with 1 billion
+# parameters or more and sequences of 2,048 to 8,192 tokens.
+FSDP = [
+    Throughput("1b", 2048, 8, 14, 112, "none", 45455),
+    Throughput("1b", 2048, 16, 20, 320, "none", 46037),
+    Throughput("1b", 2048, 32, 20, 640, "none", 45130),
+    Throughput("1b", 2048, 64, 20, 1280, "none", 44402),
+    Throughput("1b", 4096, 8, 7, 224, "none", 38535),
+    Throughput("1b", 8192, 8, 3, 96, "none", 29157),
+    Throughput("3b", 2048, 16, 10, 480, "none", 24142),
+    Throughput("3b", 2048, 32, 6, 576, "none", 23021),
+    Throughput("3b", 2048, 64, 6, 1152, "none", 22525),
+    Throughput("3b", 4096, 8, 5, 240, "none", 20964),
+    Throughput("3b", 8192, 8, 3, 144, "none", 16578),
+    Throughput("7b", 2048, 8, 6, 48, "none", 10643),
+    Throughput("7b", 4096, 8, 16, 256, "full", 8611),
+    Throughput("7b", 8192, 8, 8, 128, "full", 6935),
+    Throughput("13b", 2048, 8, 2, 16, "none", 4792),
+    Throughput("13b", 2048, 16, 2, 32, "none", 4767),
+    Throughput("13b", 2048, 32, 2, 64, "none", 4811),
+    Throughput("13b", 2048, 64, 2, 128, "none", 4800),
+    Throughput("13b", 4096, 8, 10, 240, "full", 4717),
+    Throughput("30b", 2048, 8, 3, 504, "full", 2002),
+    Throughput("30b", 2048, 16, 10, 480, "full", 2263),
+    Throughput("30b", 2048, 32, 14, 1344, "full", 2308),
+    Throughput("30b", 4096, 8, 1, 168, "full", 1802),
+    Throughput("30b", 8192, 8, 1, 168, "full", 1384),
+    Throughput("70b", 2048, 32, 2, 1024, "full", 882),
+    Throughput("70b", 2048, 64, 8, 2048, "full", 1039),
+]
+
+
+# NVIDIA, data sheet of the H100 SXM; the adapters, 400 Gb/s for each device, are an assumption. Its rate of matrix
+# products is fitted on the rows above: the best single one is 792e12, which a training does not keep up.
+H100 = Machine(575e12, 3350e9, 450e9, 50e9, devices=8)
+
+
+def reached(row: Throughput, machine: Machine = H100) -> float:
+    """Return the tokens a second on one device of a row by the model."""
+    layers, width, heads = MPT[row.shape]
+    shape = {"layers": layers, "width": width, "feed_forward_width": round(8 * width / 3), "heads": heads}
+    architecture = Architecture(**shape, tie_embeddings=True)
+    training = TrainingPlan(
+        **row._asdict() | {"precision": "bf16", "steps": 1, "strategy": "full_shard", "gradient_reduction": "bf16"}
+    )
+    mesh = kernels.mesh_of(training, row.devices, machine.devices)
+    step = step_time(kernels.work(architecture, 50_368, training, mesh), mesh, machine)
+    return row.batch_size * row.sequence_length / step.seconds / row.devices

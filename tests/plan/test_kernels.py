@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.plan.kernels import mesh_of, work
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import Kernel, Mesh, Work
+
+EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
+VOCABULARY = 128_256
+PARAMETERS = parameter_count(EIGHT, VOCABULARY)
+
+
+def training(**changes: Any) -> TrainingPlan:
+    written = {"precision": "bf16", "sequence_length": 4096, "batch_size": 64, "micro_batch_size": 2, "steps": 1}
+    return TrainingPlan.model_validate(written | changes)
+
+
+def counted(devices: int = 16, **changes: Any) -> tuple[Mesh, Work]:
+    plan = training(**changes)
+    mesh = mesh_of(plan, devices, 4)
+    return mesh, work(EIGHT, VOCABULARY, plan, mesh)
+
+
+def flops(kernels: tuple[Kernel, ...]) -> float:
+    return sum(k.flops for k in kernels)
+
+
+def test_operations_are_those_of_the_model_but_for_attention_that_leaves_half_of_the_scores_out():
+    _, whole = counted()
+    tokens = 2 * 4096
+    attention = 12 * 4096 * 4096  # of a token and layer, three passes over all scores
+    ours = 32 * (flops(whole.forward) + flops(whole.backward)) + flops(whole.head)
+    told = tokens * (flops_per_token(EIGHT, VOCABULARY, 4096) - 32 * attention * (1 - (1 + 2.5) / 6))
+    assert math.isclose(ours, told)
+
+
+def test_attention_reads_and_writes_queries_keys_values_and_the_output_and_their_gradients_too():
+    _, whole = counted()
+    forward, backward = whole.forward[-2], whole.backward[-2]
+    assert forward.bytes == 2 * (2 * 4096) * (4096 + 1024 + 1024 + 4096)
+    assert backward.bytes == 2 * forward.bytes
+
+
+def test_tensor_pipeline_and_context_devices_split_operations_and_bytes():
+    _, one = counted()
+    for mesh, share in (({"tensor": 4}, 4), ({"context": 4}, 4), ({"tensor": 2, "context": 2}, 4)):
+        _, split = counted(mesh=mesh)
+        assert math.isclose(flops(split.forward) * share, flops(one.forward))
+        assert math.isclose(flops(split.head) * share, flops(one.head))
+        assert math.isclose(split.forward[-1].bytes * share, one.forward[-1].bytes)
+    _, stage = counted(mesh={"pipeline": 4})
+    assert stage.layers == 8 and stage.forward == one.forward
+    assert stage.stage_bytes == 2 * 2 * 2 * 4096 * 4096  # forward and backward, two bytes, tokens, width
+
+
+def test_micro_batches_are_those_of_one_device():
+    assert counted(16)[1].micro_batches == 2
+    assert counted(16, mesh={"tensor": 4, "pipeline": 2})[1].micro_batches == 16
+    assert counted(16, mesh={"context": 4})[1].micro_batches == 8
+
+
+def test_what_is_computed_again():
+    none, some, full = (counted(recomputation=name)[1] for name in ("none", "selective", "full"))
+    assert none.again == () and full.again == full.forward
+    assert math.isclose(flops(some.again), 2 * 2 * 4096 * 4096 * 4096)  # half of two products of all scores
+    assert full.tensor_bytes == 0
+    split = [counted(mesh={"tensor": 4}, recomputation=name)[1].tensor_bytes for name in ("none", "full")]
+    assert split[0] == 2 * 2 * (2 * 4096) * 4 * 4096 * 3 / 4 and split[1] == split[0] * 3 / 2
+    assert counted(mesh={"tensor": 4}, async_tensor_parallel=True, compile=True)[1].tensor_bytes == 0
+
+
+def test_sequence_devices_exchange_queries_keys_values_and_the_output():
+    _, split = counted(mesh={"context": 4})
+    assert split.context_bytes == 2 * 2 * (2 * 4096 / 4) * (4096 + 1024 + 1024 + 4096) * 3 / 4
+
+
+def test_compilation_reads_and_writes_less():
+    plain, fused = (counted(compile=on)[1] for on in (False, True))
+    moved = 2 * 2 * 4096
+    assert plain.forward[-1].bytes == moved * (10 * 4096 + 4 * 5120 + 5 * 14336)
+    assert plain.backward[-1].bytes == moved * (16 * 4096 + 4 * 5120 + 9 * 14336)
+    assert fused.forward[-1].bytes == moved * (8 * 4096 + 2 * 5120 + 3 * 14336)
+    assert fused.backward[-1].bytes == moved * (12 * 4096 + 2 * 5120 + 5 * 14336)
+
+
+def test_each_strategy_sends_what_it_shards():
+    def sent(strategy: str, **changes: Any) -> tuple[float, float, float]:
+        mesh, one = counted(strategy=strategy, **changes)
+        assert mesh.sharing * mesh.replicas == 16
+        return tuple(round(x / PARAMETERS, 6) for x in (one.data_bytes, one.step_bytes, one.optimizer_bytes))  # type: ignore[return-value]
+
+    # Weights of 2 bytes, gradients of 4; all-reduced twice their size.
+    assert sent("full_shard") == (15 / 16 * 8, 0, 42 / 16)
+    assert sent("full_shard", gradient_reduction="bf16") == (15 / 16 * 6, 0, 42 / 16)
+    assert sent("shard_grad_op") == sent("zero2") == (15 / 16 * 6, 0, 42 / 16)
+    assert sent("no_shard") == (0, 2 * 15 / 16 * 4, 42)
+    assert sent("zero1") == (0, 2 * 15 / 16 * 4, 42 / 16)
+    assert sent("hybrid_shard") == (3 / 4 * 8, 2 / 4 * 3 / 4 * 4, 42 / 4)
+    assert sent("hybrid_shard_zero2") == (3 / 4 * 6, 2 / 4 * 3 / 4 * 4, 42 / 4)
+
+
+def test_a_mesh_is_laid_out_innermost_first():
+    mesh, split = counted(64, strategy="hybrid_shard", mesh={"tensor": 2, "pipeline": 4, "context": 2, "shard": 4})
+    assert mesh == Mesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
+    assert math.isclose(split.data_bytes, PARAMETERS / 8 * 3 / 4 * 8)
+    assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == Mesh(sharing=4, replicas=4)

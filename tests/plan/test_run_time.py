@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.ground.platform_files import PLATFORMS
+from pipeline.model.settings import Architecture
+from pipeline.plan import published
+from pipeline.plan.estimate import estimate
+from pipeline.plan.run_time import MEASURE, obstacles, run_time, step_of
+from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
+
+EIGHT = {"preset": "llama3-8b"}
+THIRTY = {"preset": "gptnl-30b"}
+TRAINING = {
+    "precision": "bf16",
+    "sequence_length": 8192,
+    "batch_size": 512,
+    "micro_batch_size": 1,
+    "steps": 1000,
+    "checkpoint_every": 100,
+}
+CLUSTER = {
+    "name": "cluster",
+    "devices": 4,
+    "nodes": 4,
+    "peak_flops_per_second": 989.4e12,
+    "matrix_flops_per_second": 575e12,
+    "memory_bytes_per_second": 3.35e12,
+    "node_bytes_per_second": 450e9,
+    "network_bytes_per_second": 25e9,
+}
+
+
+def platform(**changes: Any) -> PlatformPlan:
+    return PlatformPlan.model_validate(CLUSTER | changes)
+
+
+def model(architecture: dict[str, Any] = EIGHT, **changes: Any) -> ModelPlan:
+    training = TRAINING | changes
+    return ModelPlan.model_validate({"architecture": architecture, "training": training, "vocabulary_size": 128_256})
+
+
+def test_a_training_takes_its_steps_validations_starts_and_what_failures_undo():
+    limits = {"gpu": {"cpus": 64, "gpus": 4, "minutes": 60}}
+    machine = platform(
+        partitions=limits, failures_per_device_hour=1e-3, job_start_seconds=300, job_queue_seconds=7200,
+        storage_bytes_per_second=5e9,
+    )  # fmt: skip
+    told = run_time(model(validation_every=10, validation_tokens=2**20, milestone_every=500), machine, 16)
+    step = told["step_seconds"]
+    assert math.isclose(
+        step, sum(value for key, value in told.items() if key.startswith("step_") and key != "step_seconds")
+    )
+    assert math.isclose(told["training_seconds"], 1000 * step)
+    assert math.isclose(told["validation_seconds"], 100 * told["step_compute_seconds"] / 3 / 4)
+    jobs = 2 * math.ceil(500 * step / 3600)
+    assert told["training_jobs"] == jobs > 4
+    assert told["start_seconds"] == jobs * 300 and told["queue_seconds"] == jobs * 7200
+    failures = 1000 * step / 3600 * 16 * 1e-3
+    assert math.isclose(told["failure_seconds"], failures * (100 * step / 2 + 300))
+    parts = ("training_seconds", "validation_seconds", "start_seconds", "failure_seconds")
+    assert math.isclose(told["seconds"], sum(told[key] for key in parts))
+    assert math.isclose(told["checkpoint_write_seconds"], 12 * 8_030_261_248 / 20e9)
+    between = 3600 / (16 * 1e-3)
+    assert math.isclose(told["checkpoint_interval_seconds"] ** 2, 2 * told["checkpoint_write_seconds"] * between)
+    assert math.isclose(told["tokens_per_second_per_device"] * 16 * step, 512 * 8192)
+
+
+def test_what_nothing_states_is_left_out_and_failures_come_as_published():
+    told = run_time(model(validation_every=10), platform(), 16)
+    for key in ("validation_seconds", "start_seconds", "queue_seconds", "checkpoint_write_seconds"):
+        assert told[key] is None
+    assert told["training_jobs"] == 1
+    step = told["step_seconds"]
+    hours = 1000 * step * 16 / 3600
+    assert math.isclose(told["failure_seconds"], hours * 419 / (54 * 24 * 16_384) * 50 * step)
+    assert math.isclose(told["seconds"], told["training_seconds"] + told["failure_seconds"])
+    never = run_time(model(), platform(failures_per_device_hour=0, storage_bytes_per_second=1e9), 16)
+    assert never["failure_seconds"] == 0 and never["checkpoint_interval_seconds"] is None
+    assert never["validation_seconds"] == 0
+    without = run_time(model(checkpoint_every=0, milestone_every=250), platform(), 16)
+    assert math.isclose(without["failure_seconds"], 2.5 * told["failure_seconds"])  # milestones are checkpoints too
+
+
+@pytest.mark.parametrize("key", MEASURE)
+def test_a_platform_that_lacks_a_figure_is_told_which_and_how_to_measure_it(key: str):
+    machine = platform(**{key: None}, model_flops_utilization=0.4)
+    (sentence,) = obstacles(model(), machine, 16)
+    assert sentence == f"the platform cluster does not state {key}: {MEASURE[key]}"
+    told = run_time(model(), machine, 16)
+    if key == "peak_flops_per_second":
+        assert set(told.values()) == {None}
+    else:
+        assert told["utilization_share"] == 0.4 and told["training_seconds"] == told["seconds"]
+        assert told["step_compute_seconds"] is None and told["failure_seconds"] is None
+        assert math.isclose(told["tokens_per_second_per_device"], 512 * 8192 / told["step_seconds"] / 16)
+    silent = run_time(model(), platform(**{key: None}), 16)
+    assert silent["seconds"] is None and silent["utilization_share"] is None
+
+
+def test_a_figure_that_is_not_needed_is_not_asked_for():
+    alone = platform(devices=1, nodes=1, node_bytes_per_second=None, network_bytes_per_second=None)
+    assert obstacles(model(), alone, 1) == [] and run_time(model(), alone, 1)["step_exchange_seconds"] == 0
+    node = platform(nodes=1, network_bytes_per_second=None)
+    assert obstacles(model(), node, 4) == []
+    assert run_time(model(mesh={"tensor": 4}), node, 4)["step_exchange_seconds"] > 0
+    assert "bf16" in obstacles(model(precision="fp32"), platform(), 16)[0]
+    assert "main memory" in obstacles(model(strategy="zero3_offload_all"), platform(), 16)[0]
+
+
+def test_published_hours_come_out_of_the_plan_again():
+    """Llama 3 8B: 1.3 million H100 hours for 15 trillion tokens; the successor's 1.46 million are the most."""
+    steps = round(15e12 / (512 * 8192))
+    told = run_time(model(steps=steps), platform(), 16)
+    by_hand = 6 * 8.03e9 * 15e12 / (1.3e6 * 3600 * 989.4e12)
+    assert math.isclose(published.TRAININGS[5].utilization, by_hand, rel_tol=1e-3) and 0.15 < by_hand < 0.16
+    assert math.isclose(told["published_most_seconds"] * 16 / 3600, 1.46e6, rel_tol=1e-3)
+    assert told["published_least_seconds"] < told["published_most_seconds"] / 2
+    # The model alone is far below what Meta needed, and close to what Llama 2 needed on A100.
+    assert 2.2 < 1.3e6 / (told["seconds"] * 16 / 3600) < 2.8
+    assert math.isclose(told["seconds"], told["published_least_seconds"], rel_tol=0.05)
+
+
+def test_the_run_of_gpt_nl_takes_its_34_days():
+    """30B on 450 billion tokens, 88 H100 of Snellius: 34 days, about 1,700 tokens a second and device."""
+    written = yaml.safe_load((PLATFORMS / "snellius.yaml").read_text(encoding="utf-8"))
+    machine = PlatformPlan.model_validate(written | {"nodes": 22})
+    shape = {"sequence_length": 4096, "batch_size": 704, "micro_batch_size": 4, "recomputation": "full"}
+    told = run_time(model(THIRTY, **shape, steps=round(450e9 / (704 * 4096))), machine, 88)
+    assert math.isclose(told["seconds"] / 86_400, 34, rel_tol=0.06)
+    assert math.isclose(told["tokens_per_second_per_device"], 1700, rel_tol=0.09)
+    assert math.isclose(told["published_least_seconds"] / 86_400, 34, rel_tol=1e-3)
+    assert told["published_most_seconds"] == told["published_least_seconds"]
+    eight = {"sequence_length": 4096, "batch_size": 880, "micro_batch_size": 2}
+    assert 1 < run_time(model(**eight), machine, 88)["tokens_per_second_per_device"] / 7000 < 1.3
+
+
+def test_the_run_of_tinyllama_comes_out_on_the_a100_of_juwels():
+    """1.1B on 16 A100 of 40 GB: 24,000 tokens a second and device (https://github.com/jzhang38/TinyLlama)."""
+    written = yaml.safe_load((PLATFORMS / "juwels-booster.yaml").read_text(encoding="utf-8"))
+    machine = PlatformPlan.model_validate(written | {"nodes": 4})
+    tiny = {"layers": 22, "width": 2048, "feed_forward_width": 5632, "heads": 32, "key_value_heads": 4}
+    training = {"sequence_length": 2048, "batch_size": 1024, "micro_batch_size": 8, "compile": True}
+    one = model(tiny, **training).model_copy(update={"vocabulary_size": 32_000})
+    assert math.isclose(run_time(one, machine, 16)["tokens_per_second_per_device"], 24_000, rel_tol=0.15)
+
+
+def test_published_trainings_of_about_the_same_size():
+    assert [one.name for one in published.alike(30e9)] == ["GPT-NL 30B"]
+    assert {one.name for one in published.alike(70e9)} == {"Llama 2 70B", "Llama 3 70B", "Llama 3.1 70B"}
+    assert [one.name for one in published.alike(1e6)] == ["Pythia 1.0B"]
+    assert [one.name for one in published.alike(9e12)] == ["Llama 3.1 405B"]
+    assert all(0.1 < one.utilization < 0.55 and one.source for one in published.TRAININGS)
+
+
+def test_the_plan_uses_the_time_of_the_run_for_energy_and_tells_every_key():
+    settings = {
+        "models": {"one": model().model_dump()},
+        "platform": CLUSTER | {"device_power_watts": 700},
+        "energy": {},
+    }
+    plan = estimate(EstimateSettings.model_validate(settings))
+    one = plan["models"]["one"]
+    assert set(one) == set(plan["formulas"])
+    assert math.isclose(one["energy_joules"], one["seconds"] * 16 * 700)
+    assert math.isclose(
+        one["seconds_6nd"], 6 * one["parameters"] * one["tokens"] / (16 * 989.4e12 * one["utilization_share"])
+    )
+    again = step_of(model(), platform(), 16)
+    assert math.isclose(one["step_seconds"], again.seconds)
+    assert Architecture.model_validate(EIGHT).groups == 8

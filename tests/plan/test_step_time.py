@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from pipeline.plan.step_time import LINK_SHARE, MATRIX_SHARE, MEMORY_SHARE, Kernel, Machine, Mesh, Work, step_time
+from tests.conftest import ROOT
+from tests.plan.published_steps import FSDP, MEGATRON, SEQUENCE, VOCABULARY, predicted, reached, work
+
+MACHINE = Machine(100e12, 1e12, 200e9, 20e9, devices=8)
+RATE, MEMORY = 100e12 * MATRIX_SHARE, 1e12 * MEMORY_SHARE
+BLOCK = Work(
+    forward=(Kernel(RATE, 0),),  # one second
+    backward=(Kernel(2 * RATE, 0),),
+    again=(Kernel(0, MEMORY / 2),),
+    tensor_bytes=0,
+    context_bytes=0,
+    head=(Kernel(4 * RATE, 0),),
+    layers=10,
+    micro_batches=3,
+)
+
+
+PAGE = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+
+
+def errors(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return the mean and the largest relative error of pairs of predicted and published figures."""
+    found = [abs(ours / told - 1) for ours, told in pairs]
+    return sum(found) / len(found), max(found)
+
+
+def test_the_published_iterations_of_megatron_come_out_closer_than_by_calculon():
+    mean, largest = errors([(predicted(name), row.seconds) for name, row in MEGATRON.items()])
+    assert mean < 0.0365 and largest < 0.0887
+    assert f"| 8 | {100 * mean:.2f} % | {100 * largest:.2f} % |" in PAGE
+
+
+def test_published_trainings_by_fsdp_on_h100():
+    mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP])
+    assert len(FSDP) == 26
+    assert f"| 26 | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
+
+
+@pytest.mark.parametrize("name", [name for name in MEGATRON if name.endswith("full")])
+def test_the_operations_of_a_published_iteration_are_those_of_its_formula(name: str):
+    """72 B s L h² (1 + s / 6h + V / 12hL): Korthikanti et al. 2022, appendix A."""
+    row = MEGATRON[name]
+    counted = work(row)
+    of_block = sum(k.flops for k in (*counted.forward, *counted.backward))
+    of_pipeline = row.layers * of_block + sum(k.flops for k in counted.head)
+    told = (
+        72 * row.micro_batch_size * SEQUENCE * row.layers * row.width**2
+        * (1 + SEQUENCE / (6 * row.width) + VOCABULARY / (12 * row.width * row.layers))
+    )  # fmt: skip
+    assert math.isclose(of_pipeline * row.mesh.tensor, told)
+
+
+def test_a_kernel_takes_as_long_as_the_slower_of_its_operations_and_its_bytes():
+    assert math.isclose(MACHINE.seconds([Kernel(RATE, MEMORY / 2), Kernel(RATE / 2, MEMORY)]), 2)
+    assert math.isclose(MACHINE.seconds([Kernel(RATE, 0, rate=0.5)]), 2)
+
+
+def test_a_ring_over_nodes_goes_through_the_adapters_of_its_devices():
+    assert MACHINE.link(8) == MACHINE.link(4, 2) == 200e9 * LINK_SHARE
+    assert MACHINE.link(16) == 160e9 * LINK_SHARE
+    assert MACHINE.link(16, 2) == 80e9 * LINK_SHARE
+    assert MACHINE.link(2, 8) == MACHINE.link(2, 64) == 20e9 * LINK_SHARE
+    assert dataclasses.replace(MACHINE, network_bytes_per_second=50e9).link(16) == 200e9 * LINK_SHARE
+
+
+def test_one_device_computes_and_computes_again():
+    step = step_time(BLOCK, Mesh(), MACHINE)
+    assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
+    assert math.isclose(step.recomputation_seconds, 3 * 10 * 0.5)
+    assert math.isclose(step.seconds, 3 * 39)
+    assert step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), Mesh(), MACHINE) == step  # there is no next stage
+
+
+def test_stages_wait_for_each_other_and_for_the_last():
+    mesh = Mesh(pipeline=4)
+    step = step_time(BLOCK, mesh, MACHINE)  # three micro-batches of 35 seconds and a head of 4, a quarter of it in each
+    assert math.isclose(step.pipeline_seconds, 3 * 3 + 3 * 36)
+    parts = step_time(BLOCK, dataclasses.replace(mesh, interleaving=3), MACHINE)
+    assert math.isclose(parts.pipeline_seconds, 3 * 3 + 1 * 36)
+    sending = dataclasses.replace(BLOCK, stage_bytes=200e9 * LINK_SHARE)
+    assert math.isclose(step_time(sending, mesh, MACHINE).pipeline_seconds, 3 * 4 + 3 * 37)
+    many = step_time(sending, Mesh(pipeline=16), MACHINE)
+    assert math.isclose(many.pipeline_seconds, 3 * 3.75 + 15 * 35.25 + 18 * 10)
+
+
+def test_data_travels_behind_computation_and_only_the_rest_is_waited_for():
+    second = 200e9 * LINK_SHARE
+    mesh = Mesh(sharing=8)
+    hidden = dataclasses.replace(BLOCK, data_bytes=38 * second)
+    assert step_time(hidden, mesh, MACHINE).data_seconds == 0
+    longer = dataclasses.replace(BLOCK, data_bytes=41 * second)
+    assert math.isclose(step_time(longer, mesh, MACHINE).data_seconds, 3 * 2)
+    split = step_time(dataclasses.replace(BLOCK, data_bytes=400 * second), Mesh(tensor=4, sharing=16), MACHINE)
+    assert math.isclose(split.data_seconds, 3 * (400 * 200 / 40 - 39))  # two of each node's devices in a ring
+    once = dataclasses.replace(BLOCK, step_bytes=25 * second)
+    assert math.isclose(step_time(once, Mesh(replicas=8), MACHINE).data_seconds, 5)  # behind 20 seconds backward
+    assert math.isclose(step_time(once, Mesh(sharing=8, replicas=2), MACHINE).data_seconds, 250 - 20)
+
+
+def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
+    second = 200e9 * LINK_SHARE
+    work = dataclasses.replace(BLOCK, tensor_bytes=second, context_bytes=second, optimizer_bytes=5 * MEMORY)
+    step = step_time(work, Mesh(tensor=4, context=4, sharing=4), MACHINE)
+    assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / 40))
+    assert math.isclose(step.optimizer_seconds, 5)
