@@ -89,9 +89,7 @@ def run(
     return {"written": content["written"], "held_out": content["held_out"]}
 
 
-def _content(
-    settings: SamplesSettings, rows: list[dict[str, Any]], held_out: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _content(settings: SamplesSettings, rows: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "model": settings.model,
         "minimum_characters": settings.minimum_characters,

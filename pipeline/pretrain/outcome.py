@@ -14,12 +14,7 @@ STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}
 
 
 class Outcome(NamedTuple):
-    """Attributes:
-    status: `out of memory` or `diverged`.
-    reason: one sentence.
-    reached_step: the last training step that was done.
-    step: that of the milestone.
-    """
+    """How it ended, `out of memory` or `diverged`; why; after which training step; of which milestone this is."""
 
     status: str
     reason: str

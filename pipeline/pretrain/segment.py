@@ -116,9 +116,7 @@ def run(
     }
 
 
-def _ended(
-    settings: SegmentSettings, milestone: Path, ended: Outcome, lines: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _ended(settings: SegmentSettings, milestone: Path, ended: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Write a milestone without weights and return what its record tells."""
     training, steps = settings.training, sum("loss" in line for line in lines)
     ended = ended._replace(step=settings.last_step)

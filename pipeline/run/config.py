@@ -199,11 +199,13 @@ class Config(Sections):
         What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells,
         of which the experiments tell.
         """
-        left_out = {"data": True, "platform": True, "slurm": True, "provenance": True, "models": {*self.cells()}}
-        return {
-            **self.model_dump(mode="json", exclude_unset=True, exclude=left_out),
-            "platform": self.platform.name,
-        }
+        cells = dict.fromkeys(self.cells(), True)
+        keys = self.model_dump(
+            mode="json",
+            exclude_unset=True,
+            exclude={"data": True, "platform": True, "slurm": True, "provenance": True, "models": cells},
+        )
+        return {**keys, "platform": self.platform.name}
 
 
 def load(raw: Mapping[str, Any]) -> Config:

@@ -29,8 +29,8 @@ PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
 def launches(config: Config) -> dict[str, str | None]:
     """Return how each model that is not trained yet would be launched, unless a job is told otherwise."""
     trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
-    folder = config.directory / "models"
-    return {name: config.launch for name, step in trained.items() if not (folder / name / "milestones" / str(step)).is_dir()}
+    folder, launch = config.directory / "models", config.launch
+    return {name: launch for name, step in trained.items() if not (folder / name / "milestones" / str(step)).is_dir()}
 
 
 @dataclass(frozen=True)

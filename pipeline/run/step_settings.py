@@ -207,6 +207,7 @@ def report_page(config: Config, i: Mapping[str, str]) -> Settings:
         contact=config.run.contact,
         disclosure=config.disclosure,
         corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},
+        experiments=config.experiment_pages(),
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
         **{**shared(PageSettings, config.emissions, config.platform), **config.emissions.yearly},
