@@ -76,7 +76,7 @@ def cell_name(experiment: str, values: Values, seed: int) -> str:
 
 def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    plain = text.replace(".", "_")
+    plain = text.replace(".", "_").replace("+", "")
     return plain if PLAIN.fullmatch(plain) else _hash(value)
 
 

@@ -1,4 +1,4 @@
-"""The section `experiments`: its cells are ordinary models, named by what they are, and refused where they make no sense."""
+"""The section `experiments`: its cells are ordinary models, named by what they are; what makes no sense is refused."""
 
 from __future__ import annotations
 
