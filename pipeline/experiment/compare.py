@@ -106,6 +106,7 @@ def over_seeds(one: Sequence[Checkpoint], other: Sequence[Checkpoint]) -> Iterat
         if found.error:
             reach = float(stdtrit(found.freedom, (1 + CONFIDENCE) / 2)) * found.error
             probability = 2 * float(stdtr(found.freedom, -abs(found.value) / found.error))
+        most = 1.0 if score[2] in one[0].right else math.inf
         values = [float(side_SC.sum(axis=1).mean() / units_C.sum()) for side_SC in (first_SC, second_SC)]
         yield {
             "suite": score[0],
@@ -116,12 +117,13 @@ def over_seeds(one: Sequence[Checkpoint], other: Sequence[Checkpoint]) -> Iterat
             "a": values[0],
             "b": values[1],
             "difference": found.value,
-            "low": found.value - reach,
-            "high": found.value + reach,
+            "low": max(-most, found.value - reach),
+            "high": min(most, found.value + reach),
             "p_value": probability,
             "detectable_difference": found.error or None,
             "error": found.error,
             "freedom": found.freedom,
+            "most": most,
         }
 
 
@@ -158,7 +160,7 @@ def judge(rows: list[dict[str, Any]], alpha: float) -> None:
         if "freedom" in row and row["error"]:
             level = 1 - alpha / 2 / len(rows)
             reach = float(stdtrit(row["freedom"], level) + stdtrit(row["freedom"], differences.POWER))
-            row["detectable_difference"] = reach * row["error"]
+            row["detectable_difference"] = min(row["most"], reach * row["error"])
 
 
 def undominated(merits_RM: Sequence[Sequence[float]]) -> list[bool]:

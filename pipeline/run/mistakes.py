@@ -12,8 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.ground.errors import InputError
 
-MERGE = "tag:yaml.org,2002:merge"
-
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
     """Return the keys that a model knows where an unknown one stood."""
@@ -72,7 +70,7 @@ def refuse_repeated_keys(path: Path) -> None:
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
-            keys = [key for key, _ in node.value if key.tag != MERGE]
+            keys = [key for key, _ in node.value]
             for number, key in enumerate(keys):
                 if key.value in [other.value for other in keys[:number]]:
                     raise InputError(

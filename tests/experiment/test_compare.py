@@ -142,6 +142,20 @@ def test_where_nothing_varies_nothing_is_found() -> None:
     assert compared(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
 
 
+def test_shares_differ_by_one_at_most() -> None:
+    keys = [("dutch", "task", number, str(number)) for number in range(6)]
+
+    def answers(*right: int) -> Checkpoint:
+        return Checkpoint("x", 8, {"acc": {key: bool(one) for key, one in zip(keys, right, strict=True)}}, {}, {})
+
+    one = {0: answers(1, 1, 1, 1, 1, 1), 1: answers(1, 0, 0, 0, 0, 0)}
+    other = {0: answers(0, 0, 0, 0, 1, 0), 1: answers(1, 1, 0, 0, 0, 0)}
+    (row,) = compared(one, other)
+    judge([row], 0.05)
+    assert row["difference"] == pytest.approx(1 / 3)
+    assert (row["low"], row["high"], row["detectable_difference"]) == (-1.0, 1.0, 1.0)
+
+
 def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
     keys = [("dutch", "text", number, str(number)) for number in range(4)]
 

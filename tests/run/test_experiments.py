@@ -196,6 +196,7 @@ def test_names_hold_nothing_but_what_names_may() -> None:
     name = cell_name("x", values, 1)
     assert name.startswith("x-b-1e-05-c-") and name.endswith("-e-true-f-null-g--0_5-seed-1")
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
+    assert cell_name("x", {"a.b": 1e30}, 1) == "x-b-1e30-seed-1"
     long = [cell_name("x", {f"key_{n}": word for n in range(9)}, 1) for word in ("some_value_more", "some_value_else")]
     assert len(set(long)) == 2 and all(len(one) < 30 for one in long)
 
