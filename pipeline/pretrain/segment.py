@@ -105,7 +105,7 @@ def run(
         if not settings.records_outcome:
             raise
         reached = metrics.reached(scratch / "metrics.jsonl", settings.first_step)
-        lines = [line for line in metrics.read(scratch / "metrics.jsonl") if int(line["step"] or 0) <= reached]
+        lines = metrics.read(scratch / "metrics.jsonl")
         ended = outcome.of(error, reached, settings.last_step)
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_ended(settings, milestone, ended, lines), "world_size": processes}

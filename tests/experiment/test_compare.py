@@ -108,6 +108,7 @@ def test_seeds_that_one_side_lacks_are_left_out_and_one_seed_is_compared_by_item
     random = np.random.default_rng(5)
     one, other = random.normal(size=(3, 30)), random.normal(size=(3, 30))
     first, second = cells(one), cells(other, "y")
+    second[3] = checkpoint(other[0])
     del first[0]
     (row,) = compared(first, second)
     assert row["seeds"] == [1, 2] and row["difference"] == pytest.approx((one - other)[1:].mean())
@@ -140,6 +141,16 @@ def test_where_nothing_varies_nothing_is_found() -> None:
     judge([row], 0.05)
     assert (row["difference"], row["p_value"], row["better"], row["detectable_difference"]) == (1.0, 1.0, None, None)
     assert compared(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
+
+
+def test_the_level_is_the_one_that_is_asked_for() -> None:
+    row = {"p_value": 0.03, "difference": 1.0, "higher_is_better": True, "detectable_difference": None}
+    found = []
+    for alpha in (0.01, 0.05, 0.07):
+        rows = [dict(row), {**row, "p_value": 0.9}]
+        judge(rows, alpha)
+        found.append([one["better"] for one in rows])
+    assert found == [[None, None], [None, None], ["a", None]], "0.03 of two is 0.06"
 
 
 def test_shares_differ_by_one_at_most() -> None:

@@ -115,6 +115,17 @@ def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest
     assert found[1]["combinations"][0]["score"] == 0.25
 
 
+def test_what_is_not_known_of_all_tells_nothing_of_who_is_best(run_folder: Run) -> None:
+    listed = cells(run_folder)
+    for seed in (1, 2):
+        path = run_folder.root / f"models/x-0_002-seed-{seed}/metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join(lines[: 2 if seed == 1 else 3]), encoding="utf-8")
+    _, page = made(run_folder, listed)
+    assert "learning_rate 0.002 2 / 2 – 400.0 ± 0" in page.text, "one of two seeds has no validation loss"
+    assert "score" not in page.text.split("On the front")[-1].split("Which differ?")[0]
+
+
 def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run) -> None:
     _, page = made(run_folder, cells(run_folder))
     assert f"diverged: {REASON} 1 / 2 100 8 – 600 " in page.text
