@@ -29,6 +29,7 @@ from pipeline.run.again import ELSEWHERE, options_in
 from pipeline.run.at_hand import at_hand
 from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
+from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
 from pipeline.run.token_origin import trace_token
@@ -39,8 +40,9 @@ def read(path: Path, **changes: str) -> Config:
     """Return the configuration in a YAML file.
 
     Raises:
-        InputError: the file is missing, is no YAML, or does not describe a run.
+        InputError: the file is missing, is no YAML, has a key twice, or does not describe a run.
     """
+    refuse_repeated_keys(path)
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:

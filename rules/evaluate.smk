@@ -28,6 +28,7 @@ rule evaluate_differences:
         answers=[
             f"{RUN}/evaluation/{model}/{step}/items.parquet"
             for model, step in run.evaluated()
+            if model in run.compared_models()
         ],
     output:
         differences=f"{RUN}/evaluation/differences.json",

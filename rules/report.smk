@@ -34,6 +34,18 @@ rule report_page:
         remains=dag.remains(),
         carbon_intensity=dag.carbon_intensity(),
     output:
+        **(
+            {
+                "experiments": report(
+                    directory(f"{RUN}/report/experiments"),
+                    patterns=["{experiment}.html"],
+                    category="Report",
+                    labels={"document": "experiment {experiment}"},
+                )
+            }
+            if run.experiments
+            else {}
+        ),
         page=report(
             f"{RUN}/report/index.html",
             category="Report",
@@ -61,6 +73,9 @@ rule report_page:
         contract=contract("report.page"),
         records=run_records,
         run=lambda w: RUN,
+        experiments=lambda w, output: (
+            ["--output", "experiments", output.experiments] if run.experiments else []
+        ),
     message:
         "Write the report"
     shell:
@@ -74,5 +89,5 @@ rule report_page:
         " --input manifests {input.manifests} --input data_sets {input.data_sets} --input later_suites {input.later_suites:q} --input forgotten {input.forgotten:q}"
         " --input remains {input.remains:q} --input carbon_intensity {input.carbon_intensity:q}"
         " --output page {output.page} --output model_card {output.model_card}"
-        " --output papers {output.papers}"
+        " --output papers {output.papers} {params.experiments:q}"
         " --output energy {output.energy} --output figures {output.figures} --record {output.record} 2>> {log}"

@@ -12,6 +12,7 @@ from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import load
 from pipeline.run import invocation
 from pipeline.run.dag import Dag
+from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.slurm import image
 from pipeline.slurm.resources import Requests
 
@@ -35,6 +36,8 @@ def in_image():
 
 
 try:
+    for configuration in workflow.configfiles:
+        refuse_repeated_keys(Path(configuration))
     run = load(config)
     dag = Dag(run, in_image())
     if other_than_lock := dag.other_than_lock():

@@ -11,10 +11,11 @@ from typing import Any
 
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
-from pipeline.evaluate.suites import ask, prepared, write_results
+from pipeline.evaluate.suites import ask, prepared, write_none, write_results
 from pipeline.ground.errors import InputError
 from pipeline.model.huggingface import export, read_architecture
 from pipeline.model.networks import initial_state
+from pipeline.pretrain import outcome
 
 
 def run(
@@ -39,6 +40,8 @@ def run(
     Raises:
         InputError: as of `evaluate suites`.
     """
+    if settings.untrained_seed is not None and (ended := outcome.read(model[0])):
+        return write_none(settings.name, None, ended, results, answers)
     prepared(platform, settings.seed)
     from pipeline.evaluate.scorer import load_model
 

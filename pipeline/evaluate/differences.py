@@ -185,12 +185,12 @@ def p_value(only_one: int, only_other: int) -> float:
     return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
 
 
-def judge(rows: list[dict[str, Any]]) -> None:
-    """Add to all comparisons of a run the corrected p-value, and which side is better: `a`, `b` or none.
+def judge(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
+    """Add to all comparisons that are told together the corrected p-value, and which side is better: `a`, `b` or none.
 
     What is detectable is so by the strictest of Holm's levels, which is the level over the number of comparisons.
     """
-    strict = (stats.norm.ppf(1 - LEVEL / 2 / max(len(rows), 1)) + BEYOND) / FOUND
+    strict = (stats.norm.ppf(1 - level / 2 / max(len(rows), 1)) + BEYOND) / FOUND
     for row, corrected in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
         if row["detectable_difference"] is not None:
             row["detectable_difference"] *= float(strict)
@@ -198,7 +198,7 @@ def judge(rows: list[dict[str, Any]]) -> None:
                 row["detectable_difference"] = min(1.0, row["detectable_difference"])
         row["p_value_corrected"] = corrected
         ahead = "a" if (row["difference"] > 0) == row["higher_is_better"] else "b"
-        row["better"] = ahead if corrected < LEVEL else None
+        row["better"] = ahead if corrected < level else None
 
 
 def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from pipeline.evaluate import memorization
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.evaluate.writing import Writer
+from pipeline.pretrain import outcome
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.search import Search, covered
 
@@ -65,6 +66,10 @@ def run(
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
             document is long enough for what is memorised.
     """
+    if ended := outcome.read(final):
+        content = _content(settings, [], []) | {"outcome": ended._asdict()}
+        samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return {"written": content["written"], "held_out": content["held_out"]}
     search, writer = Search(index, tokenizer, suffixes), Writer(final)
     rows = []
     for language, prompt in PROMPTS:
@@ -76,7 +81,16 @@ def run(
         _copied(search, text, settings) | {"continuation": text}
         for text in _held_out(search, index, int(statistics.median(characters)), settings.held_out)
     ]
-    content = {
+    content = _content(settings, rows, held_out)
+    if settings.memorization is not None:
+        content["memorization"] = memorization.measured(settings.memorization, search, writer, harmful)
+    samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
+    return {"written": content["written"], "held_out": content["held_out"]}
+
+
+def _content(settings: SamplesSettings, rows: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
         "model": settings.model,
         "minimum_characters": settings.minimum_characters,
         "minimum_letters": _minimum_letters(settings),
@@ -84,11 +98,6 @@ def run(
         "written": _together(rows),
         "held_out": _together(held_out),
     }
-    if settings.memorization is not None:
-        content["memorization"] = memorization.measured(settings.memorization, search, writer, harmful)
-    samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
-    return {"written": content["written"], "held_out": content["held_out"]}
 
 
 def _minimum_letters(settings: SamplesSettings) -> int:

@@ -19,6 +19,7 @@ from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuitesSettings
 from pipeline.evaluate.tasks import loaders
 from pipeline.ground.errors import InputError
+from pipeline.pretrain import outcome
 from pipeline.pretrain.processes.launch import set_variables, world_size
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
+    if ended := outcome.read(milestone):
+        return write_none(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers}
     if launch and world_size(launch) > 1:
@@ -158,6 +161,12 @@ def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
     if not measured and (reasons := [one["reason"] for one in not_asked if "reason" in one]):
         raise InputError(reasons[0])
     return Asked(measured, not_asked, data_sets)
+
+
+def write_none(model: str, step: int | None, ended: outcome.Outcome, results: Path, answers: Path) -> dict[str, int]:
+    """Write that a cell which did not reach its end was asked nothing, and why."""
+    write_items(answers, [])
+    return write_results(results, model, step, Asked([], [{"task": "all", "reason": ended.reason}], {}))
 
 
 def write_results(path: Path, model: str, step: int | None, asked: Asked) -> dict[str, int]:

@@ -13,6 +13,14 @@ class Superseded(InputError):
     """A later start of the same step has taken over; nothing of it was touched, and it is of no use to start again."""
 
 
+class OutOfMemory(InputError):
+    """A training does not fit the memory of its processes; the sentence tells what would."""
+
+
+class Diverged(RuntimeError):
+    """A training went on to no finite loss, or to none that is not far above what it was, whatever was left out."""
+
+
 class Stopped(Exception):
     """A step was asked to stop, has kept what it had done, and continues when it is started again."""
 

@@ -92,6 +92,8 @@ def find(record: Path, instance: Mapping[str, str], described: Mapping[str, Any]
             content = json.loads((record.parent / name).read_text(encoding="utf-8"))
             other = str(content["instance"][kind])
             read = [{**entry, "path": _renamed(entry["path"], other, own)} for entry in content["inputs"]]
+            if "outcome" in content["counts"]:  # of a training that did not reach its end
+                continue
             if other != own and content["outputs"] and {**content, "inputs": read}.items() >= described.items():
                 earlier = content.get("taken_over_from") or content
                 return Twin(name, earlier.get("attempt"), content["counts"], content["outputs"], other, own)

@@ -67,6 +67,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """Return the plan: `models` and `totals` hold estimates, each by the formula of the same name in `formulas`.
 
     What needs a figure that the platform does not state is None; `forecast` is, where no calibration runs are named.
+    `not_run` has the cells of experiments that fit nowhere, which no total counts.
     """
     models = {
         name: _model(model, settings.platform, settings.energy) for name, model in sorted(settings.models.items())
@@ -85,6 +86,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "notes": {name: notes(settings.models[name], settings.platform, model) for name, model in models.items()},
         "advice": {name: advice(settings.models[name], settings.platform, model) for name, model in models.items()},
         "sizes": sizes(lambda model: _model(model, settings.platform, settings.energy), settings.platform),
+        "not_run": settings.not_run,
         "forecast": settings.forecast and forecast(settings.forecast, settings.platform.name),
     }
 

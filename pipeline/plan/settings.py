@@ -168,3 +168,4 @@ class EstimateSettings(Settings):
     platform: PlatformPlan
     energy: EnergyPlan
     forecast: ForecastPlan | None = Field(default=None, description="none where no calibration runs are named")
+    not_run: dict[str, str] = Field(default={}, description="cells of experiments that fit nowhere, and why")

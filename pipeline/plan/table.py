@@ -71,6 +71,7 @@ def table(plan: dict[str, Any]) -> str:
     lines += ["", SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
     if missing:
         lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
+    lines += [f"{cell} fits nowhere and is not run: {reason}" for cell, reason in plan.get("not_run", {}).items()]
     return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata as hparams
-from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS
+from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from pipeline.ground.errors import InputError
+from pipeline.pretrain import outcome
 from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
 from pipeline.pretrain.settings import ExportSettings
 
@@ -24,13 +25,17 @@ def run(
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
 
     The charts hold the hyperparameters, by which TensorBoard's tab HPARAMS compares models and runs. Scores are not in
-    them: no evaluation waits for the last milestone, and this step for none.
+    them: no evaluation waits for the last milestone, and this step for none. Of a cell that did not reach its last step
+    there is no model: `final` tells the outcome.
 
     Raises:
         InputError: a milestone is not whole, or steps are missing between two of them.
     """
     ordered = []
     for folder in milestones:
+        if found := outcome.read(folder):
+            ordered.append((found.step, folder))
+            continue
         try:
             step = int(json.loads((folder / "state.json").read_text(encoding="utf-8"))["step"])
         except (OSError, ValueError, KeyError) as error:
@@ -39,16 +44,24 @@ def run(
     ordered.sort()
     lines = [line for _, folder in ordered for line in read(folder / "metrics.jsonl")]
     steps = [line for line in lines if "loss" in line]
-    if [line["step"] for line in steps] != list(range(1, ordered[-1][0] + 1)):
+    ended = outcome.read(ordered[-1][1])
+    if [line["step"] for line in steps] != list(range(1, (ended.reached_step if ended else ordered[-1][0]) + 1)):
         folder = milestones[0].parent
         raise InputError(f"{folder} does not hold every step once: remove it, so that they are trained again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
     writer.describe(_hyperparameters(settings, [line["loss"] for line in steps]))
     writer.add(lines)
-    end = HParamsPluginData(session_end_info=SessionEndInfo(status=STATUS_SUCCESS))
+    status = STATUS_FAILURE if ended else STATUS_SUCCESS
+    end = HParamsPluginData(session_end_info=SessionEndInfo(status=status))
     writer.describe(_said(hparams.SESSION_END_INFO_TAG, end))
     writer.close()
+    if ended:
+        final.mkdir()
+        shutil.copyfile(ordered[-1][1] / outcome.FILE, final / outcome.FILE)
+        print(f"{ended.status} after {len(steps)} steps", flush=True)
+        last = steps[-1]["loss"] if steps else None
+        return {"steps": len(steps), "milestones": len(ordered), "loss": last, "outcome": ended._asdict()}
     shutil.copytree(ordered[-1][1] / "huggingface", final)
     print(f"{len(steps)} steps, loss {steps[-1]['loss']:.4f}", flush=True)
     return {"steps": len(steps), "milestones": len(ordered), "loss": steps[-1]["loss"]}

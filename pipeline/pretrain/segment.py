@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.ground.errors import Diverged, InputError, OutOfMemory
 from pipeline.ground.owner import Owner
 from pipeline.model.size import parameter_count
+from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.outcome import Outcome
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.processes.launch import processes_per_node, set_variables, world_size
@@ -65,13 +67,21 @@ def run(
     is named and the segment has none yet, else below `scratch`. `owner` has claimed the scratch when this returns; it
     is asked again before the outputs get their names.
 
+    Where the settings make it a cell, a training that runs out of memory or diverges has that as its result: the
+    milestone holds no weights but the outcome, which the segments behind it take over.
+
     Raises:
         InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
         Superseded: a later start of this segment owns the scratch.
         DiskFull: there is no room for what must be written; it continues when there is.
+        OutOfMemory: the training does not fit the memory.
+        Diverged: there were too many bad batches, or rewinds.
         RuntimeError: the training failed.
         Stopped: it was asked to stop and left a recovery checkpoint.
     """
+    if ended := outcome.read(previous[0]) if previous else None:
+        print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
+        return _ended(settings, milestone, ended, [])
     processes = world_size(launch)
     per_node = processes_per_node(launch)
     set_variables(platform)
@@ -89,11 +99,34 @@ def run(
     paths |= {"scratch": scratch, "recovery": recovery.place(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
-    course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
+    try:
+        course = supervise.train(settings, paths, identity, processes, launch, owner, platform)
+    except (OutOfMemory, Diverged) as error:
+        if not settings.records_outcome:
+            raise
+        reached = metrics.reached(scratch / "metrics.jsonl", settings.first_step)
+        lines = metrics.read(scratch / "metrics.jsonl")
+        ended = outcome.of(error, reached, settings.last_step)
+        print(f"{ended.status} after step {reached}: {error}", flush=True)
+        return {**_ended(settings, milestone, ended, lines), "world_size": processes}
     return {
         **_counts(settings, milestone, processes, vocabulary_size, course),
         "validation": _validation(settings.training, index),
         **course.machine,
+    }
+
+
+def _ended(settings: SegmentSettings, milestone: Path, ended: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write a milestone without weights and return what its record tells."""
+    training, steps = settings.training, sum("loss" in line for line in lines)
+    ended = ended._replace(step=settings.last_step)
+    return {
+        "outcome": outcome.write(milestone, ended, lines),
+        "steps": steps,
+        "first_step": settings.first_step,
+        "last_step": settings.last_step,
+        "tokens": steps * training.batch_size * training.sequence_length,
+        "tokens_seen": ended.reached_step * training.batch_size * training.sequence_length,
     }
 
 

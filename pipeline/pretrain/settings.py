@@ -168,13 +168,20 @@ class SegmentSettings(Settings):
     seed: int
     first_step: int = Field(ge=0, description="steps done before")
     last_step: int = Field(ge=1)
+    records_outcome: bool = Field(
+        default=False, description="of a cell: that it runs out of memory, or diverges, is its result and no failure"
+    )
 
     def operation(self) -> dict[str, Any]:
-        """Return how often a training looks and keeps, how long it waits, and what its device could do at best."""
+        """Return how often a training looks and keeps, how long it waits, and what its device could do at best.
+
+        Whether it is a cell neither: one that has reached its end is what an ordinary model would be.
+        """
         keys = ["validation_every", "validation_tokens", "keep_checkpoints", "keep_every", "peak_flops_per_second"]
         if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
             keys.append("checkpoint_every")
-        return {"training": {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}}
+        training = {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}
+        return {"training": training, "records_outcome": True}
 
 
 class ExportSettings(Settings):

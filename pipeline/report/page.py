@@ -23,6 +23,7 @@ from pipeline.report import charts, footprint, formats, training
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.disclosure import Stated
 from pipeline.report.energy import energy_of
+from pipeline.report.experiments import experiment, without_cells
 from pipeline.report.key_figures import key_figures
 from pipeline.report.language import Language, language
 from pipeline.report.language_names import name_of
@@ -54,6 +55,7 @@ PAGE_PARTS = (
     *("page_slurm.html.jinja", "page_comparison.html.jinja", "page_tokenizer.html.jinja"),
 )
 STYLE, SCRIPT = "page.css", "page.js"
+EXPERIMENT = "experiment.html.jinja"
 FOLDED_FROM = 100  # a table of more rows than this is folded, and has a search
 FEW = 8  # sources and scores that the first page names
 PAPERS = (".html", ".json", ".md")  # what is linked of the folder of the report
@@ -152,19 +154,22 @@ def run(
     papers: Path,
     energy: Path,
     figures: Path,
+    experiments: Path | None = None,
 ) -> Json:
     """Write the account, page, key figures, card and papers; return what they are made of and how many checks hold.
 
     Where suites are evaluated that the decontamination of a corpus does not know, `later_suites` has what was counted.
     Where a source has an opt-out list, `forgotten` has the proof of each corpus and `remains` the search elsewhere.
     `carbon_intensity` is the table of the grid's intensity over time, where one is configured and is there.
+    `experiments` is the folder of a page for each experiment, where there are some: the models that are their cells
+    stand there, and not on the page, but for their jobs and joules.
     The attempts, Slurm's books and the readings of meters are read from the folders `attempts`, `accounting` and
     `readings` beside that of the records. All joules that page and documents tell are those of the file `energy`.
 
     Raises:
         InputError: a file is not what its name says.
     """
-    material = read_material(
+    everything = read_material(
         page,
         records=records,
         statistics=statistics,
@@ -183,10 +188,12 @@ def run(
         remains=remains,
         carbon_intensity=carbon_intensity,
     )
-    account = energy_of(material, settings)
+    account = energy_of(everything, settings)
+    material = without_cells(everything, settings.experiments)
     _write_json(energy, account)
     words = language(settings.language)
-    content = context(material, settings, checked(account, energy.name), words.told)
+    checked_account = checked(account, energy.name)
+    content = context(material, settings, checked_account, words.told)
     css, script = markup.style(Path(__file__).parent / STYLE), (Path(__file__).parent / SCRIPT).read_text("utf-8")
     content |= {
         "stated": Stated(settings.disclosure, settings.provider, settings.contact),
@@ -207,7 +214,13 @@ def run(
         "css": css,
     }
     _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
-    _write(environment_of(words, html=True), PAGE, PAGE_PARTS, page, content)
+    html = environment_of(words, html=True)
+    _write(html, PAGE, PAGE_PARTS, page, content)
+    if experiments is not None:
+        experiments.mkdir()
+        for name, told in settings.experiments.items():
+            found = experiment(everything, name, told, checked_account, words.told)
+            _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | found)
     markdown = environment_of(language("en"), html=False)
     _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
     points = write(papers, material, content, content["stated"])

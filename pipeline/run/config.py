@@ -6,16 +6,21 @@ of sources and corpora by `corpus_step_settings`. Its sections are those of `sec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline.evaluate.settings import Suite
+from pipeline.experiment.cells import Place, expanded, told
+from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.ground.data_folder import with_data
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.plan.settings import PlatformPlan
+from pipeline.pretrain.processes.launch import processes_per_node, world_size
+from pipeline.pretrain.settings import Model
 from pipeline.run.agreement import check
 from pipeline.run.mistakes import sentence
 from pipeline.run.platforms import described
@@ -28,11 +33,63 @@ class Config(Sections):
     """One run, with the files that it names."""
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
+    _experiments: dict[str, ExperimentPage] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _agree(self) -> Config:
         check(self)
+        if self.experiments:
+            self._add_cells()
+            check(self)
         return self
+
+    def _add_cells(self) -> None:
+        """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
+        platform = PlatformPlan.model_validate(self.platform.model_dump())
+        place = Place(world_size(self.launch), processes_per_node(self.launch), platform, self._known_vocabulary_size)
+        written = dict(self.models)
+        for name, experiment in self.experiments.items():
+            if experiment.base not in written:
+                known = ", ".join(sorted(written)) or "there are none"
+                raise ValueError(
+                    f"experiments.{name}.base: there is no model {experiment.base!r}; choose one of {known}"
+                )
+            base = written[experiment.base]
+            try:
+                cells = [*expanded(name, experiment, base, self.model_seed(experiment.base), place)]
+                self._experiments[name] = told(experiment, base, [cell for cell, _ in cells])
+            except ValidationError as error:
+                raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
+            except ValueError as error:
+                raise ValueError(f"experiments.{name}: {error}") from None
+            if both := [cell.name for cell, _ in cells if cell.name in self.models]:
+                raise ValueError(f"experiments.{name}: there is another model {both[0]}: give one of them another name")
+            self.models.update({cell.name: model for cell, model in cells if cell.refused is None})
+
+    def _known_vocabulary_size(self, tokens: str) -> int:
+        if tokens not in self.tokens:
+            raise ValueError(f"there is no token set {tokens!r}; choose one of {', '.join(sorted(self.tokens))}")
+        return self.vocabulary_size(tokens)
+
+    def experiment_pages(self) -> dict[str, ExperimentPage]:
+        """Return what the page of each experiment is told, its cells with it."""
+        return self._experiments
+
+    def cells(self) -> list[str]:
+        """Return the models that are cells of experiments."""
+        return [cell.name for cell in self._cells() if cell.refused is None]
+
+    def not_run(self) -> dict[str, str]:
+        """Return the cells that fit nowhere, each with why."""
+        return {cell.name: cell.refused for cell in self._cells() if cell.refused is not None}
+
+    def compared_models(self) -> dict[str, Model]:
+        """Return the models that the run compares with each other: cells are compared by their experiment."""
+        cells = {*self.cells()}
+        return {name: model for name, model in self.models.items() if name not in cells}
+
+    def _cells(self) -> Iterator[Cell]:
+        return (cell for page in self._experiments.values() for cell in page.cells)
 
     def parallel_files(self, tokenizer: str) -> list[str]:
         """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""
@@ -139,9 +196,15 @@ class Config(Sections):
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
-        What is Slurm's alone changes no result and is left out, and where this machine keeps its key.
+        What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells,
+        of which the experiments tell.
         """
-        keys = self.model_dump(mode="json", exclude_unset=True, exclude={"data", "platform", "slurm", "provenance"})
+        cells = dict.fromkeys(self.cells(), True)
+        keys = self.model_dump(
+            mode="json",
+            exclude_unset=True,
+            exclude={"data": True, "platform": True, "slurm": True, "provenance": True, "models": cells},
+        )
         return {**keys, "platform": self.platform.name}
 
 

@@ -28,11 +28,8 @@ PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
 
 def launches(config: Config) -> dict[str, str | None]:
     """Return how each model that is not trained yet would be launched, unless a job is told otherwise."""
-    launch, nodes, devices = config.platform.launch, config.slurm.nodes, config.platform.devices
-    if launcher(launch) == "srun":
-        launch = f"srun --nodes={nodes} --ntasks={nodes * devices} --ntasks-per-node={devices}"
     trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
-    folder = config.directory / "models"
+    folder, launch = config.directory / "models", config.launch
     return {name: launch for name, step in trained.items() if not (folder / name / "milestones" / str(step)).is_dir()}
 
 
@@ -74,12 +71,11 @@ class Planned:
 
 def _planned(config: Config, name: str, launch: str | None) -> Planned:
     model, per_node = config.models[name], processes_per_node(launch)
-    vocabulary_size = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
     return Planned(
         name=name,
         training=model.training,
         shape=model.architecture,
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=config.vocabulary_size(model.tokens),
         processes=world_size(launch),
         per_node=per_node,
         capacity_bytes=_capacity_bytes(config, per_node),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
+
+from pipeline.ground.errors import InputError
 
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
@@ -45,3 +49,32 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
         return f"{what}: the key {field} is missing: write it"
     given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"
     return f"{what}: {field + ': ' if field else ''}{message}{given}"
+
+
+def refuse_repeated_keys(path: Path) -> None:
+    """Check that no key of a YAML file stands twice in one place: of two the last would count, without a word.
+
+    Raises:
+        InputError: one does. A file that is missing, or no YAML, is left to whoever loads it.
+    """
+    try:
+        waiting = [yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return
+    seen = set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # by an alias, which may be within what it names
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys = [key for key, _ in node.value]
+            for number, key in enumerate(keys):
+                if key.value in [other.value for other in keys[:number]]:
+                    raise InputError(
+                        f"{path}, line {key.start_mark.line + 1}: the key {key.value} stands there twice: give one of "
+                        "them another name, or leave it out"
+                    )
+            waiting += [value for _, value in node.value]

@@ -12,7 +12,9 @@ from pipeline.corpus.quality_settings import Perplexity
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import UNTRAINED, Evaluation
+from pipeline.experiment.settings import Experiment
 from pipeline.ground.settings import Settings
+from pipeline.pretrain.processes.launch import launcher
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.disclosure import Disclosure
@@ -60,6 +62,7 @@ class Sections(Settings):
     tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
     tokens: dict[Name, Tokens] = {"main": Tokens()}
     models: dict[Name, Model] = {}
+    experiments: dict[Name, Experiment] = {}
     evaluation: Evaluation = Evaluation()
     energy: Energy = Energy()
     provenance: Provenance = Provenance()
@@ -100,6 +103,18 @@ class Sections(Settings):
     def source(self, name: str) -> Source:
         """Return the source of that name."""
         return next(source for source in self.sources if source.name == name)
+
+    @property
+    def launch(self) -> str | None:
+        """Return how a model is launched unless a job is told otherwise: where srun does it, on which processes."""
+        launch, nodes, devices = self.platform.launch, self.slurm.nodes, self.platform.devices
+        if launcher(launch) == "srun":
+            return f"srun --nodes={nodes} --ntasks={nodes * devices} --ntasks-per-node={devices}"
+        return launch
+
+    def vocabulary_size(self, tokens: str) -> int:
+        """Return the vocabulary size of a token set."""
+        return self.tokenizer[self.tokens[tokens].tokenizer].vocabulary_size
 
     def model_seed(self, name: str) -> int:
         """Return what a model's first weights and the order of its sequences are drawn by."""

@@ -84,7 +84,7 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
         name: {
             "architecture": model.architecture,
             "training": model.training,
-            "vocabulary_size": config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size,
+            "vocabulary_size": config.vocabulary_size(model.tokens),
         }
         for name, model in config.models.items()
     }
@@ -96,6 +96,7 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
             "platform": config.platform.model_dump() | {"nodes": nodes},
             "energy": config.emissions.model_dump(),
             "forecast": forecast_plan(config),
+            "not_run": config.not_run(),
         }
     )
 
@@ -106,6 +107,7 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
     return SegmentSettings(
         first_step=first,
         last_step=last,
+        records_outcome=i["model"] in config.cells(),
         **shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"])},
     )
 
@@ -113,7 +115,7 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
 def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
     model = config.models[i["model"]]
     trained = pretrain_segment(config, {**i, "step": str(model.training.steps)}).of_result()
-    vocabulary_size = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
+    vocabulary_size = config.vocabulary_size(model.tokens)
     told = {
         name: value
         for name, value in _leaves(trained)
@@ -178,7 +180,7 @@ def _memorization(config: Config, model: str) -> MemorizationSettings | None:
 def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:
     """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
     groups: dict[str, dict[int, str]] = {}
-    for name, model in sorted(config.models.items()):
+    for name, model in sorted(config.compared_models().items()):
         trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
         seed = trained.pop("seed")
         groups.setdefault(json.dumps([model.tokens, trained]), {}).setdefault(seed, name)
@@ -205,6 +207,7 @@ def report_page(config: Config, i: Mapping[str, str]) -> Settings:
         contact=config.run.contact,
         disclosure=config.disclosure,
         corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},
+        experiments=config.experiment_pages(),
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
         **{**shared(PageSettings, config.emissions, config.platform), **config.emissions.yearly},

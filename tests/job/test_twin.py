@@ -57,6 +57,11 @@ def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bo
     assert (done.partial["folder"] / "x.json").samefile(tmp_path / "corpus/a/found/s.0/x.json")
 
 
+def test_a_training_that_did_not_reach_its_end_is_no_twin(tmp_path: Path) -> None:
+    assert Done(tmp_path / "a").find() is not None
+    assert Done(tmp_path / "b", counts={"outcome": {"status": "diverged"}}).find() is None
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -12,7 +12,7 @@ import pytest
 from pipeline.report import view
 from pipeline.report.checks import Check, conservation_checks
 from pipeline.report.language import language
-from pipeline.report.page import PAGE, PAGE_PARTS, SECTIONS, environment_of
+from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
 from pipeline.report.training import FIGURES
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
@@ -146,7 +146,7 @@ def test_no_sentence_of_the_templates_lacks_its_translation() -> None:
     environment = environment_of(dutch, html=True)
     assert environment.loader is not None
     sentences = set()
-    for name in (PAGE, *PAGE_PARTS):
+    for name in (PAGE, *PAGE_PARTS, EXPERIMENT):
         source, _, _ = environment.loader.get_source(environment, name)
         for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
             sentences |= {*found} - {None} if isinstance(found, tuple) else {found}

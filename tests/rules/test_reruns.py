@@ -193,6 +193,13 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         ),
         {"corpus_count_items": 1, **SUITES},
     ),
+    "an experiment, which compares its cells itself": (
+        lambda p: _append(p.path(MICRO), "experiments: {again: {base: base, seeds: [7, 8]}}\n"),
+        {
+            **dict.fromkeys(("pretrain_export", "evaluate_suites", "evaluate_samples"), 2),
+            **{"pretrain_segment": 4, "plan_estimate": 1, **REPORT},
+        },
+    ),
     "the learning rate": (
         lambda p: p.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002"),
         TRAINING,

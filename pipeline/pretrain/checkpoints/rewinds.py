@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.ground.errors import Diverged
 from pipeline.ground.owner import partial
 from pipeline.pretrain.checkpoints.recovery import recoveries
 from pipeline.pretrain.skips import ADVICE
@@ -34,12 +35,12 @@ class Rewinds:
         """Keep one more.
 
         Raises:
-            RuntimeError: the training went back to the same step too often.
+            Diverged: the training went back to the same step too often.
         """
         self.entries.append(rewind)
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:
-            raise RuntimeError(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
+            raise Diverged(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
         written = partial(self.path)
         content = {"identity": self.identity, "entries": self.entries}
         written.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

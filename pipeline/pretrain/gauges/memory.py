@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import torch
 
-from pipeline.ground.errors import InputError
+from pipeline.ground.errors import OutOfMemory
 from pipeline.pretrain.gauges.fits import GIBIBYTE, what_would_fit
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
@@ -44,7 +44,7 @@ def capacity_bytes(device: torch.device, per_node: int) -> int:
 
 @contextmanager
 def explained(arguments: dict[str, Any]) -> Iterator[None]:
-    """Turn a lack of memory, in a worker with these arguments, into an InputError that says what would fit."""
+    """Turn a lack of memory, in a worker with these arguments, into an OutOfMemory that says what would fit."""
     try:
         yield
     except RuntimeError as error:
@@ -57,4 +57,4 @@ def explained(arguments: dict[str, Any]) -> Iterator[None]:
         vocabulary_size = TokenReader(Path(arguments["paths"]["index"]), "train").vocabulary_size
         capacity = capacity_bytes(device, per_node)
         sentence = advice(settings, vocabulary_size, arguments["world_size"], per_node, capacity)
-        raise InputError(sentence) from error
+        raise OutOfMemory(sentence) from error

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.ground import space
-from pipeline.ground.errors import InputError, Superseded
+from pipeline.ground.errors import InputError, OutOfMemory, Superseded
 from pipeline.ground.owner import Owner
 from pipeline.model import huggingface
 from pipeline.pretrain.checkpoints import checkpoint
@@ -41,6 +41,7 @@ from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, documents
 from pipeline.tokens.staging import stage
 
+STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
@@ -220,7 +221,7 @@ class Worker:
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
 
     def run(self) -> dict[str, Any]:
-        """Train to the last step and return how it went: `status` finished, stopped or failed, and the step."""
+        """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
         training, settings = self.training, self.settings
         first, last = self.start.step, settings.last_step
         log = metrics.Log(self.owner, first, last) if self.rank == 0 else None
@@ -280,12 +281,12 @@ def main() -> int:
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others
-        status = "superseded" if isinstance(error, Superseded) else "refused"
+        status = STATUS.get(type(error), "refused")
         _conclude(arguments, int(name), {"status": status, "error": str(error)})
         return 2
     except FloatingPointError as error:
         worker.settle()  # or the checkpoint that is being written would be lost
-        outcome = {"status": "failed", "error": str(error)}
+        outcome = {"status": "diverged", "error": str(error)}
     except Rewind as rewind:
         worker.settle()  # the training goes back to the checkpoint that is being written
         outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}

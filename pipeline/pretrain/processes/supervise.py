@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.ground import space
-from pipeline.ground.errors import DiskFull, InputError, Stopped, Superseded
+from pipeline.ground.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
 from pipeline.ground.owner import Owner
 from pipeline.ground.parent import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
@@ -30,6 +30,14 @@ from pipeline.pretrain.settings import SegmentSettings
 WORKER = "pipeline.pretrain.processes.worker"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT)
 POLL_SECONDS = 0.2
+ERRORS: dict[str, type[Exception]] = {
+    "superseded": Superseded,
+    "refused": InputError,
+    "out of memory": OutOfMemory,
+    "diverged": Diverged,
+    "full": DiskFull,
+    "failed": RuntimeError,
+}
 # torchrun passes these on to the processes, and waits so long for their checkpoint.
 TORCHRUN = {
     "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGURG",
@@ -92,6 +100,8 @@ def train(
 
     Raises:
         InputError: a process refused its input; nothing is tried again.
+        OutOfMemory: it does not fit the memory.
+        Diverged: there were too many bad batches, or rewinds.
         Superseded: a later start owns the scratch.
         DiskFull: there is no room for what must be written.
         RuntimeError: the training failed, or its processes died too often without progress.
@@ -146,14 +156,8 @@ def train(
                 with suppress(OSError, ValueError):
                     course.machine = json.loads((owner.place / "device.json").read_text(encoding="utf-8"))
                 return course
-            if status == "superseded":
-                raise Superseded(outcome["error"])
-            if status == "refused":
-                raise InputError(outcome["error"])
-            if status == "full":
-                raise DiskFull(outcome["error"])
-            if status == "failed":
-                raise RuntimeError(outcome["error"])
+            if status in ERRORS:
+                raise ERRORS[status](outcome["error"])
             # Under srun a signal comes from Slurm, which also starts the job again.
             if asked() or (status == "stopped" and launcher(launch) == "srun"):
                 raise Stopped(_stopped(outcome, checkpoints))

@@ -1,0 +1,221 @@
+"""The cells of an experiment: ordinary models of the run, named by what they are, so that a later one renames none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from pipeline.experiment.settings import Cell, Experiment, ExperimentPage, Values
+from pipeline.ground.errors import InputError
+from pipeline.model.size import flops_per_token
+from pipeline.plan.settings import PlatformPlan
+from pipeline.pretrain.gauges import fits
+from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.settings import Model
+
+PLAIN = re.compile(r"[a-z0-9_-]{1,24}")
+LONGEST = 100  # characters of a name: file names hold it, with a step and a time behind
+ROUNDED = 0.01  # share by which the steps of a cell may be others than those that would be equal
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are to be trained: the processes of a model, and what the plan knows of the platform.
+
+    `vocabulary_size` tells that of a token set by its name.
+    """
+
+    processes: int
+    per_node: int
+    platform: PlatformPlan
+    vocabulary_size: Callable[[str], int]
+
+
+def combinations(experiment: Experiment) -> list[Values]:
+    """Return the combinations of values that are not excluded, in the order in which they are written.
+
+    Raises:
+        ValueError: none is left, or with the seeds they are more than the limit.
+    """
+    every = math.prod(map(len, experiment.vary.values())) * max(len(experiment.seeds), 1)
+    told = f"{every:,} cells are more than limit {experiment.limit}: vary less, exclude some, or raise limit"
+    if every > 1000 * experiment.limit:  # which no list of exclusions is for
+        raise ValueError(told)
+    found = [
+        values
+        for each in product(*experiment.vary.values())
+        if not _excluded(values := dict(zip(experiment.vary, each, strict=True)), experiment)
+    ]
+    cells = len(found) * max(len(experiment.seeds), 1)
+    if cells > experiment.limit:
+        raise ValueError(told.replace(f"{every:,}", f"{cells:,}", 1))
+    if not found:
+        raise ValueError("exclude leaves no cell: leave one of its entries out")
+    return found
+
+
+def _excluded(values: Values, experiment: Experiment) -> bool:
+    return any(all(values[key] == value for key, value in partial.items()) for partial in experiment.exclude)
+
+
+def cell_name(experiment: str, values: Values, seed: int) -> str:
+    """Return the name of a cell: the experiment's, the last word of each key with its value, and the seed.
+
+    A value that is long or has other characters than a name may have, and a name that is too long, become a hash.
+    """
+    words = [f"{key.rpartition('.')[2]}-{_word(value)}" for key, value in values.items()]
+    name = "-".join([experiment, *words])
+    return f"{name if len(name) <= LONGEST else f'{experiment}-{_hash(values)}'}-seed-{seed}"
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    plain = text.replace(".", "_").replace("+", "")
+    return plain if PLAIN.fullmatch(plain) else _hash(value)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _varied(base: Model, values: Values, seed: int) -> dict[str, Any]:
+    """Return the section of a cell's model as it would be written."""
+    section = base.model_dump(exclude_unset=True) | {"seed": seed}
+    for key, value in values.items():
+        *parents, last = key.split(".")
+        node = section
+        for parent in parents:
+            if not isinstance(node.setdefault(parent, {}), dict):
+                node[parent] = {}
+            node = node[parent]
+        node[last] = value
+    return section
+
+
+def expanded(
+    name: str, experiment: Experiment, base: Model, base_seed: int, place: Place
+) -> Iterator[tuple[Cell, Model]]:
+    """Yield the cells of an experiment, each with its model; one that fits nowhere says so.
+
+    Raises:
+        ValueError: there are too many, two have one name, or steps cannot be what is to be equal.
+        ValidationError: a combination is no model.
+    """
+    names = dict[str, Values]()
+    for values in combinations(experiment):
+        for seed in experiment.seeds or [base_seed]:
+            own = cell_name(name, values, seed)
+            if own in names:
+                raise ValueError(f"{names[own]} and {values} would both be called {own}: write one of them otherwise")
+            names[own] = values
+            model = Model.model_validate(_varied(base, values, seed))
+            rounded = 0.0
+            if experiment.equal != "steps":
+                model, rounded = _equalled(model, base, experiment.equal, place)
+            yield (
+                Cell(
+                    name=own,
+                    values=values,
+                    seed=seed,
+                    steps=model.training.steps,
+                    rounded=rounded,
+                    refused=fits_nowhere(model, place),
+                ),
+                model,
+            )
+
+
+def _equalled(model: Model, base: Model, equal: str, place: Place) -> tuple[Model, float]:
+    """Return the model with the steps that take as much as the base, and by which share they are rounded.
+
+    The plan's joules are its FLOPs by one utilization and one power, so equal joules are equal FLOPs there.
+    """
+    known = place.platform
+    if equal == "joules" and None in (
+        *(known.peak_flops_per_second, known.model_flops_utilization, known.device_power_watts),
+    ):
+        raise ValueError(
+            f"equal joules needs a platform that states peak_flops_per_second, model_flops_utilization and "
+            f"device_power_watts, and {known.name} does not: choose another platform, or equal flops"
+        )
+
+    def taken(one: Model) -> int:
+        """What a step takes: tokens, or FLOPs."""
+        tokens = one.training.batch_size * one.training.sequence_length
+        if equal == "tokens":
+            return tokens
+        vocabulary_size = place.vocabulary_size(one.tokens)
+        return tokens * flops_per_token(one.architecture, vocabulary_size, one.training.sequence_length)
+
+    wanted = base.training.steps * taken(base) / taken(model)
+    steps = max(round(wanted), 1)
+    rounded = steps / wanted - 1
+    if abs(rounded) > ROUNDED:
+        raise ValueError(
+            f"equal {equal} asks for {wanted:.4g} steps, and {steps} are {abs(rounded):.1%} off: give the base more "
+            "steps, or vary by values that divide"
+        )
+    training = model.training.model_dump(exclude_unset=True) | {"steps": steps}
+    section = model.model_dump(exclude_unset=True) | {"training": training}
+    return Model.model_validate(section), rounded
+
+
+def fits_nowhere(model: Model, place: Place) -> str | None:
+    """Return why a model cannot be trained on the platform as it is planned, in one sentence; None where it can.
+
+    The processes cannot be laid out, or the plan's state and activations, of which the truth is more, are more than
+    the memory that the platform states.
+    """
+    training, architecture = model.training, model.architecture
+    vocabulary_size = place.vocabulary_size(model.tokens)
+    try:
+        layout.check(training, architecture, vocabulary_size, place.processes, place.per_node)
+    except InputError as error:
+        return str(error)
+    sizes = layout.layout(training, place.processes, place.per_node)
+    needed = fits.estimate_bytes(training, architecture, vocabulary_size, sizes, training.micro_batch_size)
+    memory = place.platform.memory_bytes_per_device
+    if memory is None or needed <= memory:
+        return None
+    return (
+        f"it needs {needed / fits.GIBIBYTE:.3g} GiB of a device by the plan's formulas, and {place.platform.name} "
+        f"has {memory / fits.GIBIBYTE:.3g} GiB"
+    )
+
+
+def reference(experiment: Experiment, base: Model) -> Values:
+    """Return the combination that the others are compared with: `to`, then what the base has, then the first value."""
+    written = base.model_dump(mode="json")
+    found: Values = {}
+    for key, values in experiment.vary.items():
+        node: Any = written
+        for word in key.split("."):
+            node = node.get(word) if isinstance(node, dict) else None
+        found[key] = experiment.compare.to.get(key, node if node in values else values[0])
+    return found
+
+
+def told(experiment: Experiment, base: Model, cells: list[Cell]) -> ExperimentPage:
+    """Return what the page of an experiment is told.
+
+    Raises:
+        ValueError: the combination that the others are compared with is excluded.
+    """
+    to = reference(experiment, base)
+    if all(cell.values != to for cell in cells):
+        raise ValueError(f"compare.to: no cell has {to}: name another combination")
+    return ExperimentPage(
+        base=experiment.base,
+        equal=experiment.equal,
+        keys=[*experiment.vary],
+        cells=cells,
+        to=to,
+        metrics=experiment.compare.metrics,
+        alpha=experiment.compare.alpha,
+    )

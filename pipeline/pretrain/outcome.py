@@ -1,0 +1,54 @@
+"""How the training of a cell ended that did not reach its last step: its milestones hold that instead of weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.ground.errors import Diverged, InputError, OutOfMemory
+
+FILE = "outcome.json"
+STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}
+
+
+class Outcome(NamedTuple):
+    """How it ended, `out of memory` or `diverged`; why; after which training step; of which milestone this is."""
+
+    status: str
+    reason: str
+    reached_step: int
+    step: int
+
+
+def of(error: OutOfMemory | Diverged, reached_step: int, step: int) -> Outcome:
+    """Return the outcome that an error makes of a training."""
+    return Outcome(STATUS[type(error)], str(error), reached_step, step)
+
+
+def write(folder: Path, outcome: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write a milestone without weights, with the lines of metrics of the steps that were done; return its content."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    content = outcome._asdict()
+    (folder / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    return content
+
+
+def read(folder: Path) -> Outcome | None:
+    """Return the outcome in the folder of a milestone or a final model; None where it holds weights.
+
+    Raises:
+        InputError: the file is no outcome.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is no outcome ({error}): remove {folder}, so that it is made again") from None

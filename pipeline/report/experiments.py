@@ -1,0 +1,206 @@
+"""The page of an experiment: its cells, their curves, which differ, and which is best by score, by speed, by joule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import fmean, median, stdev
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.energy.figures import Account, together
+from pipeline.evaluate.checkpoint import read
+from pipeline.experiment.compare import compared, judge, undominated
+from pipeline.experiment.settings import Cell, ExperimentPage, Values
+from pipeline.report.charts import STYLES, Series, lines
+from pipeline.report.consumption import computed_by
+from pipeline.report.read import Json, Material
+
+FINISHED, NOT_RUN = "finished", "not run"
+SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Training loss, nats per token"}
+"""What tells the best where no metric is named."""
+AXES = ("score", "speed", "joules")
+
+
+def without_cells(material: Material, experiments: Mapping[str, ExperimentPage]) -> Material:
+    """Return the material of the models that are no cells; records, attempts and books are still of all."""
+    cells = {cell.name for page in experiments.values() for cell in page.cells}
+    return replace(
+        material,
+        metrics=[one for one in material.metrics if one.name not in cells],
+        evaluation=[one for one in material.evaluation if one.content["model"] not in cells],
+        answers=[path for path in material.answers if path.parent.parent.name not in cells],
+        samples=[one for one in material.samples if one.content["model"] not in cells],
+    )
+
+
+def named(values: Values) -> str:
+    """Return a combination in words: the last word of each key with its value."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
+
+
+def experiment(
+    material: Material, name: str, page: ExperimentPage, account: Account, told: Callable[[str], str]
+) -> Json:
+    """Return what the page of an experiment shows, from records, metrics, answers and the account.
+
+    Raises:
+        InputError: a file of answers is no table of items.
+    """
+    cells = [_cell(material, cell, page, account) for cell in page.cells]
+    combinations: list[Json] = []
+    for cell in cells:
+        if not combinations or combinations[-1]["values"] != cell["values"]:
+            label = named(cell["values"]) or page.base
+            combinations.append({"values": cell["values"], "label": label, "cells": []})
+        combinations[-1]["cells"].append(cell)
+    rows = _comparisons(material, combinations, page)
+    key = "score" if page.metrics else _loss_key(cells)
+    _best(combinations, key)
+    return {
+        "name": name,
+        "page": page,
+        "cells": cells,
+        "combinations": combinations,
+        "comparisons": sorted(rows, key=lambda row: row["better"] is None),
+        "real": sum(row["better"] is not None for row in rows),
+        "one_seed": sorted({row["label"] for row in rows if len(row["seeds"]) == 1}),
+        "to": named(page.to) or page.base,
+        "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
+        "charts": _curves(combinations, told),
+        "score": page.metrics[0] if page.metrics else told(SCORES[key]),
+        "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
+        "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
+    }
+
+
+def _cell(material: Material, cell: Cell, page: ExperimentPage, account: Account) -> Json:
+    """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
+    records = material.records_of("pretrain.segment", model=cell.name)
+    counts = [record.content.get("counts") or {} for record in records]
+    ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
+    metrics = next((one for one in material.metrics if one.name == cell.name), None)
+    steps = metrics.lines if metrics else []
+    results = [one for one in material.evaluation if one.content["model"] == cell.name]
+
+    def last(key: str) -> Any:
+        return next((line[key] for line in reversed(steps) if line.get(key) is not None), None)
+
+    outcome = NOT_RUN if cell.refused else ended["status"] if ended else FINISHED
+    speeds = [line["tokens_per_second"] for line in steps if line.get("tokens_per_second") is not None]
+    return {
+        "name": cell.name,
+        "values": cell.values,
+        "seed": cell.seed,
+        "planned_steps": cell.steps,
+        "outcome": outcome,
+        "reason": cell.refused or (ended["reason"] if ended else None),
+        "link": metrics.link if metrics else None,
+        "steps": last("step") or 0,
+        "tokens_seen": last("tokens_seen") or 0,
+        "lines": steps,
+        "loss": last("loss"),
+        "validation_loss": last("validation_loss"),
+        "score": _score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
+        "tokens_per_second": median(speeds) if speeds else None,
+        "energy": together({name: account.of_attempt(name) for name in map(computed_by, records)}.values()),
+    }
+
+
+def _score(tasks: list[Json], page: ExperimentPage) -> Json | None:
+    """Return the row of the metric that tells the best, which is the first that is named."""
+    return next((task for task in tasks if page.metrics[:1] == [f"{task['task']}/{task['metric']}"]), None)
+
+
+def _loss_key(cells: list[Json]) -> str:
+    """Return which loss tells the best where no metric is named: that of the validation, where there is one."""
+    return "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
+
+
+def _merit(cell: Json, key: str, axis: str) -> float | None:
+    """Return how good a cell is, more being better: by its score or loss, its speed, or its joules."""
+    value: float | None
+    if axis == "speed":
+        value, higher_is_better = cell["tokens_per_second"], True
+    elif axis == "joules":
+        value, higher_is_better = cell["energy"].joules if cell["energy"].is_known else None, False
+    elif key == "score":
+        task = cell["score"] or {"value": None, "higher_is_better": True}
+        value, higher_is_better = task["value"], task["higher_is_better"]
+    else:
+        value, higher_is_better = cell[key], False
+    return value if value is None or higher_is_better else -value
+
+
+def _best(combinations: list[Json], key: str) -> None:
+    """Add the means of the finished cells of each combination, and by what it is best.
+
+    `undominated` are those that no other is as good as in score, speed and joules and better in one; what is not known
+    of all is left out of that.
+    """
+    for one in combinations:
+        finished = [cell for cell in one["cells"] if cell["outcome"] == FINISHED]
+        one |= {"finished": len(finished), "best": [], "undominated": False}
+        one["energy_label"] = together(cell["energy"] for cell in finished).label
+        for axis in AXES:
+            known = [merit for cell in finished if (merit := _merit(cell, key, axis)) is not None]
+            one[axis] = fmean(known) if known and len(known) == len(finished) else None
+            one[f"{axis}_spread"] = stdev(known) if len(known) > 1 else None
+    done = [one for one in combinations if one["finished"]]
+    axes = [axis for axis in AXES if done and all(one[axis] is not None for one in done)]
+    for axis in axes:
+        most = max(one[axis] for one in done)
+        for one in done:
+            one["best"] += [axis] * (one[axis] == most)
+    for one, is_undominated in zip(done, undominated([[one[axis] for axis in axes] for one in done]), strict=True):
+        one["undominated"] = is_undominated and len(axes) > 1
+
+
+def _comparisons(material: Material, combinations: list[Json], page: ExperimentPage) -> list[Json]:
+    """Return the rows of all combinations against the one of `compare.to`, judged together."""
+    last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
+    answered = {
+        one["label"]: {
+            cell["seed"]: read(last[cell["name"]])
+            for cell in one["cells"]
+            if cell["outcome"] == FINISHED and cell["name"] in last
+        }
+        for one in combinations
+    }
+    to = next(one["label"] for one in combinations if one["values"] == page.to)
+    rows = [
+        {**row, "label": label}
+        for label, checkpoints in answered.items()
+        if label != to
+        for row in compared(checkpoints, answered[to], page.metrics)
+    ]
+    judge(rows, page.alpha)
+    return rows
+
+
+def _curves(combinations: list[Json], told: Callable[[str], str]) -> list[Markup]:
+    """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread.
+
+    A chart has as many lines as the style sheet tells apart.
+    """
+    charts = []
+    for key, title in SCORES.items():
+        drawn = [line for one in combinations if (line := _curve(one, key)).points]
+        for start in range(0, len(drawn), STYLES):
+            some = drawn[start : start + STYLES]
+            charts.append(lines(told(title), told("tokens"), told("nats per token"), some, told=told))
+    return charts
+
+
+def _curve(combination: Json, key: str) -> Series:
+    """Return the mean of a figure of the cells over the tokens, with the least and the most of them as a band."""
+    found: dict[float, list[float]] = {}
+    for cell in combination["cells"]:
+        tokens = {line["step"]: line["tokens_seen"] for line in cell["lines"] if line.get("tokens_seen") is not None}
+        for line in cell["lines"]:
+            if line.get(key) is not None and line["step"] in tokens:
+                found.setdefault(tokens[line["step"]], []).append(line[key])
+    points = sorted(found.items())
+    band = [(x, min(values), max(values)) for x, values in points] if len(combination["cells"]) > 1 else []
+    return Series(combination["label"], [(x, fmean(values)) for x, values in points], band)

@@ -1,0 +1,170 @@
+"""The page of an experiment says what its records, metrics and answers say, and the report tells of its cells there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.experiment.settings import Cell, ExperimentPage
+from pipeline.report import page as page_step
+from tests.report.example import HOSTILE, Run, task
+from tests.report.test_page import Outline, outline
+
+RATES = (0.001, 0.002, 0.004)
+LOSSES = {0.001: (3.0, 3.2), 0.002: (2.0, 2.2), 0.004: (2.5, None)}
+SPEEDS = {0.001: 500, 0.002: 400, 0.004: 600}
+RIGHT = {0.001: 50, 0.002: 180, 0.004: 55}  # of 200 items
+REASON = "loss is inf: lower <it>"
+
+
+def answered(right: int) -> list[Item]:
+    return [
+        Item(n, f"hash{n}", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": n < right})
+        for n in range(200)
+    ]
+
+
+def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
+    """Write the cells of three rates and two seeds, the last diverged; return them and one that fits nowhere."""
+    made = []
+    for rate in RATES:
+        for seed, loss in zip(seeds, LOSSES[rate], strict=False):
+            name = f"x-{rate}-seed-{seed}".replace(".", "_")
+            made.append(Cell(name=name, values={"training.learning_rate": rate}, seed=seed, steps=2))
+            outcome = {"status": "diverged", "reason": REASON, "reached_step": 1, "step": 2}
+            counts: dict[str, Any] = {"steps": 1, "outcome": outcome} if loss is None else {"steps": 2}
+            run.record("pretrain.segment", {"model": name, "step": "2"}, 9, counts=counts)
+            lines = [
+                {"step": step, "tokens_seen": 100 * step, "loss": (loss or 7) + 1, "tokens_per_second": SPEEDS[rate]}
+                for step in (1, 2)[: 1 if loss is None else 2]
+            ]
+            lines += [] if loss is None else [{"step": 2, "validation_loss": loss}]
+            run.write(f"models/{name}/metrics.jsonl", "\n".join(map(json.dumps, lines)))
+            tasks = [] if loss is None else [task("completion", RIGHT[rate] / 200, 0.01, None)]
+            results = {"model": name, "step": 2, "tasks": tasks, "not_asked": []}
+            file = run.write(f"evaluation/{name}/2/results.json", results)
+            items = [] if loss is None else answered(RIGHT[rate] + seed)
+            write_items(file.with_name("items.parquet"), [Measured("dutch", "completion", [], items)])
+    none = {"training.learning_rate": 8.0}
+    return [*made, Cell(name="x-none", values=none, seed=1, steps=2, refused=f"{HOSTILE} needs 9 GiB")]
+
+
+def made(run: Run, found: list[Cell], language: str = "en", **changes: Any) -> tuple[Outline, Outline]:
+    """Return the report and the page of the experiment."""
+    told = {"equal": "steps", "to": {"training.learning_rate": 0.001}, "metrics": [], "alpha": 0.05, **changes}
+    page = ExperimentPage(base="base", keys=["training.learning_rate"], cells=found, **told)
+    settings = run.settings.model_copy(update={"experiments": {"x": page}, "language": language})
+    folder = run.root / "report/experiments"
+    if folder.exists():
+        (folder / "x.html").unlink()
+        folder.rmdir()
+    page_step.run(settings, **run.arguments(), experiments=folder)
+    assert [path.name for path in folder.iterdir()] == ["x.html"]
+    return outline(run.root / "report/index.html"), outline(folder / "x.html")
+
+
+def test_the_page_tells_which_is_best_and_the_report_leads_to_it(run_folder: Run) -> None:
+    report, page = made(run_folder, cells(run_folder))
+    assert {"href": "experiments/x.html"} in report.all("a") and "7 cells of model base" in report.text
+    assert "x-0_001-seed-1" not in report.text.split("8. Energy")[0], "cells stand on their own page"
+    assert "learning_rate 0.001 2 / 2 3.100 ± 0.14 500.0 ± 0" in page.text
+    assert "learning_rate 0.002 2 / 2 2.100 ± 0.14 400.0 ± 0" in page.text
+    assert "learning_rate 0.004 1 / 2 2.500 600.0" in page.text, "the mean of what is finished"
+    assert "learning_rate 8.0 0 / 1 – – –" in page.text
+    assert "Score: Validation loss, nats per token." in page.text and "Score ↓" in page.text
+
+
+def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, Any]] = []
+    real = page_step.experiment
+
+    def keep(*given: Any) -> dict[str, Any]:
+        found.append(real(*given))
+        return found[-1]
+
+    monkeypatch.setattr(page_step, "experiment", keep)
+    listed = cells(run_folder)
+    made(run_folder, listed)
+    told = {one["label"]: one for one in found[0]["combinations"]}
+    bests = {label.split()[1]: (one["best"], one["undominated"]) for label, one in told.items()}
+    # By score 0.002, by speed 0.004; joules are those of a job alike; 0.001 is worse than 0.004 in both.
+    assert bests == {
+        "0.001": (["joules"], False),
+        "0.002": (["score", "joules"], True),
+        "0.004": (["speed", "joules"], True),
+        "8.0": ([], False),
+    }
+    assert told["learning_rate 0.002"]["score"] == pytest.approx(-fmean(LOSSES[0.002]))  # type: ignore[arg-type]
+    rows = {row["label"]: row for row in found[0]["comparisons"]}
+    assert (
+        rows["learning_rate 0.002"]["difference"] == pytest.approx(0.65)
+        and rows["learning_rate 0.002"]["better"] == "a"
+    )
+    assert rows["learning_rate 0.002"]["seeds"] == [1, 2] and rows["learning_rate 0.004"]["seeds"] == [1]
+    assert found[0]["one_seed"] == ["learning_rate 0.004"] and found[0]["real"] == 1 + (
+        rows["learning_rate 0.004"]["better"] is not None
+    )
+    made(run_folder, listed, metrics=["completion/acc", "none/acc"])
+    assert found[1]["higher_is_better"] and found[1]["not_found"] == ["none/acc"]
+    assert [one["best"] for one in found[1]["combinations"]][1] == ["score", "joules"]
+    assert found[1]["combinations"][0]["score"] == 0.25
+
+
+def test_what_is_not_known_of_all_tells_nothing_of_who_is_best(run_folder: Run) -> None:
+    listed = cells(run_folder)
+    for seed in (1, 2):
+        path = run_folder.root / f"models/x-0_002-seed-{seed}/metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join(lines[: 2 if seed == 1 else 3]), encoding="utf-8")
+    _, page = made(run_folder, listed)
+    assert "learning_rate 0.002 2 / 2 – 400.0 ± 0" in page.text, "one of two seeds has no validation loss"
+    assert "score" not in page.text.split("On the front")[-1].split("Which differ?")[0]
+
+
+def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run) -> None:
+    _, page = made(run_folder, cells(run_folder))
+    assert f"diverged: {REASON} 1 / 2 100 8 – 600 " in page.text
+    assert f"not run: {HOSTILE} needs 9 GiB 0 / 2" in page.text
+    assert "finished 2 / 2 200 4.000 3.000 500" in page.text
+    assert not [tag for tag, _ in page.tags if tag in ("img", "it")] and len(page.all("script")) == 1
+    assert len(page.all("caption")) == len(page.all("table")) == 3
+    links = {str(link["href"]) for link in page.all("a")}
+    for link in links:
+        assert (run_folder.root / "report/experiments" / link).resolve().is_file(), link
+    assert {"../index.html", "../../models/x-0_001-seed-1/metrics.jsonl"} <= links
+    assert page.all("svg"), "curves"
+
+
+def test_one_seed_says_that_no_noise_of_training_is_known(run_folder: Run) -> None:
+    _, page = made(run_folder, [cell for cell in cells(run_folder, (1,)) if cell.refused is None])
+    assert (
+        "One seed: no training noise known" in page.text and "(learning_rate 0.002; learning_rate 0.004)" in page.text
+    )
+    assert "Comparisons: 2; real differences among them: 1." in page.text
+    _, page = made(run_folder, cells(run_folder), to={"training.learning_rate": 8.0})
+    assert "No two combinations have finished cells of one seed" in page.text
+
+
+def test_the_page_speaks_dutch_and_is_the_same_each_time(run_folder: Run) -> None:
+    found = cells(run_folder)
+    _, english = made(run_folder, found)
+    before = (run_folder.root / "report/experiments/x.html").read_bytes()
+    made(run_folder, found)
+    assert (run_folder.root / "report/experiments/x.html").read_bytes() == before
+    _, dutch = made(run_folder, found, "nl")
+    assert [tag for tag, _ in dutch.tags] == [tag for tag, _ in english.tags]
+    for words in ("gedivergeerd", "niet uitgevoerd", "Welke is de beste?", "geen verschil gevonden", "gelijke stappen"):
+        assert words in dutch.text
+    for words in ("diverged", "not run", "Which is best?", "One seed", "finished", "Validation loss"):
+        assert words not in dutch.text
+
+
+def test_a_run_without_experiments_has_no_folder_of_them(run_folder: Run) -> None:
+    page_step.run(run_folder.settings, **run_folder.arguments())
+    assert not (run_folder.root / "report/experiments").exists()
+    assert "Experiments" not in outline(Path(run_folder.root / "report/index.html")).text
