@@ -29,6 +29,7 @@ from pipeline.run.again import ELSEWHERE, options_in
 from pipeline.run.at_hand import at_hand
 from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
+from pipeline.run.memory_plan import memory_lines
 from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
@@ -64,7 +65,7 @@ def plan(arguments: list[str]) -> int:
     config = read(options.configuration, **changes)
     settings = step_settings(config, "plan.estimate", {})
     estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
-    print("\n".join([table(estimated), "", *time_lines(estimated)]))
+    print("\n".join([table(estimated), "", *time_lines(estimated), "", *memory_lines(config)]))
     try:
         lines = corpus_lines(CorpusPlan(config).plan())
     except InputError as error:  # models can be planned where the texts are not at hand

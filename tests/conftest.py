@@ -122,7 +122,7 @@ class Project:
         *options: str,
         check: bool = True,
         configuration: str = "config/micro.yaml",
-        timeout_seconds: int = 900,
+        timeout_seconds: int = 2400,
     ) -> str:
         """Run the DAG and return what it printed."""
         done = subprocess.run(

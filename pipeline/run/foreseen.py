@@ -69,7 +69,8 @@ class Planned:
             )
 
 
-def _planned(config: Config, name: str, launch: str | None) -> Planned:
+def planned(config: Config, name: str, launch: str | None) -> Planned:
+    """Return a model on the processes that a launch command starts."""
     model, per_node = config.models[name], processes_per_node(launch)
     return Planned(
         name=name,
@@ -97,7 +98,7 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
         yield from _unused_nodes(config)
     for name, launch in launched.items():
         try:
-            _planned(config, name, launch).check()
+            planned(config, name, launch).check()
         except InputError as error:
             yield f"models.{name}: {error}"
 
@@ -171,16 +172,16 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a sentence for a memory that may not suffice and a training that is longer than a job, of what can work."""
     for name, launch in launched.items():
         try:
-            planned = _planned(config, name, launch)
-            planned.check()
+            model = planned(config, name, launch)
+            model.check()
         except InputError:
             continue
-        model = planned.training, planned.shape, planned.vocabulary_size
-        needed = fits.estimate_bytes(*model, planned.sizes, planned.training.micro_batch_size)
-        if planned.capacity_bytes is not None and needed > planned.capacity_bytes * fits.USABLE:
+        shape = model.training, model.shape, model.vocabulary_size
+        needed = fits.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
+        if model.capacity_bytes is not None and needed > model.capacity_bytes * fits.USABLE:
             takes = f"{needed / fits.GIBIBYTE:.3g} GiB of a process by an estimate"
-            yield f"models.{name} takes {takes}, {planned.has}"
-        yield from _long(config, planned)
+            yield f"models.{name} takes {takes}, {model.has}"
+        yield from _long(config, model)
 
 
 def _long(config: Config, planned: Planned) -> Iterator[str]:

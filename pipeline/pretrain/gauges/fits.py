@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, parameter_count
@@ -14,6 +15,7 @@ from pipeline.pretrain.settings import Training
 USABLE = 0.9
 """Share of the memory that the estimate may take: buffers, gathered blocks and fragmentation come on top."""
 GIBIBYTE = 2**30
+NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or larger devices"
 
 
 def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout) -> float:
@@ -46,6 +48,44 @@ def estimate_bytes(
     return state_bytes(training, architecture, vocabulary_size, sizes) + activations
 
 
+def proposals(
+    training: Training,
+    architecture: Architecture,
+    vocabulary_size: int,
+    processes: int,
+    per_node: int,
+    limit_bytes: float,
+) -> Iterator[tuple[Training, float]]:
+    """Yield other settings that are estimated to take at most so much, the least change first, each with its bytes.
+
+    None of them is estimated to take more than what is asked for now.
+    """
+    now, kept = training.micro_batch_size, training.recomputation
+
+    def needed(other: Training) -> float:
+        return estimate_bytes(
+            other, architecture, vocabulary_size, layout(other, processes, per_node), other.micro_batch_size
+        )
+
+    share = training.batch_size // layout(training, processes, per_node).data
+    sizes = [size for size in range(now, 0, -1) if share % size == 0]
+    others = [name for name in of_backend(training.backend) if name != training.strategy]
+    possible = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
+    mesh = training.mesh.model_copy(update={"shard": None})
+    limit = min(limit_bytes, needed(training.model_copy(update={"mesh": mesh})) * (1 - 1e-9))
+    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
+        changes = {"strategy": strategy, "recomputation": again, "micro_batch_size": size, "mesh": mesh}
+        other = training.model_copy(update=changes)
+        if (bytes_of_it := needed(other)) <= limit:
+            yield other, bytes_of_it
+
+
+def in_words(training: Training, other: Training) -> str:
+    """Return the settings of a proposal; recomputation is named where it changes."""
+    also = "" if other.recomputation == training.recomputation else f", recomputation {other.recomputation}"
+    return f"strategy {other.strategy}{also} with micro_batch_size {other.micro_batch_size}"
+
+
 def what_would_fit(
     training: Training,
     architecture: Architecture,
@@ -55,24 +95,7 @@ def what_would_fit(
     capacity_bytes: int,
 ) -> str:
     """Return what is estimated to fit, the least change first, and less than what is asked for now."""
-    now, kept = training.micro_batch_size, training.recomputation
-
-    def needed(strategy: str, recomputation: str, micro_batch_size: int) -> float:
-        changes = {"strategy": strategy, "recomputation": recomputation}
-        other = training.model_copy(update={**changes, "mesh": training.mesh.model_copy(update={"shard": None})})
-        sizes = layout(other, processes, per_node)
-        return estimate_bytes(other, architecture, vocabulary_size, sizes, micro_batch_size)
-
-    share = training.batch_size // layout(training, processes, per_node).data
-    sizes = [size for size in range(now, 0, -1) if share % size == 0]
-    others = [name for name in of_backend(training.backend) if name != training.strategy]
-    possible = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
-    limit = min(capacity_bytes * USABLE, needed(training.strategy, kept, now) * (1 - 1e-9))
-    for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):
-        if needed(strategy, again, size) <= limit:
-            also = "" if again == kept else f", recomputation {again}"
-            return (
-                f"strategy {strategy}{also} with micro_batch_size {size} should fit (an estimate of "
-                f"{needed(strategy, again, size) / GIBIBYTE:.3g} GiB); set these"
-            )
-    return f"no strategy of {training.backend} fits at these numbers, so use more or larger devices"
+    model = training, architecture, vocabulary_size, processes, per_node
+    for other, needed in proposals(*model, capacity_bytes * USABLE):
+        return f"{in_words(training, other)} should fit (an estimate of {needed / GIBIBYTE:.3g} GiB); set these"
+    return NOTHING_FITS.format(backend=training.backend)

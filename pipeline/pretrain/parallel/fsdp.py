@@ -52,11 +52,9 @@ class FsdpBackend:
             tiled_feed_forward=self.training.tiled_feed_forward,
         )
         self._split()
-        self.model.to_empty(device=device)
-        self.parameters = dict(self.model.named_parameters())
-        self.optimizer = adamw(self.parameters.values(), self.training, fused=self.training.fused_optimizer)
+        self._fill(start.optimizer_step)
         self.pipeline = self._pipeline()
-        self._load(start)
+        start.load(self.pieces())
 
     def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
         model = network(settings.architecture.name).model
@@ -99,12 +97,15 @@ class FsdpBackend:
         return self.training.micro_batch_size * self.training.sequence_length // self.layout.context
 
     @torch.no_grad()
-    def _load(self, start: Start) -> None:
+    def _fill(self, optimizer_step: int) -> None:
+        """Give memory to the parameters and to an optimizer that has taken so many steps."""
+        self.model.to_empty(device=self.device)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = adamw(self.parameters.values(), self.training, fused=self.training.fused_optimizer)
         for parameter in self.parameters.values():
-            counter = torch.tensor(float(start.optimizer_step), device=parameter.device)
+            counter = torch.tensor(float(optimizer_step), device=parameter.device)
             moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
             self.optimizer.state[parameter] = {"step": counter, **moments}
-        start.load(self.pieces())
 
     def _own(self, batch: Batch) -> Batch:
         """Return the targets of this process's positions; the input stays whole, the model cuts it."""

@@ -1,0 +1,222 @@
+"""Traces the memory of a training step: the real model, strategy and mesh compute on tensors that hold no data.
+
+A process of its own, which stands for one rank of any number, for a process has one group: a `Request` on the standard
+input, a `Memory` on the standard output. PyTorch's tracker counts what is alive.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from enum import Enum
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType
+from torch.distributed.fsdp import FSDPModule
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from pipeline.model import loss
+from pipeline.pretrain.gauges.memory_trace import Memory, Request
+from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.fsdp import FsdpBackend
+from pipeline.pretrain.parallel.pipeline_parallel import Stage
+from pipeline.pretrain.settings import SegmentSettings
+
+CPU = torch.device("cpu")
+# Compiled kernels hold no more than those that they replace, and cannot be traced.
+UNTRACED = {"compile": False, "cuda_graphs": False, "float8": False, "async_tensor_parallel": False}
+
+
+class _Loss(Enum):
+    """One more kind of memory beside the tracker's own."""
+
+    LOSS = "Loss"
+
+
+class _Start:
+    """A training that begins without weights."""
+
+    optimizer_step = 0
+
+    def load(self, pieces: Sequence[object]) -> None:
+        """Load nothing: there is no data."""
+
+
+class _Backend(FsdpBackend):
+    """The backend of training, with memory that does not exist."""
+
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, fake: FakeTensorMode) -> None:
+        self.fake = fake
+        super().__init__(settings, vocabulary_size, _Start(), CPU)  # type: ignore[arg-type]
+
+    def _fill(self, optimizer_step: int) -> None:
+        with self.fake:
+            super()._fill(optimizer_step)
+
+    def batches(self) -> list[Batch]:
+        """Return as many micro-batches as it takes until memory grows no more.
+
+        With the second one gradients are there from the start. A pipeline's stage has as many under way as there are
+        stages from it on (1F1B: Narayanan et al. 2021, section 2.2), and after the first backward pass another one.
+        """
+        training, sizes = self.training, self.layout
+        under_way = sizes.pipeline - self.stages.get_local_rank()
+        number = min(training.batch_size // sizes.data // training.micro_batch_size, under_way + 1)
+        shape = training.micro_batch_size, training.sequence_length
+        packed = training.sampling.mask_documents
+        zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(3)]
+        return [Batch(zeros[0], zeros[1], zeros[2] if packed else None) for _ in range(number)]
+
+    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+        """Do what a step does; the stages of a pipeline, which has no neighbours here, in the order of 1F1B."""
+        if not isinstance(self.model, Stage):
+            return super().accumulate(micro_batches)
+        return self._accumulate_stage(self.model, micro_batches)
+
+    def _accumulate_stage(self, stage: Stage, micro_batches: Sequence[Batch]) -> Tensor:
+        assert isinstance(stage, FSDPModule)
+        width = stage.architecture.width
+        waiting: deque[tuple[Tensor, Tensor]] = deque()
+
+        def backward(is_last: bool) -> None:
+            # As PyTorch's schedules do: weights stay gathered and gradients whole until the last micro-batch.
+            stage.set_is_last_backward(is_last)
+            stage.set_reshard_after_backward(is_last)
+            stage.set_requires_gradient_sync(is_last)
+            _, output = waiting.popleft()
+            torch.autograd.backward(output, None if stage.is_last else torch.empty_like(output))
+
+        under_way = self.layout.pipeline - self.stages.get_local_rank()
+        for batch in micro_batches:
+            if len(waiting) == under_way:
+                backward(is_last=False)
+            own = self._own(batch)
+            shape = (own.input_BT.shape[0], own.input_BT.shape[1] // self.layout.tensor // self.layout.context, width)
+            dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
+            received = torch.empty(shape, dtype=dtype, requires_grad=True)
+            target_BT = own.target_BT if stage.is_last else None
+            waiting.append((received, stage(received, own.input_BT, target_BT, own.document_BT)))
+        while waiting:
+            backward(is_last=len(waiting) == 1)
+        return torch.zeros(())
+
+
+class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
+    """PyTorch's tracker, which also tells the loss apart, and what computes when most is held."""
+
+    def __init__(self, backend: _Backend) -> None:
+        super().__init__(backend.model, backend.optimizer)
+        self._ref_class: Any = [*_FSDPRefType, _Loss.LOSS]
+        self.peak_bytes, self.peak_in = 0, ""
+
+    def _track(self, reftype: Any, tensor: Tensor) -> None:
+        is_computed = reftype in (_FSDPRefType.ACT, _FSDPRefType.TEMP)
+        kind: Any = _Loss.LOSS if is_computed and self._innermost() == "output" else reftype
+        super()._track(kind, tensor)
+
+    def _innermost(self) -> str:
+        """Return the part of the model that computes: `blocks.3.attention`, `output`; nothing between them."""
+        names = [name.partition(".")[2] for name in self._mod_tracker.parents if name != "Global"]
+        return max(names, key=len, default="")
+
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        super()._update_peak_stats(peak_state)
+        if (peak := self._peak_mem.get(CPU, 0)) > self.peak_bytes:
+            self.peak_bytes = peak
+            direction = "backward" if self._mod_tracker.is_bw else "forward"
+            self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
+
+    def memory(self, stage: int) -> Memory:
+        """Return what was alive at the peak."""
+        kind, held = _FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
+
+        def of(*kinds: Any) -> int:
+            return sum(held.get(one, 0) for one in kinds)
+
+        return Memory(
+            peak_bytes=self.peak_bytes,
+            parameters_bytes=of(kind.SHARDED_PARAM),
+            optimizer_bytes=of(kind.OPT),
+            gradients_bytes=of(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
+            gathered_bytes=of(kind.UNSHARDED_PARAM),
+            communication_bytes=of(kind.ALL_GATHER, kind.REDUCE_SCATTER),
+            loss_bytes=of(_Loss.LOSS),
+            activations_bytes=of(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
+            peak_in=self.peak_in,
+            stage=stage,
+        )
+
+
+class _RmsNorm(torch.autograd.Function):
+    """What a GPU's kernel keeps: the input, the weight, and a number for each position. A CPU's keeps more."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BTD, weight_D, x_BTD[..., :1].float())
+        return torch.empty_like(x_BTD)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
+        x_BTD, weight_D, _ = ctx.saved_tensors
+        return torch.empty_like(x_BTD), torch.empty_like(weight_D)
+
+
+def _norm(module: nn.RMSNorm, x_BTD: Tensor) -> Tensor:
+    result: Tensor = _RmsNorm.apply(x_BTD, module.weight)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
+    """Stand for the matrix product that a GPU adds to a sum of another precision without a copy of it."""
+
+
+@contextmanager
+def _kernels_of_a_gpu() -> Iterator[None]:
+    with patch.object(nn.RMSNorm, "forward", _norm), patch.object(loss, "_add_product", _add_in_place):
+        yield
+
+
+def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
+    training = request.training.model_copy(update=UNTRACED)
+    settings = SegmentSettings.model_construct(
+        architecture=request.architecture, training=training, seed=0, first_step=0, last_step=training.steps
+    )
+    dist.init_process_group("fake", rank=rank, world_size=request.processes, store=FakeStore())
+    try:
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        backend = _Backend(settings, request.vocabulary_size, fake)
+        with _kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
+            tracker, batches = _Tracker(backend), backend.batches()
+            tracker.track_inputs(tuple(batches))
+            with tracker:
+                # The tracker's hooks want to be told that the model begins again.
+                backend.model.register_forward_pre_hook(lambda *_: tracker.reset_mod_stats(), prepend=True)
+                backend.accumulate(batches)
+        return tracker.memory(stage)
+    finally:
+        dist.destroy_process_group()
+
+
+def main() -> int:
+    """Answer the request: the first stage has the most micro-batches under way, the last one has the loss."""
+    warnings.simplefilter("ignore")
+    request = Request.model_validate_json(sys.stdin.read())
+    sizes = layout.layout(request.training, request.processes, request.per_node)
+    per_stage = request.processes // sizes.pipeline
+    stages = sorted({0, sizes.pipeline - 1})
+    found = [_memory_of_stage(request, stage, stage * per_stage) for stage in stages]
+    print(max(found, key=lambda memory: memory.peak_bytes).model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
