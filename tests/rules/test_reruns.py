@@ -132,11 +132,11 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
             "checkpoint_every: 7",
             "stability: {hang_seconds: 77, restarts: 9}",
         ),
-        REPORT,
+        {"plan_estimate": 1, **REPORT},  # the plan counts validations and checkpoints
     ),
     "how often it is validated": (
         lambda p: p.edit(MICRO, "validation_every: 4", "validation_every: 2\n      validation_tokens: 300"),
-        REPORT,
+        {"plan_estimate": 1, **REPORT},
     ),
     "that it goes back to a checkpoint": (lambda p: _training(p, "stability: {bad_step: rewind}"), TRAINING),
     "how its sums are ordered": (
