@@ -94,7 +94,7 @@ def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
     elif sum_.is_cuda:
         torch.addmm(sum_, left, right, out_dtype=torch.float32, out=sum_)
     else:
-        sum_ += left @ right
+        sum_ += (left @ right).float()  # the addition would make the same copy, where nothing could count it
 
 
 def linear_cross_entropy(
