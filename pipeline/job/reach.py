@@ -10,6 +10,7 @@ anything of their module does.
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import sys
@@ -260,7 +261,13 @@ def reach(module: str) -> Reach:
     if (file := file_of(module)) is not None:
         for number in module_of(file).binding.get(WATCHING, []):
             apart = ast.literal_eval(module_of(file).statements[number].node.value)  # type: ignore[attr-defined]
-    return Reach(module, "run", apart)
+    # Trees are kept until the process ends: to look for garbage among them takes longer than to read them.
+    gc.disable()
+    try:
+        return Reach(module, "run", apart)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def data_files(file: Path, statements: Iterable[Statement]) -> list[Path]:
