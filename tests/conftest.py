@@ -19,6 +19,7 @@ from typing import NoReturn
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from pipeline.sources import fingerprint
 from pipeline.sources.settings import FingerprintSettings
@@ -27,6 +28,10 @@ from pipeline.sources.settings import FingerprintSettings
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
+
+# How long one example takes tells of the machine and of what else runs on it.
+settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("polder")
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")

@@ -76,7 +76,7 @@ LISTED = st.one_of(st.just({}), st.dictionaries(st.just(("d", 0)), ROWS))
 
 
 @given(UNITS, LISTED, st.integers(1, 17), st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_number_of_jobs_finds_the_same_bytes(
     units: dict[Unit, Any], listed: dict[Unit, Any], shares: int, exact: bool, random: Any
 ) -> None:

@@ -97,7 +97,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_normalise_repairs_each_line(text: str) -> None:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, unescape_html="<" not in text)
@@ -113,7 +113,7 @@ def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
 LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(LINES, min_size=1, max_size=12))
 def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]) -> None:
     special = {"blank": b"", "broken": b"{", "empty": b'{"text": ""}', "latin": b'"\xe9"'}

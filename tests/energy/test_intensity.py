@@ -132,7 +132,7 @@ def mean_of(account: Account, moments: list[float], grams: list[float | None]) -
     return Series("grid.csv", "", moments, grams, []).used(joules)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(powers=NODES, grams=GRAMS)
 def test_grams_are_those_of_every_second_and_joules_those_of_the_account(
     powers: list[Power], grams: list[float]
@@ -145,7 +145,7 @@ def test_grams_are_those_of_every_second_and_joules_those_of_the_account(
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(powers=NODES, grams=GRAMS, hour=st.integers(0, 5), where=st.floats(0.01, 0.99))
 def test_neither_cutting_an_hour_nor_the_order_of_nodes_changes_the_mean_and_a_constant_is_itself(
     powers: list[Power], grams: list[float], hour: int, where: float

@@ -51,7 +51,7 @@ def decided(documents: list[RawDocument], opt_out: OptOut, holder: str) -> list[
 
 
 @given(st.lists(FIELDS, max_size=8), LISTS, st.sampled_from(["someone", "nobody"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_narrowed_list_decides_as_the_whole_one(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], opt_out: OptOut, holder: str
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.ground.errors import InputError
@@ -40,7 +40,6 @@ def content(raw: bytes, compression: str) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("compression", MEMBERS)
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=300), st.integers(0, 40)), min_size=1, max_size=5),
     st.binary(max_size=60),

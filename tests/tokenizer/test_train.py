@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -132,7 +131,6 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return load_encoder(train_in(folder, [folder / "documents.parquet"], chosen))
 
 
-@property_settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_every_text_comes_back(encoder: Encoder, text: str) -> None:
     ids = encoder.encode([text])[0]
@@ -160,7 +158,6 @@ PARTS = [
 ]
 
 
-@property_settings(deadline=None)
 @given(st.lists(st.sampled_from(PARTS)))
 def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, parts: list[str]) -> None:
     text = "".join(parts)
@@ -171,7 +168,6 @@ def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, p
     assert ids.count(marker) == parts.count("<EMAIL>") and marker >= 262
 
 
-@property_settings(deadline=None)
 @given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(pretokens.DIGITS)))
 def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str) -> None:
     text, cutter = "".join(parts), pretokens.pretokenizer(digits)
@@ -233,7 +229,6 @@ def test_digits_are_grouped_as_asked(digits: str, pieces: list[str]) -> None:
     assert ["1234567 1.234,56"[start:end] for _, (start, end) in cut] == pieces
 
 
-@property_settings(deadline=None)
 @given(st.text("0123456789٣", max_size=20))
 def test_groups_from_the_right_are_of_three_digits_but_the_first(number: str) -> None:
     cut = pretokens.pretokenizer("right").pre_tokenize_str(f"x{number}.")

@@ -34,7 +34,7 @@ def occurrences(words: dict[bytes, int], longest: int) -> dict[bytes, int]:
     return found
 
 
-@property_settings(deadline=None, max_examples=60)
+@property_settings(max_examples=60)
 @given(
     st.dictionaries(st.text("abé", min_size=1, max_size=8).map(str.encode), st.integers(1, 5), min_size=1),
     st.integers(2, 9),

@@ -17,7 +17,6 @@ from pipeline.tokens.permutation import permute
 weights_of = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 10**9)), min_size=1, max_size=40).filter(any)
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 2**62), seed=st.integers(0, 2**64), data=st.data())
 def test_the_way_back_undoes_the_order(size: int, seed: int, data: st.DataObject) -> None:
     indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
@@ -33,7 +32,7 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
     assert permute(indices, epochs, sizes, keys).tolist() == each
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
 def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
     shares = Shares([Fraction(weight) for weight in weights], batch_size)
@@ -109,7 +108,7 @@ def test_a_batch_spreads_its_streams_over_its_places() -> None:
     assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
 def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch_size: int, at: int) -> None:
     mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])

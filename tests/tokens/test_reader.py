@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.documents import id_hash
@@ -34,7 +34,6 @@ def reader(built: Path) -> TokenReader:
     return TokenReader(built, "train")
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_stretch_equals_the_joined_documents(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
@@ -57,7 +56,6 @@ def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple
         position += len(tokens)
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_spans_are_the_documents_that_a_stretch_touches(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -27,14 +27,12 @@ def reader(built: Path) -> TokenReader:
     return TokenReader(built, "train")
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 3000), seed=st.integers(-(2**70), 2**70), epoch=st.integers(0, 2**40))
 def test_every_epoch_is_a_bijection(size: int, seed: int, epoch: int) -> None:
     order = permute(np.arange(size), np.full(size, epoch), size, seed)
     assert sorted(order.tolist()) == list(range(size))
 
 
-@settings(deadline=None)
 @given(size=st.integers(2**32, 2**60), data=st.data())
 def test_large_sizes_stay_inside_and_do_not_collide(size: int, data: st.DataObject) -> None:
     chosen = np.unique(np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=50))))
@@ -83,7 +81,6 @@ def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
         assert sorted(seen.tolist()) == list(range(sampler.sequences))
 
 
-@settings(deadline=None)
 @given(step=st.integers(0, 10**6), world_size=st.sampled_from([1, 2, 4, 8]))
 def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader, step: int, world_size: int) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
@@ -96,7 +93,6 @@ def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader
         assert np.array_equal(joined, expected)
 
 
-@settings(deadline=None)
 @given(step=st.integers(0, 30), size=st.sampled_from([1, 3, 8]))
 def test_a_step_does_not_depend_on_the_steps_before(reader: TokenReader, step: int, size: int) -> None:
     sequential = Sampler(reader, T, size, seed=7)

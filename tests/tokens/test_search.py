@@ -99,7 +99,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     numbers=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 60)), max_size=3),
     pieces=st.lists(st.sampled_from(PIECES), min_size=4, max_size=4),
@@ -138,7 +138,7 @@ def monotonous(
     return Search(index, tokenizer), held
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     words=st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), min_size=2, max_size=6),
     minimum=st.integers(4, 16),

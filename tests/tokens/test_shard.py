@@ -10,7 +10,7 @@ from pathlib import Path
 import datasets
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -27,7 +27,6 @@ def bytes_of(index: Path) -> dict[str, bytes]:
     return {path.relative_to(index.parent).as_posix(): path.read_bytes() for path in index.parent.rglob("*.*")}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
 def test_range_of_a_shard_is_the_documents_rule(value: int, shards: int) -> None:
     shard = value * shards >> 64

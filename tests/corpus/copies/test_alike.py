@@ -171,7 +171,7 @@ def reader(sets: list[list[int]], asked: list[int]) -> Callable[[Any, Any, Any],
 
 
 @given(st.lists(SETS, max_size=6), st.integers(0, 400), st.sampled_from([0.25, 0.5, 1.0]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_each_text_goes_to_the_first_kept_one_that_is_like_it(
     clusters: list[list[list[int]]], memory_bytes: int, least: float
 ) -> None:

@@ -92,7 +92,7 @@ KEYS = st.integers(0, 9).map(lambda number: number * (2**64 // 10))
     st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_division_order_and_memory_gives_the_clusters(
     documents: list[dict[str, Any]], divided: int, random: Any
 ) -> None:

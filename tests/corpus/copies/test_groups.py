@@ -47,7 +47,7 @@ KEYS = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([
     st.integers(1, 20),
 )
 @example([(2**32 * (number % 700), 1) for number in range(2000)], 1000, 1)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_pairs_are_those_of_a_dictionary(records: list[tuple[int, ...]], bucket_records: int, parts: int) -> None:
     memory_bytes = max(1, -(-len(records) * RECORD_BYTES // parts))
     with pytest.MonkeyPatch.context() as patch:

@@ -151,7 +151,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
 def test_shingles_are_those_of_datatrove(text: str) -> None:
     assert np.array_equal(OURS.get_shingles(text), THEIRS.get_shingles(text))

@@ -100,7 +100,7 @@ def held_back(text: str) -> bool:
     return found(read, places(read)) != found(read, EVERYWHERE)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
 def test_nothing_is_held_back(text: str) -> None:
     assert not held_back(text)

@@ -109,7 +109,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(WORDS.map(" ".join).filter(lambda text: bool(text.strip())))
 def test_same_decisions_on_any_words(text: str) -> None:
     rules = ENGLISH.model_copy(update={"quality": ENGLISH.quality.model_copy(update={"minimum_words": 1})})
@@ -120,7 +120,7 @@ def test_same_decisions_on_any_words(text: str) -> None:
         assert quality == their_quality
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from([3, 5, 7, 11]), max_size=40), st.integers(1, 9), st.integers(1, 45))
 def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]

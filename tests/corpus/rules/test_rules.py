@@ -84,7 +84,7 @@ PRETOKENS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PRETOKENS, st.sampled_from(["nl", "en"]))
 def test_what_is_split_without_spacy_is_split_as_by_spacy(pretoken: str, language: str) -> None:
     theirs = [token.text for token in SPACY[language](pretoken)]
@@ -95,7 +95,6 @@ LETTERS_AND_MARKS = st.text(st.sampled_from("aAéÉdtnoCTNgN19.,;:?!'’\"-(/€
 CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km", "U.S", "XD", "'s"])
 
 
-@settings(deadline=None)
 @given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
 def test_what_is_split_without_the_tokenizer_is_split_as_it_does(pretoken: str) -> None:
     assert nltk_words()([pretoken]) == [NLTK.tokenize(pretoken)]
@@ -120,7 +119,7 @@ SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
 WORDS = st.lists(st.sampled_from(["de", "Zo.", "en,", "\n", "\n\n", "3", '"', "...", "zin!", " "]), max_size=60)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(WORDS.map(" ".join))
 def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
     words = split(text)
@@ -131,7 +130,7 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
     assert words.different(["de", "zin!", "niets"]) == len({"de", "zin!"} & set(word_tokenize(text)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(WORDS.map(" ".join) | st.text(st.sampled_from("a| -1_.,\n"), max_size=40))
 def test_lexical_words_are_the_plain_ones_without_marks_alone(text: str) -> None:
     words = split(text, "lexical")

@@ -101,7 +101,7 @@ def test_other_texts_keep_their_capitals() -> None:
         assert without_capitals(text) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["de ", "the ", "é", "z", "\n", "ß", "huis", "日", "12 "]), max_size=90).map("".join))
 def test_the_same_ngrams_as_one_byte_at_a_time(text: str) -> None:
     state, expected = 0, []

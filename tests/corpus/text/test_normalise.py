@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.corpus.text.normalise import _BITS, _PAIR, _seen
@@ -10,7 +10,6 @@ from pipeline.corpus.text.normalise import _BITS, _PAIR, _seen
 CHARACTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs"])
 
 
-@settings(deadline=None)  # the first call compiles
 @example("één €5 – “ja”")
 @example("ৰ\u2003Ã")
 @given(st.text(CHARACTERS | st.sampled_from("aé\u200b\u2003Â€Œ"), max_size=20))

@@ -14,7 +14,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=4))
 @example(["\x85a\u2028b\u2029", "e\u2028", "\ud800 \u16803\u205f\u202f"])
 def test_as_python_splits(texts: list[str]) -> None:
