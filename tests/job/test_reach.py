@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,3 +143,8 @@ def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:
                 lines.setdefault(file, []).append(range(first, (node.end_lineno or first) + 1))
     missed = [(file.name, line) for file, line in called if not any(line in found for found in lines.get(file, []))]
     assert len(called) > 150 and missed == []
+
+
+def test_the_search_for_garbage_goes_on_when_the_code_is_read() -> None:
+    reach.reach.__wrapped__("pipeline.plan.estimate")
+    assert gc.isenabled()
