@@ -178,14 +178,15 @@ class Project:
 
 
 def new_project(folder: Path) -> Project:
-    """Return a fresh copy of the project without results."""
+    """Return a fresh copy of the project without results, with what Python and numba compiled of it."""
     folder.mkdir(parents=True, exist_ok=True)
+    others_write = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")  # and rename before long
     for part in PARTS:
         source = ROOT / part
         if source.is_symlink():
             (folder / part).symlink_to(os.readlink(source))
         elif source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / part, ignore=others_write)
         else:
             shutil.copy2(source, folder / part)
     return Project(folder)
@@ -222,6 +223,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
             return Project(folder / "polder")
         project = new_project(folder / "polder")
         project.run()
+        for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
+            shutil.copy2(code, ROOT / code.relative_to(project.folder))
         (folder / "complete").touch()
     return project
 
