@@ -11,6 +11,8 @@ from pipeline.model.size import activation_bytes, flops_per_token, parameter_cou
 from pipeline.plan import formulas, published_laws
 from pipeline.plan.advice import advice
 from pipeline.plan.forecast import forecast
+from pipeline.plan.measured import FORMULAS as INTERVAL
+from pipeline.plan.measured import with_interval
 from pipeline.plan.notes import notes
 from pipeline.plan.run_time import FORMULAS as RUN_TIME
 from pipeline.plan.run_time import run_time
@@ -39,6 +41,7 @@ FORMULAS = {
     "memory_fits": "model state + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
     **RUN_TIME,
+    **INTERVAL,
     "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x utilization_share)",
     "seconds_8nd": "training_flops_8nd / (devices_used x peak_flops_per_second x utilization_share)",
     "device_hours": "seconds x devices_used / 3600",
@@ -69,8 +72,10 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     What needs a figure that the platform does not state is None; `forecast` is, where no calibration runs are named.
     `not_run` has the cells of experiments that fit nowhere, which no total counts.
     """
+    platform = settings.platform
     models = {
-        name: _model(model, settings.platform, settings.energy) for name, model in sorted(settings.models.items())
+        name: with_interval(_model(model, platform, settings.energy), model, platform, settings.forecast)
+        for name, model in sorted(settings.models.items())
     }
     totals: dict[str, float | None] = {}
     for key in SUMMED:
@@ -79,15 +84,17 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     return {
         "label": "estimated",
         "formulas": FORMULAS,
-        "platform": settings.platform.model_dump(),
+        "platform": platform.model_dump(),
         "energy": settings.energy.model_dump(),
         "models": models,
         "totals": totals,
-        "notes": {name: notes(settings.models[name], settings.platform, model) for name, model in models.items()},
-        "advice": {name: advice(settings.models[name], settings.platform, model) for name, model in models.items()},
-        "sizes": sizes(lambda model: _model(model, settings.platform, settings.energy), settings.platform),
+        "notes": {
+            name: notes(settings.models[name], platform, model, settings.forecast) for name, model in models.items()
+        },
+        "advice": {name: advice(settings.models[name], platform, model) for name, model in models.items()},
+        "sizes": sizes(lambda model: _model(model, platform, settings.energy), platform),
         "not_run": settings.not_run,
-        "forecast": settings.forecast and forecast(settings.forecast, settings.platform.name),
+        "forecast": settings.forecast and forecast(settings.forecast, platform.name),
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.ground.words import counted
+from pipeline.plan.measured import interval_note, ratios
 from pipeline.plan.published import alike
 from pipeline.plan.run_time import obstacles
-from pipeline.plan.settings import ModelPlan, PlatformPlan
+from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
 from pipeline.plan.table import readable
 
 LEFT_OUT = {
@@ -22,20 +23,24 @@ LEFT_OUT = {
 HIDDEN = "loading, and checkpoints written beside the training"
 
 
-def notes(model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
+def notes(
+    model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
+) -> list[str]:
     """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
     found = obstacles(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
         return [f"no time: {'; '.join(found)}"]
+    ends = interval_note(planned, ratios(forecast, platform, is_counted=not found))
     if found:
         told = f"time by the platform's model_flops_utilization {platform.model_flops_utilization:g}, steps alone"
-        return [f"{told}, for {'; '.join(found)}", *_published(platform, planned)]
+        return [f"{told}, for {'; '.join(found)}", ends, *_published(platform, planned)]
     rate = "at the platform's rate"
     if platform.failures_per_device_hour is None:
         rate = "as often as those of Llama 3 405B, for the platform does not state failures_per_device_hour"
     missing = [words for key, words in LEFT_OUT.items() if planned[key] is None]
     return [
         f"time by operations, bytes and bandwidths; failures {rate}",
+        ends,
         f"not in it: {'; '.join([HIDDEN, *missing])}",
         *_published(platform, planned),
     ]

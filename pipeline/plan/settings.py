@@ -137,13 +137,22 @@ class StepCost(Settings):
     refused: str | None = Field(default=None, description="why nothing can be told from it, in one sentence")
 
 
+class MeasuredTraining(Settings):
+    """A finished training, and how long its steps took."""
+
+    model: ModelPlan
+    processes: int = Field(ge=1)
+    step_seconds: float = Field(gt=0, description="median, from the end of one to the end of the next")
+
+
 class CalibrationRun(Settings):
-    """A finished small run: where it was, how its joules are known, and each step that it did."""
+    """A finished small run: where it was, how its joules are known, each step that it did, and its trainings."""
 
     folder: str
     platform: str
     known: str = Field(description="measured, estimated or stated, with shares")
     steps: dict[str, StepCost]
+    trainings: dict[str, MeasuredTraining] = {}
 
 
 class PlannedWork(Settings):

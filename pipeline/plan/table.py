@@ -57,7 +57,8 @@ def table(plan: dict[str, Any]) -> str:
     """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
     columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
     keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
-    parts = {*RUN_TIME} - {"seconds"}  # of a time, which the platform may not state figures for
+    # Of a time, which the platform may not state figures for.
+    parts = {*RUN_TIME, "low_seconds", "high_seconds"} - {"seconds"}
     keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
     rows = [["estimated", *columns]]
     rows += [

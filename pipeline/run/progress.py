@@ -23,9 +23,9 @@ from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
 from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object
 from pipeline.report.settings import PageSettings
-from pipeline.run.calibration import WORK
 from pipeline.run.config import Config, load
 from pipeline.run.steps import STEPS, step_settings
+from pipeline.run.work import WORK
 
 NOT_KNOWN = "not known"
 

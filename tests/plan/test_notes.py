@@ -19,7 +19,8 @@ def planned(platform: dict[str, Any], **models: Any) -> dict[str, Any]:
 
 def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     plan = planned(CLUSTER, one=model(validation_every=10))
-    by, missing, others = plan["notes"]["one"]
+    by, ends, missing, others = plan["notes"]["one"]
+    assert " (95 %) by the error on published trainings; none was measured on this platform" in ends
     assert by.startswith("time by operations, bytes and bandwidths; failures as often as those of Llama 3 405B")
     for word in ("loading", "validation_tokens", "job_start_seconds", "job_queue_seconds", "storage_bytes_per_second"):
         assert word in missing
@@ -30,7 +31,7 @@ def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
         "job_queue_seconds": 1,
         "storage_bytes_per_second": 1,
     }
-    by, missing, _ = planned(CLUSTER | known, one=model())["notes"]["one"]
+    by, _, missing, _ = planned(CLUSTER | known, one=model())["notes"]["one"]
     assert by.endswith("failures at the platform's rate")
     assert missing == "not in it: loading, and checkpoints written beside the training"
 
@@ -47,10 +48,11 @@ def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them()
     told = {key: value for key, value in CLUSTER.items() if key != "network_bytes_per_second"}
     (nothing,) = planned(told, one=model())["notes"]["one"]
     assert nothing.startswith("no time: the platform cluster does not state network_bytes_per_second: ibstat")
-    stated, _ = planned(told | {"model_flops_utilization": 0.3}, one=model())["notes"]["one"]
+    stated, ends, _ = planned(told | {"model_flops_utilization": 0.3}, one=model())["notes"]["one"]
     assert stated.startswith(
         "time by the platform's model_flops_utilization 0.3, steps alone, for the platform cluster"
     )
+    assert ends.startswith("no interval of the time: three finished trainings on this platform tell one")
     bare = planned({"name": "bare"}, one=model())
     assert "peak_flops_per_second" in bare["notes"]["one"][0] and bare["sizes"] == []
     assert "step compute time" not in table(bare) and "step compute time" in table(planned(CLUSTER, one=model()))

@@ -16,9 +16,10 @@ from pipeline.ground.errors import InputError
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
-from pipeline.run.calibration import WORK, forecast_plan
+from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config, load
 from pipeline.run.steps import REPORTED, STEPS, chapter, step_settings
+from pipeline.run.work import WORK
 
 MODEL: dict[str, Any] = {
     "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
@@ -61,7 +62,11 @@ def seal(run: Path) -> None:
     """Write the record of the report, with the hash of the account."""
     sha256 = hashlib.sha256((run / "report/energy.json").read_bytes()).hexdigest()
     outputs = [{"path": "report/energy.json", "sha256": sha256}]
-    content = {"outputs": outputs, "frozen": {"path": "provenance/frozen/1.json"}}
+    read = [
+        {"path": path.relative_to(run).as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(run.glob("models/*/metrics.jsonl"))
+    ]
+    content = {"inputs": read, "outputs": outputs, "frozen": {"path": "provenance/frozen/1.json"}}
     write(run / "provenance/records/report.page.json", content)
 
 
@@ -172,6 +177,31 @@ def test_training_is_counted_in_the_plan_s_own_operations(tmp_path: Path, pilots
     told = plan["forecast"]["steps"]
     assert told["pretrain.segment"]["work"] == plan["totals"]["model_flops"]
     assert told["pretrain.export"]["work"] == plan["models"]["base"]["parameters"]
+
+
+def trained(run: Path, seconds: float) -> Path:
+    """Write the metrics of a training whose steps took so long, and seal the run; return the metrics."""
+    write(run / "provenance/records/pretrain.segment.base.8.json", {"counts": {"world_size": 2}})
+    path = run / "models/base/metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [{"step": step, "loss": 2.0, "ended_unix_seconds": step * seconds} for step in range(1, 9)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    seal(run)
+    return path
+
+
+def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path: Path) -> None:
+    runs = [made(tmp_path, size, models={"base": MODEL}) for size in (1000, 10_000)]
+    metrics = trained(runs[1], 0.25)
+    found = forecast_plan(planned(tmp_path, runs))
+    assert found and found.runs[0].trainings == {}, "it has no metrics"
+    (training,) = found.runs[1].trainings.values()
+    assert training.step_seconds == 0.25 and training.processes == 2
+    assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
+    metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
+    (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
+    with pytest.raises(InputError, match=r"base/metrics\.jsonl is not the one that its report was written with"):
+        forecast_plan(planned(tmp_path, runs))
 
 
 def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
