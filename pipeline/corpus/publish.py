@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 from markupsafe import Markup
 
@@ -42,9 +44,13 @@ SAME_LICENSES = re.compile(r"CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-[1-4]\.[05]|Apache-2
 FILTERS = {"compact": lambda text: re.sub(r"\s*\n\s*\n\s*", "\n", text).strip()}
 
 
+@cache
+def _environment(*, html: bool) -> jinja2.Environment:
+    return markup.environment(Path(__file__).parent, FILTERS, html=html)
+
+
 def _write(name: str, path: Path, content: dict[str, Any]) -> None:
-    environment = markup.environment(Path(__file__).parent, FILTERS, html=name == PAGE)
-    path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
+    path.write_text(_environment(html=name == PAGE).get_template(name).render(content), encoding="utf-8", newline="\n")
 
 
 def _hub_license(license: str) -> str:

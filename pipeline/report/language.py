@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 TABLES = {"nl": "page_nl.json"}  # English needs none
 _KNOWN = re.compile(r"\b(?:not measured|not known|measured|estimated|stated|to)\b")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Language:
     """A language of the page: its code and its table, which is empty for English."""
 
@@ -34,7 +35,8 @@ class Language:
         return _KNOWN.sub(lambda found: self.told(found[0]), text)
 
 
+@cache
 def language(code: str) -> Language:
-    """Return a language by its code."""
+    """Return a language by its code, one and the same each time."""
     name = TABLES.get(code)
     return Language(code, json.loads((Path(__file__).parent / name).read_text(encoding="utf-8")) if name else {})

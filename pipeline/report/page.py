@@ -10,7 +10,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +101,12 @@ FILTERS: dict[str, Any] = {
 }
 
 
+@cache
 def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
-    """Return the environment of the templates here, with the bars of their tables and the words of a language."""
+    """Return the environment of the templates here, with the bars of their tables and the words of a language.
+
+    It is kept, since its templates take seconds to compile.
+    """
     environment = markup.environment(Path(__file__).parent, FILTERS, html=html)
     environment.globals |= {"bar": partial(charts.bar, told=words.told), "told": words.told}
     environment.add_extension("jinja2.ext.i18n")

@@ -19,6 +19,7 @@ from pipeline.report.efficiency import efficiency
 from pipeline.report.footprint import footprint
 from pipeline.report.forecast import comparison
 from pipeline.report.machines import differences, libraries, machines
+from pipeline.report.planned import beside
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.samples import samples
 from pipeline.report.scores import curves, curves_together, growth
@@ -145,7 +146,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
 
-    return {
+    shown = {
         "name": metrics.name,
         "link": metrics.link,
         "parameters": parameters if isinstance(parameters, int) else None,
@@ -177,7 +178,9 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "libraries": libraries(segments),
         "processes": (last.get("counts") or {}).get("world_size"),
         "interruptions": training.interruptions([record.content for record in segments]),
+        "recomputation": (recorded.get("training") or {}).get("recomputation"),
     }
+    return shown | {"planned": beside(material, account, shown, steps, estimate or {})}
 
 
 def evaluations(material: Material, account: Account, told: Callable[[str], str]) -> list[Json]:

@@ -13,6 +13,7 @@ from pipeline.report import view
 from pipeline.report.checks import Check, conservation_checks
 from pipeline.report.language import language
 from pipeline.report.page import EXPERIMENT, PAGE, PAGE_PARTS, SECTIONS, environment_of
+from pipeline.report.planned import ROWS
 from pipeline.report.training import FIGURES
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
@@ -150,7 +151,7 @@ def test_no_sentence_of_the_templates_lacks_its_translation() -> None:
         source, _, _ = environment.loader.get_source(environment, name)
         for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
             sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
-    sentences |= {title for _, title in SECTIONS} | {words for _, words, _ in FIGURES}
+    sentences |= {title for _, title in SECTIONS} | {words for _, words, _ in FIGURES} | {words for words, _ in ROWS.values()}
     assert len(sentences) > 400
     assert sentences - dutch.sentences.keys() == set()
     for sentence, translated in dutch.sentences.items():

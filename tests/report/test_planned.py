@@ -1,0 +1,66 @@
+"""The report's table of a training's plan beside its measurement; the figures are those of the small run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report.example import Run
+from tests.report.test_page import made, outline
+
+PLANNED = {
+    "parameters": 3_412_224,
+    "tokens": 250_000,
+    "step_seconds": 2.0,
+    "tokens_per_second_per_device": 1_000.0,
+    "utilization_share": 0.5,
+    "model_state_bytes_per_device": 600_000_000,
+    "activation_bytes_per_device": 400_000_000,
+    "activation_bytes_with_recomputation": 100_000_000,
+    "seconds": 1_845.0,
+    "low_seconds": 1_200.0,
+    "high_seconds": 4_000.0,
+    "energy_joules": 1_250_000.0,
+}
+
+
+def table(run_folder: Run, **changes: float | None) -> str:
+    """Return the text of the table where the plan has other figures."""
+    plan = run_folder.read("plan/plan.json")
+    plan["models"]["base"] = {**PLANNED, **changes}
+    run_folder.write("plan/plan.json", plan)
+    text = outline(made(run_folder)["page"]).text
+    return text.split("What was planned, estimated, and what was measured")[1].split("Segments: each ends")[0]
+
+
+def test_each_figure_of_the_plan_stands_beside_the_measured_one(run_folder: Run) -> None:
+    told = table(run_folder)
+    assert "Parameters 3,412,224 3,412,224 1" in told
+    assert "Time of a step, median 2 s 4 s 2.000 –" in told
+    # Two segments of 1,230 s and one that was killed after as long.
+    assert "lost ones among them 30 min 45 s (20 min 00 s to 1 h 06 min) 1 h 01 min 2.000 ✓ yes" in told
+    # Two of 1,000,000 J, and half a million of the one that was killed.
+    assert "before PUE 0.347 kWh 0.694 kWh90 % measured, 10 % estimated 2.000 –" in told
+
+
+def test_a_time_outside_its_interval_is_told(run_folder: Run) -> None:
+    assert "2.000 ✗ no" in table(run_folder, high_seconds=3_600.0)
+
+
+def test_what_the_plan_does_not_know_has_no_row_and_what_nobody_measured_no_ratio(run_folder: Run) -> None:
+    told = table(run_folder, seconds=None, low_seconds=None, high_seconds=None, energy_joules=None)
+    assert "lost ones" not in told and "Electricity" not in told
+    assert "of a device, median 1,000 " in told
+
+
+@pytest.mark.parametrize(("device", "words"), [("CPU", "1.00 GB – –"), ("NVIDIA H100", "1.00 GB 512 MB 0.512")])
+def test_memory_is_compared_where_it_is_a_device_s(run_folder: Run, device: str, words: str) -> None:
+    for step in ("250", "500"):
+        path = f"provenance/records/pretrain.segment.base.{step}.json"
+        record = run_folder.read(path)
+        run_folder.write(path, {**record, "counts": {**record["counts"], "device": device}})
+    assert f"Most memory of a device {words}" in table(run_folder)
+
+
+def test_a_model_that_was_not_planned_has_no_table(run_folder: Run) -> None:
+    run_folder.write("plan/plan.json", {**run_folder.read("plan/plan.json"), "models": {}})
+    assert "What was planned, estimated" not in outline(made(run_folder)["page"]).text
