@@ -10,7 +10,7 @@ from pipeline.evaluate.suite_files import suite_files
 from pipeline.ground.errors import InputError
 from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import load
-from pipeline.run import invocation
+from pipeline.run import invocation, kept_versions
 from pipeline.run.dag import Dag
 from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.slurm import image
@@ -39,6 +39,7 @@ try:
     for configuration in workflow.configfiles:
         refuse_repeated_keys(Path(configuration))
     run = load(config)
+    kept_versions.keep()
     dag = Dag(run, in_image())
     if other_than_lock := dag.other_than_lock():
         refuse(other_than_lock)

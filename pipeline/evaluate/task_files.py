@@ -9,6 +9,8 @@ import gzip
 import json
 import re
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,15 @@ from jinja2 import Environment, TemplateSyntaxError, meta
 from pipeline.ground.errors import InputError
 
 
+@cache
+def _parsed(text: str) -> Any:
+    return yaml.safe_load(text)
+
+
 def _load(path: Path) -> dict[str, Any]:
+    """Return the keys of a task file, which a start asks for dozens of times."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = deepcopy(_parsed(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, yaml.YAMLError) as error:
         problem = " ".join(str(error).split())
         raise InputError(f"task file {path} cannot be read: {problem}; write plain YAML with Jinja templates") from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -31,10 +32,18 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+_taken: dict[str, tuple[str, frozenset[str]]] = {}
+
+
+def take(known: Mapping[str, tuple[str, frozenset[str]]]) -> None:
+    """Have this process take code versions and imports, by the module of a step, as somebody knows them already."""
+    _taken.update(known)
+
+
 @cache
 def code_version(module: str) -> str:
     """Return the version of the code that the step of `module` runs, 16 hexadecimal digits."""
-    return version_by(reach, module)
+    return _taken[module][0] if module in _taken else version_by(reach, module)
 
 
 def version_by(tree: Any, module: str) -> str:
@@ -50,6 +59,8 @@ def version_by(tree: Any, module: str) -> str:
 @cache
 def imported(module: str) -> frozenset[str]:
     """Return the names of the distributions that a step imports itself."""
+    if module in _taken:
+        return _taken[module][1]
     return frozenset(DISTRIBUTIONS.get(name, installed.canonical(name)) for name in reach.reach(module).foreign)
 
 

@@ -151,7 +151,9 @@ def test_no_sentence_of_the_templates_lacks_its_translation() -> None:
         source, _, _ = environment.loader.get_source(environment, name)
         for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
             sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
-    sentences |= {title for _, title in SECTIONS} | {words for _, words, _ in FIGURES} | {words for words, _ in ROWS.values()}
+    sentences |= (
+        {title for _, title in SECTIONS} | {words for _, words, _ in FIGURES} | {words for words, _ in ROWS.values()}
+    )
     assert len(sentences) > 400
     assert sentences - dutch.sentences.keys() == set()
     for sentence, translated in dutch.sentences.items():

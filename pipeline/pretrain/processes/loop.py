@@ -72,6 +72,8 @@ class Worker:
         if "staging" in self.paths:
             self.paths["index"] = stage(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
+        if "start" in self.paths:
+            checkpoint.check_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)
         self.start = checkpoint.Start(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
         skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
         self.judge = Judge(self.training.stability, skips, self.start.recent)
