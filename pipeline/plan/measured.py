@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping
-from statistics import fmean, median
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from pipeline.energy.forecast import student_95
@@ -45,19 +44,6 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-
-
-def step_seconds(lines: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the median time from the end of a step to that of the next one; None of fewer than two steps.
-
-    Args:
-        lines: of the metrics of a training.
-    """
-    ends = [(line["step"], line["ended_unix_seconds"]) for line in lines if line.get("ended_unix_seconds") is not None]
-    between = [
-        end - before for (last, before), (step, end) in itertools.pairwise(ends) if step == last + 1 and end > before
-    ]
-    return median(between) if between else None
 
 
 def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[Ratio]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.energy.figures import Account, Figure, together
-from pipeline.plan.measured import step_seconds
+from pipeline.ground.step_seconds import step_seconds
 from pipeline.report.read import Json, Material
 
 ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}

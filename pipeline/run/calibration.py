@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.energy.figures import ACCOUNT, Account, JobFigure, read_account, together
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.plan.measured import step_seconds
+from pipeline.ground.step_seconds import step_seconds
 from pipeline.plan.settings import (
     CalibrationRun,
     ForecastPlan,

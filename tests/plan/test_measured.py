@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.step_time import unseen_errors
 from pipeline.plan.estimate import estimate
-from pipeline.plan.measured import MACHINE_ERROR, STEP_ERROR, Ratio, interval, step_seconds
+from pipeline.plan.measured import MACHINE_ERROR, STEP_ERROR, Ratio, interval
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, PlatformPlan
 from tests.plan.test_run_time import CLUSTER, THIRTY, model, platform
@@ -101,11 +101,3 @@ def test_without_a_time_there_is_no_interval() -> None:
     stated, notes = planned(STATED, None)
     assert stated["seconds"] and stated["low_seconds"] is None
     assert any("no interval of the time: three finished trainings" in note for note in notes)
-
-
-def test_the_time_of_a_step_is_the_median_from_end_to_end() -> None:
-    ends = [(1, 10.0), (2, 11.0), (3, 12.5), (4, 13.5), (5, 99.0), (6, 100.0)]  # a validation after the fourth
-    lines = [{"step": step, "seconds": 0.1, "ended_unix_seconds": end} for step, end in ends]
-    assert step_seconds([*lines, {"step": 6, "validation_loss": 2.0}]) == 1.0
-    assert step_seconds(lines[:1]) is None and step_seconds([]) is None
-    assert step_seconds([lines[0], lines[2]]) is None, "a step is missing between"
