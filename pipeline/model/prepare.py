@@ -9,7 +9,7 @@ import importlib.util
 
 import torch
 from torch import nn
-from torch.nn.attention import activate_flash_attention_impl
+from torch.nn.attention import SDPBackend, activate_flash_attention_impl
 
 from pipeline.ground.errors import InputError
 from pipeline.model.attention import best_kernels
@@ -29,10 +29,12 @@ def prepare(
     cuda_graphs: bool = False,
     float8: bool = False,
     tiled_feed_forward: int = 1,
+    flash_attention: bool = True,
 ) -> None:
     """Set how the model's blocks compute on a device; the model may still be on the meta device.
 
     `cuda_graphs`, with `compile`, records the kernels of each block once and replays them, which saves their launches.
+    Without `flash_attention` the scores of all pairs of positions are computed one after another, and kept.
 
     Raises:
         InputError: float8 or CUDA graphs are asked for where they cannot be.
@@ -52,7 +54,7 @@ def prepare(
         if not isinstance(block, Block):
             continue  # another process of a pipeline has it
         block.recomputation = recomputation
-        block.attention.kernels = best_kernels(device)
+        block.attention.kernels = best_kernels(device) if flash_attention else [SDPBackend.MATH]
         block.feed_forward.tiles = tiled_feed_forward
         if compile:
             block.compile(mode="reduce-overhead" if cuda_graphs else None)

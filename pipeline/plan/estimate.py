@@ -34,12 +34,15 @@ FORMULAS = {
     "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
     "model_state_bytes_per_device": "parameters / (tensor x pipeline) x (weights + gradients + optimizer bytes, each / "
     "devices that share it, 0 in main memory) (Rajbhandari et al. 2020)",
+    "gathered_bytes_per_device": "of a strategy that shards weights, in their precision / tensor: embedding, output, 2 "
+    "blocks (Zhao et al. 2023)",
     "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
     "2 K + 4 F) + 3 D elements + fp32 logits / 16) + the output weight's fp32 gradient in bf16; with tensor > 1 4 D + "
-    "2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit (after Korthikanti et al. 2022)",
+    "2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit (after Korthikanti et al. 2022); without "
+    "flash_attention besides layers x heads x sequence_length fp32 scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
-    "memory_fits": "model state + activations <= memory_bytes_per_device",
-    "memory_fits_with_recomputation": "model state + activations with recomputation <= memory_bytes_per_device",
+    "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
+    "memory_fits_with_recomputation": "the same with activations with recomputation",
     **RUN_TIME,
     **INTERVAL,
     "seconds_6nd": "training_flops_6nd / (devices_used x peak_flops_per_second x utilization_share)",
@@ -121,18 +124,28 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         devices=sharing,
         node=mesh.shard or node_group(sharing, platform.devices, mesh.tensor),
     )
+    tokens_of_device = training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context)
     kept, recomputed = (
         activation_bytes(
             architecture,
             model.vocabulary_size,
-            tokens=training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context),
+            tokens=tokens_of_device,
             precision=training.precision,
             recomputation=recomputation,
             tensor=mesh.tensor,
         )
+        + formulas.score_bytes(architecture, training, tokens_of_device, recomputation=recomputation)
         for recomputation in (False, True)
     )
-    memory = platform.memory_bytes_per_device
+    gathered = formulas.gathered_bytes(
+        architecture,
+        model.vocabulary_size,
+        strategy=training.strategy,
+        precision=training.precision,
+        tensor=mesh.tensor,
+        pipeline=mesh.pipeline,
+    )
+    held, memory = state + gathered, platform.memory_bytes_per_device
     return {
         "parameters": parameters,
         "tokens": tokens,
@@ -142,10 +155,11 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "devices_used": devices,
         "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
         "model_state_bytes_per_device": round(state),
+        "gathered_bytes_per_device": round(gathered),
         "activation_bytes_per_device": round(kept),
         "activation_bytes_with_recomputation": round(recomputed),
-        "memory_fits": None if memory is None else state + kept <= memory,
-        "memory_fits_with_recomputation": None if memory is None else state + recomputed <= memory,
+        "memory_fits": None if memory is None else held + kept <= memory,
+        "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
         **_consumption(model, flops, devices, platform, energy),
         **published_laws.expected(architecture, model.vocabulary_size, tokens),
     }

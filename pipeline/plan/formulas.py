@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pipeline.model.settings import Architecture
-from pipeline.plan.settings import Precision
+from pipeline.model.size import parameter_count
+from pipeline.plan.settings import Precision, TrainingPlan
 from pipeline.plan.strategies import STRATEGIES, Placed
 
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
@@ -28,11 +29,47 @@ def model_state_bytes(
     """Return the bytes on one device of weights, gradients and Adam's state.
 
     `node` devices share one copy in a hybrid strategy; without it all do. Buffers, fragmentation and the weights that a
-    sharded strategy gathers for one block at a time come on top.
+    sharded strategy gathers (`gathered_bytes`) come on top.
     """
     share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices), "host": 0.0}
     pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].places, strict=True)
     return sum(parameters * size * share[placed] for size, placed in pairs)
+
+
+def gathered_bytes(
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    strategy: str,
+    precision: Precision,
+    tensor: int = 1,
+    pipeline: int = 1,
+) -> float:
+    """Return the bytes on one device of weights that it holds a share of, and gathers to compute with.
+
+    Embedding and output, gathered for the whole step, and two blocks: one that computes, and the next one, which is
+    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A stage of a pipeline has the embedding or the output.
+    """
+    if not STRATEGIES[strategy].reshards_after_forward:
+        return 0.0
+    a = architecture
+    tables = 1 if a.tie_embeddings or pipeline > 1 else 2
+    embedding = vocabulary_size * a.width
+    block = (parameter_count(a, vocabulary_size) - (1 if a.tie_embeddings else 2) * embedding - a.width) / a.layers
+    return (tables * embedding + min(a.layers, 2) * block) / tensor * STATE_BYTES[precision][0]
+
+
+def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
+    """Return the bytes of attention's scores on one device, in fp32; none with FlashAttention, which keeps none.
+
+    Each token has one with each position, in each head, of each block or, with recomputation, of one.
+
+    Args:
+        tokens: a device's share of those of a micro-batch, over the tensor and context devices.
+    """
+    if training.flash_attention:
+        return 0.0
+    return 4.0 * tokens * training.sequence_length * architecture.heads * (1 if recomputation else architecture.layers)
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:

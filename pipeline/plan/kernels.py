@@ -11,6 +11,9 @@ from pipeline.plan.strategies import STRATEGIES, node_group
 ATTENTION_RATE = 0.68
 """FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, FlashAttention-3, abstract), the other matrix
 products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, abstract), where they reach 76 %."""
+SCORE_BYTES = 24
+"""Of one score in fp32 without FlashAttention: the product written, the mask added and the softmax taken, each reading
+and writing it, and it read for the product with the values. All are computed, where FlashAttention leaves half out."""
 OPTIMIZER_BYTES = 42
 """Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
 read and two bytes written for its bf16 copy, the gradient set to zero."""
@@ -55,6 +58,10 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     linear = (product(d, (h + 2 * k) / t), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
     attention = Kernel(2 * tokens * s * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
+    if not training.flash_attention:
+        scores = tokens * s * a.heads / t
+        attention = Kernel(2 * attention.flops, attention.bytes + SCORE_BYTES * scores)
+        attention_back = Kernel(2 * attention.flops, 2 * attention.bytes)
     between = moved(8 * d + 2 * (h + k) + 3 * f if training.compile else 10 * d + 4 * (h + k) + 5 * f)
     between_back = moved(12 * d + 2 * (h + k) + 5 * f if training.compile else 16 * d + 4 * (h + k) + 9 * f)
     forward = (*linear, attention, between)

@@ -42,6 +42,7 @@ class TrainingPlan(_Part):
     gradient_reduction: Precision = "fp32"
     compile: bool = False
     async_tensor_parallel: bool = False
+    flash_attention: bool = True
     validation_every: int = Field(default=0, ge=0)
     validation_tokens: int | None = None
     checkpoint_every: int = Field(default=500, ge=0)

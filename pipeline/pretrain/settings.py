@@ -89,6 +89,11 @@ class Training(Settings):
     )
     tiled_feed_forward: int = Field(default=1, ge=1, description="parts of the sequence in the feed-forward block")
     float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
+    flash_attention: bool = Field(
+        default=True,
+        exclude_if=lambda on: bool(on),  # models with it stay trained
+        description="a kernel of attention that keeps no scores; false, to compare: all scores of a block in memory",
+    )
     async_tensor_parallel: bool = Field(
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
     )
@@ -117,6 +122,8 @@ class Training(Settings):
             raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
         if self.cuda_graphs:
             self._check_graphs(split)
+        if not self.flash_attention:
+            self._check_scores()
         if self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
@@ -131,6 +138,13 @@ class Training(Settings):
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
             raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
+
+    def _check_scores(self) -> None:
+        """Check that nothing else asks for a kernel without scores."""
+        if self.sampling.mask_documents:
+            raise ValueError("flash_attention false attends to whole rows: set sampling.mask_documents to false")
+        if self.recomputation == "selective":
+            raise ValueError("recomputation selective keeps what a kernel gives: set flash_attention to true")
 
     def _check_graphs(self, split: list[str]) -> None:
         """Check that what a block computes can be recorded: no collectives, the same sizes and one batch at a time."""

@@ -12,9 +12,10 @@ from markupsafe import Markup
 from pipeline.energy.figures import Account, together
 from pipeline.evaluate.checkpoint import read
 from pipeline.experiment.compare import compared, judge, undominated
-from pipeline.experiment.settings import Cell, ExperimentPage, Values
+from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report.charts import STYLES, Series, lines
 from pipeline.report.consumption import computed_by
+from pipeline.report.experiment_figures import figures, named
 from pipeline.report.read import Json, Material
 
 FINISHED, NOT_RUN = "finished", "not run"
@@ -33,11 +34,6 @@ def without_cells(material: Material, experiments: Mapping[str, ExperimentPage])
         answers=[path for path in material.answers if path.parent.parent.name not in cells],
         samples=[one for one in material.samples if one.content["model"] not in cells],
     )
-
-
-def named(values: Values) -> str:
-    """Return a combination in words: the last word of each key with its value."""
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
 
 
 def experiment(
@@ -69,6 +65,7 @@ def experiment(
         "to": named(page.to) or page.base,
         "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
         "charts": _curves(combinations, told),
+        "figures": figures(cells, told),
         "score": page.metrics[0] if page.metrics else told(SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
@@ -87,8 +84,13 @@ def _cell(material: Material, cell: Cell, page: ExperimentPage, account: Account
     def last(key: str) -> Any:
         return next((line[key] for line in reversed(steps) if line.get(key) is not None), None)
 
+    def middle(key: str) -> float | None:
+        found = [line[key] for line in steps if line.get(key) is not None]
+        return median(found) if found else None
+
     outcome = NOT_RUN if cell.refused else ended["status"] if ended else FINISHED
-    speeds = [line["tokens_per_second"] for line in steps if line.get("tokens_per_second") is not None]
+    speed, processes = middle("tokens_per_second"), counts[-1].get("world_size") if counts else None
+    joules = account.training.get(cell.name, {}).values()
     return {
         "name": cell.name,
         "values": cell.values,
@@ -103,7 +105,11 @@ def _cell(material: Material, cell: Cell, page: ExperimentPage, account: Account
         "loss": last("loss"),
         "validation_loss": last("validation_loss"),
         "score": _score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
-        "tokens_per_second": median(speeds) if speeds else None,
+        "tokens_per_second": speed,
+        "tokens_per_second_per_device": speed / processes if speed and processes else None,
+        "model_flops_utilization": middle("model_flops_utilization"),
+        "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
+        "step_joules": median(joules) if joules else None,
         "energy": together({name: account.of_attempt(name) for name in map(computed_by, records)}.values()),
     }
 

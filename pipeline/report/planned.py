@@ -63,7 +63,8 @@ def beside(material: Material, account: Account, model: Json, metrics: list[Json
     """
     processes, speed = model["processes"], model["tokens_per_second"]
     activations = estimate.get(ACTIVATIONS[model["recomputation"] == "full"])
-    memory = _sum(estimate.get("model_state_bytes_per_device"), activations)
+    held = (estimate.get(f"{part}_bytes_per_device") for part in ("model_state", "gathered"))
+    memory = _sum(*held, activations)
     energy = _energy(account, model["name"])
     measured = {
         "parameters": model["parameters"],

@@ -54,6 +54,18 @@ def test_a_switch_leaves_loss_and_gradients(switches: dict[str, object]) -> None
             assert torch.equal(found[name], expected[name]), name
 
 
+def test_attention_with_all_scores_in_memory_computes_the_same_and_holds_them(
+    peak_bytes: Callable[[Callable[[], object]], int],
+) -> None:
+    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(flash_attention=False))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+    models = [drawn(flash_attention=on) for on in (True, False)]
+    without, with_scores = (peak_bytes(lambda model=m: model(*batch(length=256)[:2]).backward()) for m in models)
+    scores = 4 * 2 * 256 * 256 * 4  # fp32, of two rows and four heads
+    assert with_scores - without > 0.9 * SHAPE.layers * scores
+
+
 def test_recomputation_and_tiles_save_memory(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
     shape = Architecture(layers=4, width=64, feed_forward_width=512, heads=4)
     models = [

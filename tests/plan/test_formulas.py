@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from pipeline.energy.carbon import JOULES_PER_KWH
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan import formulas
+from pipeline.plan.settings import TrainingPlan
 
 LLAMA3_VOCABULARY = 128_256
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
@@ -85,3 +87,24 @@ def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device()
     assert state("zero2_offload_optimizer") == 2 * 8e9 + 2 * 8e9 / 64
     assert state("zero3_offload_optimizer") == 4 * 8e9 / 64
     assert state("zero3_offload_all") == 2 * 8e9 / 64
+
+
+def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights():
+    def gathered(shape: Architecture = EIGHT, strategy: str = "full_shard", **changes: Any) -> float:
+        given = {"strategy": strategy, "precision": "bf16", **changes}
+        return formulas.gathered_bytes(shape, LLAMA3_VOCABULARY, **given)
+
+    tables, block = 2 * 128_256 * 4096, 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14_336 + 2 * 4096
+    assert gathered() == 2 * (tables + 2 * block)
+    assert gathered(tensor=4) == gathered() / 4 and gathered(precision="fp32") == 2 * gathered()
+    assert gathered(pipeline=2) == 2 * (tables / 2 + 2 * block)
+    assert gathered(EIGHT.model_copy(update={"tie_embeddings": True})) == 2 * (tables / 2 + 2 * block)
+    assert gathered(strategy="shard_grad_op") == gathered(strategy="zero2") == 0 < gathered(strategy="zero3")
+
+
+def test_scores_are_four_bytes_for_each_pair_of_positions_head_and_block():
+    plain = TrainingPlan(sequence_length=4096, batch_size=8, micro_batch_size=2, steps=1, flash_attention=False)
+    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * 32
+    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32
+    flash = plain.model_copy(update={"flash_attention": True})
+    assert formulas.score_bytes(EIGHT, flash, 2 * 4096, recomputation=False) == 0

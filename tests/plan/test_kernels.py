@@ -108,3 +108,16 @@ def test_a_mesh_is_laid_out_innermost_first():
     assert mesh == Mesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
     assert math.isclose(split.data_bytes, PARAMETERS / 8 * 3 / 4 * 8)
     assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == Mesh(sharing=4, replicas=4)
+
+
+def test_without_flash_attention_all_scores_are_computed_and_pass_through_memory():
+    (_, flash), (_, plain) = counted(), counted(flash_attention=False)
+    scores = 2 * 4096 * 4096 * 32  # of a micro-batch's sequences, in 32 heads
+    for ours, theirs, bytes_of_scores in (
+        (plain.forward[-2], flash.forward[-2], 24 * scores),
+        (plain.backward[-2], flash.backward[-2], 48 * scores),
+    ):
+        assert ours.bytes - theirs.bytes == bytes_of_scores
+    assert plain.forward[-2].flops == 2 * flash.forward[-2].flops
+    # 4 T H of a token forward and twice as much backward, with H = D here
+    assert plain.forward[-2].flops + plain.backward[-2].flops == 3 * 4 * 2 * 4096 * 4096 * 4096

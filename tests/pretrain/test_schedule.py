@@ -73,9 +73,16 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),
         ({"backend": "deepspeed", "strategy": "zero1", "tiled_feed_forward": 2}, "tiled_feed_forward to 1"),
         ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),
+        ({"flash_attention": False, "recomputation": "selective"}, "flash_attention to true"),
+        ({"flash_attention": False, "sampling": {"mask_documents": True}}, "mask_documents to false"),
         ({"learning_rat": 1}, "learning_rat"),
     ],
 )
 def test_contradictions_are_refused_by_name(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         training(**changes)
+
+
+def test_a_training_with_flash_attention_is_written_as_before_there_was_a_choice() -> None:
+    assert "flash_attention" not in training().model_dump(mode="json")
+    assert training(flash_attention=False).model_dump(mode="json")["flash_attention"] is False

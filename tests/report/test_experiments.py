@@ -37,7 +37,7 @@ def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
             name = f"x-{rate}-seed-{seed}".replace(".", "_")
             made.append(Cell(name=name, values={"training.learning_rate": rate}, seed=seed, steps=2))
             outcome = {"status": "diverged", "reason": REASON, "reached_step": 1, "step": 2}
-            counts: dict[str, Any] = {"steps": 1, "outcome": outcome} if loss is None else {"steps": 2}
+            counts: dict[str, Any] = {"steps": 1, "outcome": outcome} if loss is None else {"steps": 2, "world_size": 2}
             run.record("pretrain.segment", {"model": name, "step": "2"}, 9, counts=counts)
             lines = [
                 {"step": step, "tokens_seen": 100 * step, "loss": (loss or 7) + 1, "tokens_per_second": SPEEDS[rate]}
@@ -76,6 +76,8 @@ def test_the_page_tells_which_is_best_and_the_report_leads_to_it(run_folder: Run
     assert "learning_rate 0.002 2 / 2 2.100 ± 0.14 400.0 ± 0" in page.text
     assert "learning_rate 0.004 1 / 2 2.500 600.0" in page.text, "the mean of what is finished"
     assert "learning_rate 8.0 0 / 1 – – –" in page.text
+    assert "Speed, memory and electricity" in page.text and "tokens per second of a device" in page.text
+    assert "2 / 2 200 " in page.text and " 500.0 250.0 – – – " in page.text, "a process has half of the speed"
     assert "Score: Validation loss, nats per token." in page.text and "Score ↓" in page.text
 
 

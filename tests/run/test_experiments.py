@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from snakemake.utils import update_config
 
 from pipeline.commands import read
 from pipeline.experiment.cells import cell_name
 from pipeline.ground.errors import InputError
+from pipeline.model.size import parameter_count
 from pipeline.plan.estimate import estimate
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.plan.table import table
 from pipeline.run.config import Config, load
 from pipeline.run.dag import Dag
 from pipeline.run.steps import step_settings
+from tests.conftest import ROOT
 
 RATES = {"base": "base", "vary": {"training.learning_rate": ["3e-3", 0.01]}, "seeds": [7, 8]}
 
@@ -214,3 +219,28 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     file.write_text(merged, encoding="utf-8")
     with pytest.raises(InputError, match="unknown key"):
         read(file)
+
+
+def merged(*files: str) -> dict[str, Any]:
+    """Return what Snakemake makes of several configuration files: sections are merged, lists are replaced."""
+    content: dict[str, Any] = {}
+    for file in files:
+        update_config(content, yaml.safe_load((ROOT / "config" / file).read_text(encoding="utf-8")))
+    return content
+
+
+def test_the_grid_has_every_strategy_size_and_kernel_of_attention_once() -> None:
+    grid = load(merged("grid.yaml"))
+    cells = [model.training for name, model in grid.models.items() if name in grid.cells()]
+    assert len(cells) == 12 * 5 * 2
+    found = {(one.strategy, one.micro_batch_size, one.flash_attention) for one in cells}
+    assert found == {*product(STRATEGIES, (4, 8, 10, 16, 24), (True, False))}
+    assert {one.batch_size for one in cells} == {960} and all(960 // 4 % one.micro_batch_size == 0 for one in cells)
+
+
+def test_the_grid_at_toy_size_has_the_same_cells_but_for_the_sizes() -> None:
+    tiny = load(merged("grid.yaml", "grid-tiny.yaml"))
+    cells = [model for name, model in tiny.models.items() if name in tiny.cells()]
+    found = {(one.training.strategy, one.training.micro_batch_size, one.training.flash_attention) for one in cells}
+    assert found == {*product(STRATEGIES, (1, 2, 4), (True, False))} and tiny.not_run() == {}
+    assert {parameter_count(one.architecture, 4096) < 1e6 for one in cells} == {True}

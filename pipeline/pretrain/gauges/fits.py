@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, parameter_count
 from pipeline.plan import formulas
+from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
 from pipeline.pretrain.settings import Training
 
 USABLE = 0.9
-"""Share of the memory that the estimate may take: buffers, gathered blocks and fragmentation come on top."""
+"""Share of the memory that the estimate may take: buffers and fragmentation come on top."""
 GIBIBYTE = 2**30
 NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or larger devices"
 
@@ -32,9 +33,10 @@ def state_bytes(training: Training, architecture: Architecture, vocabulary_size:
 def estimate_bytes(
     training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout, micro_batch_size: int
 ) -> float:
-    """Return the bytes of state and activations of one process; selective recomputation counts as none.
+    """Return the bytes of state, gathered weights and activations of one process.
 
-    A pipeline's stage keeps fewer layers of as many micro-batches, which comes to the same.
+    Selective recomputation counts as none. A pipeline's stage keeps fewer layers of as many micro-batches, which comes
+    to the same.
     """
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
     activations = activation_bytes(
@@ -45,7 +47,17 @@ def estimate_bytes(
         recomputation=training.recomputation == "full",
         tensor=sizes.tensor,
     )
-    return state_bytes(training, architecture, vocabulary_size, sizes) + activations
+    gathered = formulas.gathered_bytes(
+        architecture,
+        vocabulary_size,
+        strategy=training.strategy,
+        precision=training.precision,
+        tensor=sizes.tensor,
+        pipeline=sizes.pipeline,
+    )
+    plan = TrainingPlan.model_validate(training)
+    scores = formulas.score_bytes(architecture, plan, tokens, recomputation=training.recomputation == "full")
+    return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
 
 
 def proposals(

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.model.networks import network
+from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
@@ -41,7 +42,8 @@ class DeepSpeedBackend:
         self.strategy = STRATEGIES[training.strategy]
         self.stage = self.strategy.zero_stage
         self.plain = self.stage == 0 and training.precision == "fp32"
-        model: nn.Module = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        prepare(model, device, flash_attention=training.flash_attention)
         with torch.no_grad():
             named = dict(model.named_parameters())
             for name, weight in start.weights():

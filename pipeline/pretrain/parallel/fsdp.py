@@ -50,6 +50,7 @@ class FsdpBackend:
             cuda_graphs=self.training.cuda_graphs,
             float8=self.training.float8,
             tiled_feed_forward=self.training.tiled_feed_forward,
+            flash_attention=self.training.flash_attention,
         )
         self._split()
         self._fill(start.optimizer_step)
