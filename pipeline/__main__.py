@@ -27,6 +27,7 @@ COMMANDS = {
     "provenance pack": ("pipeline.provenance.pack", "main"),
     "runs": ("pipeline.run.runs", "main"),
     "ladder": ("pipeline.run.ladder", "main"),
+    "scaling": ("pipeline.run.scaling", "main"),
     "compare": ("pipeline.commands", "compare"),
     "reproduce": ("pipeline.run.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),

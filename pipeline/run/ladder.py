@@ -18,8 +18,8 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_law import ScalingLaw, Unit
 from pipeline.provenance.figures import ReportFigure
-from pipeline.provenance.records import RECORDS, Record, load_records
-from pipeline.run.runs import runs_below
+from pipeline.provenance.records import Record
+from pipeline.run.runs import folder_of, last_segments, runs_below
 
 UNIT: Unit = "bits per byte"
 EPOCHS = 4
@@ -68,13 +68,7 @@ def rungs_below(results: Path) -> tuple[list[Rung], list[str]]:
     """
     rungs, left_out = [], []
     for name, run in runs_below(results).items():
-        folder = results if (results / RECORDS).is_dir() else results / name
-        last: dict[str, Record] = {}
-        for record in load_records(folder):
-            if record.step == "pretrain.segment":
-                model = str(record.instance["model"])
-                last[model] = max(last.get(model, record), record, key=lambda found: int(found.instance["step"]))
-        for model, record in sorted(last.items()):
+        for model, record in last_segments(folder_of(results, name)).items():
             try:
                 rungs.append(_rung(f"{name}/{model}", model, record, run.figures))
             except InputError as error:

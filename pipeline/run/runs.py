@@ -12,7 +12,7 @@ from pipeline.ground.words import aligned, counted, printable
 from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
 from pipeline.provenance.figures import FIGURES, ReportFigure, read_figures
-from pipeline.provenance.records import RECORDS
+from pipeline.provenance.records import RECORDS, Record, load_records
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60
@@ -55,6 +55,21 @@ def runs_below(results: Path) -> dict[str, Run]:
     if not folders:
         raise InputError(f"there is no run in {results}: give the folder that holds the results of runs")
     return {path.relative_to(results).as_posix() if path != results else path.name: _run(path) for path in folders}
+
+
+def folder_of(results: Path, name: str) -> Path:
+    """The folder of a run that `runs_below` names."""
+    return results if (results / RECORDS).is_dir() else results / name
+
+
+def last_segments(folder: Path) -> dict[str, Record]:
+    """The record of the last segment of each model of a run, by the model's name, in order."""
+    last: dict[str, Record] = {}
+    for record in load_records(folder):
+        if record.step == "pretrain.segment":
+            model = str(record.instance["model"])
+            last[model] = max(last.get(model, record), record, key=lambda one: int(one.instance["step"]))
+    return dict(sorted(last.items()))
 
 
 def _folders(folder: Path) -> Iterator[Path]:

@@ -69,7 +69,7 @@ def test_a_licence_that_is_not_allowed_stops_the_run_by_name() -> None:
             load(configured("CC-BY-NC-4.0", allowed_licenses=allowed))
 
 
-@pytest.mark.parametrize("name", ["config", "micro", "open-text", "ladder"])
+@pytest.mark.parametrize("name", ["config", "micro", "open-text", "ladder", "grid"])
 def test_the_configurations_name_spdx_licences(name: str) -> None:
     raw = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
     config = load({**raw, "data": "x"})
