@@ -35,6 +35,8 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakemake --profile local --lint
 
 # The tests of Slurm wait more than they compute: they run beside the others, on one cluster, and are shown after them.
+# A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
+test: export OMP_WAIT_POLICY = passive
 test: check $(VENV)-auditors/installed
 	@log=$$(mktemp); $(BIN)/python -m pytest tests/slurm --durations 20 >$$log 2>&1 & slurm=$$!; \
 	trap "kill $$slurm" INT TERM; \

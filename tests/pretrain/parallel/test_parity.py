@@ -18,7 +18,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 Make = Callable[..., SegmentSettings]
 Cases = dict[str, SegmentSettings]
-STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "20")), 8
+STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "12")), 8
 SHAPE = {"heads": 8, "key_value_heads": 4}
 MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
     1: [],
@@ -111,7 +111,7 @@ def check_equal(found: dict[str, Any], expected: dict[str, Any], name: str) -> N
 @pytest.mark.slow
 def test_strategies_in_one_process_agree(alone: dict[str, Any]) -> None:
     expected = alone["no_shard"]
-    assert expected["losses"][-1] < expected["losses"][0] - 1
+    assert expected["losses"][-1] < expected["losses"][0] - 0.5
     for name, found in alone.items():
         check_equal(found, expected, f"1 | {name}")
 
