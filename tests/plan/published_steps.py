@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import NamedTuple
 
 from pipeline.model.settings import Architecture
 from pipeline.plan import kernels
+from pipeline.plan import step_time as model
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
 
@@ -161,3 +164,62 @@ def reached(row: Throughput, machine: Machine = H100) -> float:
     mesh = kernels.mesh_of(training, row.devices, machine.devices)
     step = step_time(kernels.work(architecture, 50_368, training, mesh), mesh, machine)
     return row.batch_size * row.sequence_length / step.seconds / row.devices
+
+
+SHARES = {"MATRIX_SHARE": [x / 200 for x in range(140, 200)], "MEMORY_SHARE": [x / 40 for x in range(16, 38)]}
+
+
+def errors(rows: list[str]) -> list[float]:
+    """Return predicted / published - 1 of rows."""
+    return [predicted(name) / MEGATRON[name].seconds - 1 for name in rows]
+
+
+def fit(rows: list[str]) -> tuple[float, float]:
+    """Return the shares of least mean error on rows, and leave them set."""
+
+    def mean(pair: tuple[float, float]) -> float:
+        model.MATRIX_SHARE, model.MEMORY_SHARE = pair
+        return sum(map(abs, errors(rows)))
+
+    best = min(((a, b) for a in SHARES["MATRIX_SHARE"] for b in SHARES["MEMORY_SHARE"]), key=mean)
+    model.MATRIX_SHARE, model.MEMORY_SHARE = best
+    return best
+
+
+def rate_of(rows: list[Throughput]) -> float:
+    """Return an H100's rate of matrix products of least mean error on rows of FSDP."""
+    return min((x * 5e12 for x in range(90, 160)), key=lambda rate: mean_error(rate, rows))
+
+
+def mean_error(rate: float, rows: list[Throughput]) -> float:
+    """Return the mean relative error of rows of FSDP by a rate of matrix products."""
+    machine = dataclasses.replace(H100, matrix_flops_per_second=rate)
+    return sum(abs(reached(row, machine) / row.tokens_per_second - 1) for row in rows) / len(rows)
+
+
+def shapes() -> dict[str, tuple[list[Throughput], list[Throughput]]]:
+    """Return of each shape of FSDP its rows, and all others."""
+    names = dict.fromkeys(row.shape for row in FSDP)
+    return {n: ([row for row in FSDP if row.shape == n], [row for row in FSDP if row.shape != n]) for n in names}
+
+
+def sizes() -> dict[str, tuple[list[str], list[str]]]:
+    """Return of each size of Megatron-LM its rows, and all others."""
+    names = {name: name.split()[0] for name in MEGATRON}
+    return {n: ([k for k in names if names[k] == n], [k for k in names if names[k] != n]) for n in names.values()}
+
+
+def unseen_errors() -> list[float]:
+    """Return ln(published / predicted seconds) of every row, its size or shape by the fit on all others."""
+    before = model.MATRIX_SHARE, model.MEMORY_SHARE
+    found = []
+    try:
+        for own, others in sizes().values():
+            fit(others)
+            found += [-math.log(1 + error) for error in errors(own)]
+    finally:
+        model.MATRIX_SHARE, model.MEMORY_SHARE = before
+    for own_rows, other_rows in shapes().values():
+        machine = dataclasses.replace(H100, matrix_flops_per_second=rate_of(other_rows))
+        found += [math.log(reached(row, machine) / row.tokens_per_second) for row in own_rows]
+    return found

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.step_time import unseen_errors
 from pipeline.plan.estimate import estimate
 from pipeline.plan.measured import MACHINE_ERROR, STEP_ERROR, Ratio, interval
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, PlatformPlan
+from tests.plan.published_steps import unseen_errors
 from tests.plan.test_run_time import CLUSTER, THIRTY, model, platform
 
 STATED = {key: CLUSTER[key] for key in ("name", "devices", "peak_flops_per_second")} | {"model_flops_utilization": 0.4}
