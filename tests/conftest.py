@@ -224,7 +224,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project = new_project(folder / "polder")
         project.run()
         for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
-            shutil.copy2(code, ROOT / code.relative_to(project.folder))
+            there = ROOT / code.relative_to(project.folder)
+            shutil.copy2(code, f"{there}.tmp.finished")
+            os.replace(f"{there}.tmp.finished", there)
         (folder / "complete").touch()
     return project
 

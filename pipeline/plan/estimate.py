@@ -39,7 +39,7 @@ FORMULAS = {
     "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
     "2 K + 4 F) + 3 D elements + fp32 logits / 16) + the output weight's fp32 gradient in bf16; with tensor > 1 4 D + "
     "2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit (after Korthikanti et al. 2022); without "
-    "flash_attention besides layers x heads x sequence_length fp32 scores of a token",
+    "flash_attention besides (layers + 2) x heads x sequence_length fp32 scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activations with recomputation",

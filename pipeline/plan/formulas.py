@@ -62,14 +62,16 @@ def gathered_bytes(
 def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
     """Return the bytes of attention's scores on one device, in fp32; none with FlashAttention, which keeps none.
 
-    Each token has one with each position, in each head, of each block or, with recomputation, of one.
+    Each token has one with each position, in each head, of each block or, with recomputation, of one; the gradients of
+    the softmax and of its argument come on top in the block whose gradient is made.
 
     Args:
         tokens: a device's share of those of a micro-batch, over the tensor and context devices.
     """
     if training.flash_attention:
         return 0.0
-    return 4.0 * tokens * training.sequence_length * architecture.heads * (1 if recomputation else architecture.layers)
+    blocks = (1 if recomputation else architecture.layers) + 2
+    return 4.0 * tokens * training.sequence_length * architecture.heads * blocks
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:

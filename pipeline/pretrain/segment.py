@@ -71,7 +71,7 @@ def run(
     milestone holds no weights but the outcome, which the segments behind it take over.
 
     Raises:
-        InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was started.
+        InputError: the settings do not fit the tokens, the processes or the milestone before; nothing was trained.
         Superseded: a later start of this segment owns the scratch.
         DiskFull: there is no room for what must be written; it continues when there is.
         OutOfMemory: the training does not fit the memory.

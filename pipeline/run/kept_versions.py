@@ -23,9 +23,12 @@ FILE = Path(".snakemake/versions_of_steps.json")
 def keep(file: Path = FILE) -> None:
     """Have the code version of each step and the distributions that it imports at hand, read or worked out and written.
 
-    Where the file cannot be written, the next start works them out again.
+    Where the file cannot be written, or a file of the package not be read, the next start works them out again.
     """
-    package = _sha256()
+    try:
+        package = _sha256()
+    except OSError:  # an editor's lock is a link to nothing, and other files come and go
+        return
     with suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads(file.read_bytes())
         if told["package"] == package:
@@ -35,10 +38,10 @@ def keep(file: Path = FILE) -> None:
         module: (versions.code_version(module), sorted(versions.imported(module)))
         for module in (f"pipeline.{step}" for step in STEPS)
     }
-    if _sha256() != package:
-        return  # somebody edits it at this moment
     beside = file.with_name(f"{file.name}.{os.getpid()}")
     with suppress(OSError):
+        if _sha256() != package:
+            return  # somebody edits it at this moment
         file.parent.mkdir(exist_ok=True)
         beside.write_text(json.dumps({"package": package, "modules": modules}), encoding="utf-8")
         beside.replace(file)

@@ -11,18 +11,17 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.step_seconds import step_seconds
 from pipeline.ground.words import aligned, printable
-from pipeline.provenance.figures import ReportFigure
 from pipeline.provenance.records import Record
-from pipeline.run.runs import folder_of, last_segments, runs_below
+from pipeline.run.runs import Run, folder_of, last_segments, runs_below
 
 FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
 FREE |= {"schedule", "decay_fraction", "validation_every", "validation_tokens", "checkpoint_every", "keep_checkpoints"}
-FREE |= {"keep_every", "stability", "sampling", "weight_decay", "beta1", "beta2", "epsilon"}
+FREE |= {"keep_every", "stability", "sampling", "weight_decay", "beta1", "beta2", "epsilon", "gradient_clip"}
 """Keys of a training that change no step's work on a device, or are what scaling varies."""
 NONE = (
     "no two models of {number} are the same training on different numbers of devices, with one batch or with one that "
@@ -68,11 +67,11 @@ def measured_below(results: Path) -> Iterator[Measured]:
         folder = folder_of(results, name)
         for model, record in last_segments(folder).items():
             metrics = folder / f"models/{model}/metrics.jsonl"
-            if found := _measured(f"{name}/{model}", metrics, model, record, run.figures):
+            if found := _measured(f"{name}/{model}", metrics, model, record, run):
                 yield found
 
 
-def _measured(name: str, metrics: Path, model: str, record: Record, figures: Any) -> Measured | None:
+def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) -> Measured | None:
     """Return a model; None of one whose steps or processes nothing tells."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     seconds, processes = step_seconds(lines), record.counts.get("world_size")
@@ -80,14 +79,15 @@ def _measured(name: str, metrics: Path, model: str, record: Record, figures: Any
         return None
     training = record.settings["training"]
     same = {key: value for key, value in training.items() if key not in FREE}
-    kind = [record.settings["architecture"], same, record.counts.get("device"), record.counts.get("parameters")]
-    energy: ReportFigure | None = figures.get(f"energy.model.{model}")
-    tokens: ReportFigure | None = figures.get(f"model.{model}.tokens_seen")
+    masked = training.get("sampling", {}).get("mask_documents", False)
+    machine = [run.settings.get("platform"), record.counts.get("device")]
+    kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
+    energy, tokens = (run.figures.get(key) for key in (f"energy.model.{model}", f"model.{model}.tokens_seen"))
     return Measured(
         name,
         json.dumps(kind, sort_keys=True),
         processes,
-        int(record.counts.get("nodes") or 1),
+        len(record.counts.get("nodes") or {None}),
         training["batch_size"],
         training["batch_size"] * training["sequence_length"] / seconds,
         energy.value / tokens.value if energy and tokens else None,

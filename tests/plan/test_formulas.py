@@ -104,7 +104,7 @@ def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights
 
 def test_scores_are_four_bytes_for_each_pair_of_positions_head_and_block():
     plain = TrainingPlan(sequence_length=4096, batch_size=8, micro_batch_size=2, steps=1, flash_attention=False)
-    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * 32
-    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32
+    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * (32 + 2)
+    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32 * (1 + 2)
     flash = plain.model_copy(update={"flash_attention": True})
     assert formulas.score_bytes(EIGHT, flash, 2 * 4096, recomputation=False) == 0

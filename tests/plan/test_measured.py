@@ -11,8 +11,9 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.measured import MACHINE_ERROR, STEP_ERROR, Ratio, interval
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, PlatformPlan
+from tests.conftest import ROOT
 from tests.plan.published_steps import unseen_errors
-from tests.plan.test_run_time import CLUSTER, THIRTY, model, platform
+from tests.plan.test_run_time import CLUSTER, THIRTY, UNFITTED, model, platform
 
 STATED = {key: CLUSTER[key] for key in ("name", "devices", "peak_flops_per_second")} | {"model_flops_utilization": 0.4}
 
@@ -69,6 +70,13 @@ def test_the_error_is_that_of_published_rows_that_nothing_was_fitted_on() -> Non
     found = unseen_errors()
     assert len(found) == 34
     assert round(math.sqrt(sum(error**2 for error in found) / len(found)), 3) == STEP_ERROR
+
+
+def test_a_machine_of_which_nothing_is_known_adds_what_published_speeds_elsewhere_are_off_by_more() -> None:
+    squares = [math.log(told()["tokens_per_second_per_device"] / speed) ** 2 for told, speed in UNFITTED.items()]
+    mean = sum(squares) / len(squares)
+    assert round(math.sqrt(mean), 3) == 0.158 and f"{math.sqrt(mean):.3f}" in (ROOT / "docs/plan.md").read_text()
+    assert round(math.sqrt(mean - STEP_ERROR**2), 3) == MACHINE_ERROR
 
 
 def test_finished_trainings_on_the_platform_move_and_narrow_the_time() -> None:

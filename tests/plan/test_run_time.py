@@ -125,28 +125,45 @@ def test_published_hours_come_out_of_the_plan_again():
     assert math.isclose(told["seconds"], told["published_least_seconds"], rel_tol=0.05)
 
 
-def test_the_run_of_gpt_nl_takes_its_34_days():
+def of(name: str, nodes: int) -> PlatformPlan:
+    written = yaml.safe_load((PLATFORMS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return PlatformPlan.model_validate(written | {"nodes": nodes})
+
+
+def gpt_nl_30b() -> dict[str, Any]:
     """30B on 450 billion tokens, 88 H100 of Snellius: 34 days, about 1,700 tokens a second and device."""
-    written = yaml.safe_load((PLATFORMS / "snellius.yaml").read_text(encoding="utf-8"))
-    machine = PlatformPlan.model_validate(written | {"nodes": 22})
     shape = {"sequence_length": 4096, "batch_size": 704, "micro_batch_size": 4, "recomputation": "full"}
-    told = run_time(model(THIRTY, **shape, steps=round(450e9 / (704 * 4096))), machine, 88)
+    return run_time(model(THIRTY, **shape, steps=round(450e9 / (704 * 4096))), of("snellius", 22), 88)
+
+
+def gpt_nl_8b() -> dict[str, Any]:
+    """8B there: about 7,000 tokens a second and device."""
+    return run_time(model(sequence_length=4096, batch_size=880, micro_batch_size=2), of("snellius", 22), 88)
+
+
+def tinyllama() -> dict[str, Any]:
+    """1.1B on 16 A100 of 40 GB: 24,000 tokens a second and device (https://github.com/jzhang38/TinyLlama)."""
+    tiny = {"layers": 22, "width": 2048, "feed_forward_width": 5632, "heads": 32, "key_value_heads": 4}
+    training = {"sequence_length": 2048, "batch_size": 1024, "micro_batch_size": 8, "compile": True}
+    one = model(tiny, **training).model_copy(update={"vocabulary_size": 32_000})
+    return run_time(one, of("juwels-booster", 4), 16)
+
+
+UNFITTED = {gpt_nl_30b: 1700, gpt_nl_8b: 7000, tinyllama: 24_000}
+"""Published tokens a second and device of trainings on machines of which nothing was fitted."""
+
+
+def test_the_run_of_gpt_nl_takes_its_34_days():
+    told = gpt_nl_30b()
     assert math.isclose(told["seconds"] / 86_400, 34, rel_tol=0.06)
     assert math.isclose(told["tokens_per_second_per_device"], 1700, rel_tol=0.09)
     assert math.isclose(told["published_least_seconds"] / 86_400, 34, rel_tol=1e-3)
     assert told["published_most_seconds"] == told["published_least_seconds"]
-    eight = {"sequence_length": 4096, "batch_size": 880, "micro_batch_size": 2}
-    assert 1 < run_time(model(**eight), machine, 88)["tokens_per_second_per_device"] / 7000 < 1.3
+    assert 1 < gpt_nl_8b()["tokens_per_second_per_device"] / 7000 < 1.3
 
 
 def test_the_run_of_tinyllama_comes_out_on_the_a100_of_juwels():
-    """1.1B on 16 A100 of 40 GB: 24,000 tokens a second and device (https://github.com/jzhang38/TinyLlama)."""
-    written = yaml.safe_load((PLATFORMS / "juwels-booster.yaml").read_text(encoding="utf-8"))
-    machine = PlatformPlan.model_validate(written | {"nodes": 4})
-    tiny = {"layers": 22, "width": 2048, "feed_forward_width": 5632, "heads": 32, "key_value_heads": 4}
-    training = {"sequence_length": 2048, "batch_size": 1024, "micro_batch_size": 8, "compile": True}
-    one = model(tiny, **training).model_copy(update={"vocabulary_size": 32_000})
-    assert math.isclose(run_time(one, machine, 16)["tokens_per_second_per_device"], 24_000, rel_tol=0.15)
+    assert math.isclose(tinyllama()["tokens_per_second_per_device"], 24_000, rel_tol=0.15)
 
 
 def test_published_trainings_of_about_the_same_size():

@@ -55,6 +55,15 @@ def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) ->
     assert kept(copy, "only", check=False) == {}
 
 
+def test_a_link_to_nothing_among_the_code_stops_no_start(copy: Path) -> None:
+    before, lock = kept(copy), copy / "pipeline/run/.#dag.py"
+    lock.symlink_to("somebody@somewhere.1234")
+    try:
+        assert kept(copy) == before
+    finally:
+        lock.unlink()
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"package": 1}'])
 def test_a_file_that_says_nothing_is_written_again(copy: Path, content: str) -> None:
     before = kept(copy)

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.run.scaling import main, measured_below, told
+from tests.conftest import Project
 from tests.run.test_ladder import figure
 
 LENGTH = 100
@@ -19,7 +20,7 @@ def write(
     results: Path, run: str, devices: int, batch: int, seconds: float, joules: float | None, **changes: Any
 ) -> None:
     """Write a run of one model whose steps took so long, each but the first, which took a minute."""
-    folder = results / run
+    folder, nodes = results / run, [f"node{number}" for number in range(-(-devices // 4))]
     (folder / "provenance/records").mkdir(parents=True)
     (folder / "models/base").mkdir(parents=True)
     (folder / "report").mkdir()
@@ -31,7 +32,7 @@ def write(
             "settings": {"architecture": {"width": 32}, "training": training},
             "inputs": [],
             "outputs": [],
-            "counts": {"world_size": devices, "nodes": -(-devices // 4), "device": "H100", "parameters": 1000},
+            "counts": {"world_size": devices, "nodes": dict.fromkeys(nodes, {}), "device": "H100", "parameters": 1000},
             **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
             **dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_memory_bytes"), 1),
             "command": [],
@@ -79,7 +80,9 @@ def test_several_on_the_fewest_devices_are_their_mean(tmp_path: Path) -> None:
     assert found["c/base"][3:5] == ["100", "66.7"] and found["a/base"][4] == "66.7" and found["b/base"][4] == "133.3"
 
 
-@pytest.mark.parametrize("changes", [{"strategy": "no_shard"}, {"micro_batch_size": 3}])
+@pytest.mark.parametrize(
+    "changes", [{"strategy": "no_shard"}, {"micro_batch_size": 3}, {"sampling": {"mask_documents": True}}]
+)
 def test_another_training_is_not_set_beside_it(tmp_path: Path, changes: dict[str, Any]) -> None:
     write(tmp_path, "one", 4, 80, 8.0, None)
     write(tmp_path, "two", 8, 80, 5.0, None, **changes)
@@ -93,3 +96,20 @@ def test_what_changes_no_step_s_work_may_differ_and_what_was_not_timed_is_left_o
     write(tmp_path, "three", 16, 80, 5.0, None)
     (tmp_path / "three/models/base/metrics.jsonl").write_text('{"step": 1, "ended_unix_seconds": 3.0}\n')
     assert rows(told(list(measured_below(tmp_path))), "strong").keys() == {"one/base", "two/base"}
+
+
+def test_another_platform_is_not_set_beside_it(tmp_path: Path) -> None:
+    for name, devices, platform in (("one", 4, "snellius"), ("two", 8, "lumi")):
+        write(tmp_path, name, devices, 80, 8.0, None)
+        started = tmp_path / name / "provenance/frozen/1.json"
+        started.parent.mkdir()
+        started.write_text(json.dumps({"configuration": {"platform": platform}}))
+    with pytest.raises(InputError, match="no two models of the 2"):
+        told(list(measured_below(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_real_run_is_read(finished: Project) -> None:
+    (found,) = measured_below(finished.results)
+    assert (found.model, found.devices, found.nodes, found.batch_size) == ("micro/base", 2, 1, 4)
+    assert 10 < found.tokens_per_second < 1e6 and found.token_joules

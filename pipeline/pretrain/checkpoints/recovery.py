@@ -19,8 +19,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 # How the numbers are computed, not which: who must change them, for another machine, continues.
 _HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
-_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "cuda_graphs", "flash_attention"}
-_HOW |= {"peak_flops_per_second"}
+_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "cuda_graphs", "flash_attention", "peak_flops_per_second"}
 _HOW |= {"checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"}
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
