@@ -32,7 +32,7 @@ def write(
             "settings": {"architecture": {"width": 32}, "training": training},
             "inputs": [],
             "outputs": [],
-            "counts": {"world_size": devices, "nodes": dict.fromkeys(nodes, {}), "device": "H100", "parameters": 1000},
+            "counts": {"world_size": devices, "nodes": {node: {} for node in nodes}, "device": "H100", "parameters": 1},
             **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
             **dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_memory_bytes"), 1),
             "command": [],
