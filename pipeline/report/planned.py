@@ -20,7 +20,7 @@ ROWS = {
     "tokens_per_second_per_device": ("Tokens per second of a device, median", "number"),
     "utilization_share": ("Model FLOPs utilisation, median", "share"),
     "memory_bytes": ("Most memory of a device", "size"),
-    "seconds": ("Time of the training's jobs, lost ones among them", "duration"),
+    "seconds": ("Time of the training's jobs, with their starts and lost ones", "duration"),
     "energy_joules": ("Electricity of the same jobs, before PUE", "kwh"),
 }
 
@@ -79,7 +79,7 @@ def beside(material: Material, account: Account, model: Json, metrics: list[Json
     }
     planned: dict[str, Any] = {**estimate, "memory_bytes": memory}
     more: dict[str, dict[str, Any]] = {
-        "seconds": {end: estimate.get(f"{end}_seconds") for end in ("low", "high")},
+        "step_seconds": _ends_of_a_step(estimate),
         "energy_joules": {"label": energy.label if energy.is_known else ""},
     }
     return [
@@ -87,6 +87,13 @@ def beside(material: Material, account: Account, model: Json, metrics: list[Json
         for key in ROWS
         if planned.get(key) is not None
     ]
+
+
+def _ends_of_a_step(estimate: Json) -> dict[str, float]:
+    """Return the interval of a step's time: the plan's of the whole time is by the error of a step's."""
+    whole, step = estimate.get("seconds"), estimate.get("step_seconds")
+    ends = {end: estimate.get(f"{end}_seconds") for end in ("low", "high")}
+    return {end: step * value / whole for end, value in ends.items() if value is not None and whole and step}
 
 
 def _sum(*amounts: float | None) -> float | None:

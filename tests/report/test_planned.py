@@ -30,26 +30,28 @@ def table(run_folder: Run, **changes: float | None) -> str:
     plan["models"]["base"] = {**PLANNED, **changes}
     run_folder.write("plan/plan.json", plan)
     text = outline(made(run_folder)["page"]).text
-    return text.split("What was planned, estimated, and what was measured")[1].split("Segments: each ends")[0]
+    return text.split("What was planned, estimated, and what came out")[1].split("Segments: each ends")[0]
 
 
 def test_each_figure_of_the_plan_stands_beside_the_measured_one(run_folder: Run) -> None:
     told = table(run_folder)
     assert "Parameters 3,412,224 3,412,224 1" in told
-    assert "Time of a step, median 2 s 4 s 2.000 –" in told
+    # The plan's interval is 1,200 to 4,000 of 1,845 s, and so 1.3 to 4.336 of 2 s.
+    assert "Time of a step, median 2 s (1.3 s to 4.34 s) 4 s 2.000 ✓ yes" in told
     # Two segments of 1,230 s and one that was killed after as long.
-    assert "lost ones among them 30 min 45 s (20 min 00 s to 1 h 06 min) 1 h 01 min 2.000 ✓ yes" in told
+    assert "starts and lost ones 30 min 45 s 1 h 01 min 2.000 –" in told
     # Two of 1,000,000 J, and half a million of the one that was killed.
-    assert "before PUE 0.347 kWh 0.694 kWh90 % measured, 10 % estimated 2.000 –" in told
+    assert "before PUE 0.347 kWh 0.694 kWh 90 % measured, 10 % estimated 2.000 –" in told
 
 
 def test_a_time_outside_its_interval_is_told(run_folder: Run) -> None:
-    assert "2.000 ✗ no" in table(run_folder, high_seconds=3_600.0)
+    assert "4 s 2.000 ✗ no" in table(run_folder, high_seconds=3_600.0)
+    assert "4 s 2.000 ✗ no" in table(run_folder, low_seconds=3_700.0, high_seconds=3_800.0)
 
 
 def test_what_the_plan_does_not_know_has_no_row_and_what_nobody_measured_no_ratio(run_folder: Run) -> None:
     told = table(run_folder, seconds=None, low_seconds=None, high_seconds=None, energy_joules=None)
-    assert "lost ones" not in told and "Electricity" not in told
+    assert "lost ones" not in told and "Time of a step, median 2 s 4 s 2.000 –" in told and "Electricity" not in told
     assert "of a device, median 1,000 " in told
 
 
