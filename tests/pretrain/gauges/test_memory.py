@@ -60,8 +60,10 @@ def test_the_advice_needs_less_than_what_failed() -> None:
 
 
 def test_a_mesh_divides_the_state() -> None:
-    training = Training.model_validate({**NUMBERS, "micro_batch_size": 1, "mesh": {"tensor": 2, "pipeline": 2}})
-    plain = Training.model_validate({**NUMBERS, "micro_batch_size": 1})
+    """Of a strategy that gathers nothing: what is gathered is divided by the tensor degree alone."""
+    numbers = {**NUMBERS, "micro_batch_size": 1, "strategy": "no_shard"}
+    training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
+    plain = Training.model_validate(numbers)
     one, split = (
         fits.estimate_bytes(chosen, EIGHT, 128_256, layout(chosen, processes, 4), 0)
         for chosen, processes in ((plain, 2), (training, 8))
