@@ -2,7 +2,8 @@
 
 The format is in-toto's bundle (attestation framework 1.0) with DSSE envelopes 1.0. Every statement names the SHA-256 of
 the line before it, so that a line that was changed, left out or put in between is found, and the last signature
-covers all of them. Lines are appended under a lock, by all jobs of a run; none is ever written again.
+covers all of them. Lines are appended under a lock, by all jobs of a run; none is ever written again. What a job had
+written of its line when it was killed is no line: the next one takes its place.
 """
 
 from __future__ import annotations
@@ -144,9 +145,22 @@ def _last_line(log: IO[bytes]) -> bytes:
 
 
 def _ends(log: IO[bytes], end: int) -> bool:
-    """Return whether a file of that many bytes ends with a whole line; what a crash has cut off stays a line alone."""
+    """Return whether a file of that many bytes ends with the end of a line."""
     log.seek(max(0, end - 1))
     return log.read(1) in (b"", b"\n")
+
+
+def _without_remainder(log: IO[bytes]) -> tuple[bytes, int]:
+    """Return the last line of a log and the size of the file, from which what a killed job had begun is taken away."""
+    last, end = _last_line(log), log.seek(0, os.SEEK_END)
+    if not _ends(log, end):
+        try:
+            _Envelope.model_validate_json(last)
+        except ValidationError:
+            end -= len(last)
+            os.ftruncate(log.fileno(), end)
+            last = _last_line(log)
+    return last, end
 
 
 def envelope(payload: bytes) -> bytes:
@@ -181,7 +195,7 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
         fcntl.lockf(log, fcntl.LOCK_EX)
-        last, end = _last_line(log), log.seek(0, os.SEEK_END)
+        last, end = _without_remainder(log)
         head = hashlib.sha256(last).hexdigest() if last else NOTHING_BEFORE
         if kind == SLSA:
             details = predicate["runDetails"]

@@ -151,3 +151,17 @@ def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Pa
     append(tmp_path, KIND, [resource("b", HASH)], {})
     found = list(lines(tmp_path))
     assert [line.number for line in found] == [1, 2] and found[1].statement.before == first
+
+
+@pytest.mark.parametrize("written", [1, 60, -2])
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, before: int, written: int) -> None:
+    for number in range(before):
+        append(tmp_path, KIND, [resource(f"{number}", HASH)], {})
+    whole = (tmp_path / FILE).read_bytes() if before else b""
+    append(tmp_path, KIND, [resource("of the killed one", HASH)], {})
+    begun = (tmp_path / FILE).read_bytes().removeprefix(whole)
+    (tmp_path / FILE).write_bytes(whole + begun[:written])
+    append(tmp_path, KIND, [resource("next", HASH)], {})
+    names = [line.statement.subject[0].name for line in lines(tmp_path)]
+    assert names == [*map(str, range(before)), "next"] and chained(tmp_path)
