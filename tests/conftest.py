@@ -114,6 +114,10 @@ class Project:
         assert old in content, f"{old!r} is not in {name}"
         path.write_text(content.replace(old, new, 1))
 
+    def train_alone(self) -> None:
+        """Let one process train instead of two: half the work, where a test looks at something else."""
+        self.edit("workflow/platforms/local.yaml", "launch: torchrun --standalone --nproc-per-node=2\n", "")
+
     def command(self, *options: str, configuration: str = "config/micro.yaml") -> list[str]:
         """Return the command line that runs the project."""
         return [sys.executable, "-m", "snakemake", *options, "--profile", "local", "--configfile", configuration]

@@ -34,6 +34,7 @@ def final_ids(results: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_forgetting_a_document(project: Project) -> None:
+    project.train_alone()
     results = project.results
     rows: list[dict[str, Any]] = pq.read_table(results / "corpus/main/final/nl_gids.0.parquet").to_pylist()
     document = max(rows, key=lambda row: len(row["text"]))

@@ -45,11 +45,14 @@ STAGES = {
 
 
 def _kill_new_stages(project: Project, killed: dict[str, str]) -> int:
-    """Run the DAG, kill the first attempt of every stage that was not killed before, and return the exit code."""
+    """Run the DAG, kill the first attempt of every stage that was not killed before, and return the exit code.
+
+    Snakemake tries a job that died once more, as a cluster's profile does.
+    """
     attempts = project.results / "provenance" / "attempts"
     seen = set(os.listdir(attempts)) if attempts.exists() else set()
     with subprocess.Popen(
-        project.command("--keep-going"),
+        project.command("--keep-going", "--retries", "1"),
         cwd=project.folder,
         env=project.environment(),
         stdout=subprocess.DEVNULL,

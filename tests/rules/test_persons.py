@@ -171,6 +171,7 @@ def test_every_kind_is_planted() -> None:
 def test_no_person_is_left_in_the_results(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     plant(project)
+    project.train_alone()
     printed = project.run(timeout_seconds=1800)
     assert not [trace for trace in TRACES if trace in printed]
     found, closed = left(project.results)
