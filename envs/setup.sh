@@ -13,12 +13,13 @@ free_kib=$(df -Pk . | awk 'NR == 2 {print $4}')
 [ "$free_kib" -ge 6000000 ] || [ -d "$venv" ] ||
     fail "the disk has $((free_kib / 1000000)) GB free, the environment and the demo need 6 GB: free some, or work elsewhere"
 case $lock in
-*rocm.lock) # torch is the image's, and no dependency of the others may bring another
+*rocm.lock) # torch is the image's
     "$python" -c 'import torch, sys; sys.exit(not torch.version.hip)' ||
         fail "$python has no torch for ROCm: run this in the platform's image, see docs/cluster.md"
-    share=--system-site-packages alone=--no-deps ;;
-*) share='' alone='' ;;
+    share=--system-site-packages ;;
+*) share='' ;;
 esac
 echo "Setting up $venv from $lock: some minutes the first time"
 [ -x "$venv/bin/python" ] || "$python" -m venv $share "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $alone --requirement "$lock"
+# A lock names all that its packages need: pip need not look for it, which takes longer than to install it.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$lock"

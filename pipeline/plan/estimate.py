@@ -104,7 +104,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
 def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
     parameters = parameter_count(architecture, model.vocabulary_size)
-    tokens = training.steps * training.batch_size * training.sequence_length
+    tokens = training.own_steps * training.batch_size * training.sequence_length
     mesh = training.mesh
     matrices = mesh.tensor * mesh.pipeline
     together = matrices * mesh.context

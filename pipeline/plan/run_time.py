@@ -108,15 +108,16 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
             step = formulas.duration_seconds(
                 flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
             )
-            found |= {"step_seconds": step, "training_seconds": step * training.steps, "utilization_share": utilization}
-            found |= {"tokens_per_second_per_device": tokens / step / devices, "seconds": step * training.steps}
+            found |= dict.fromkeys(("training_seconds", "seconds"), step * training.own_steps)
+            found |= {"step_seconds": step, "utilization_share": utilization}
+            found["tokens_per_second_per_device"] = tokens / step / devices
         return found
     parts = step_of(model, platform, devices)
     found |= {key: getattr(parts, name) for key, name in STEP.items()}
     found["step_seconds"] = parts.seconds
     found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
     found["utilization_share"] = flops / (devices * peak * parts.seconds)
-    found["training_seconds"] = training.steps * parts.seconds
+    found["training_seconds"] = training.own_steps * parts.seconds
     return found | _around(model, platform, devices, parts)
 
 
@@ -127,16 +128,16 @@ def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTi
     and M that between failures: Young 1974, Daly 2006, first order.
     """
     training = model.training
-    steps = training.steps * step.seconds
+    steps = training.own_steps * step.seconds
     validation = _validation(model, step)
-    segment = min(training.milestone_every or training.steps, training.steps) * step.seconds
+    segment = min(training.milestone_every or training.own_steps, training.own_steps) * step.seconds
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     longest = 60 * partition.minutes if partition and partition.minutes else math.inf
-    jobs = math.ceil(training.steps / (training.milestone_every or training.steps)) * max(
-        math.ceil(segment / longest), 1
-    )
+    every = training.milestone_every or training.steps
+    segments = math.ceil(training.steps / every) - training.first_step // every
+    jobs = segments * max(math.ceil(segment / longest), 1)
     start, queue = platform.job_start_seconds, platform.job_queue_seconds
-    apart = min((training.checkpoint_every or training.steps) * step.seconds, segment)
+    apart = min((training.checkpoint_every or training.own_steps) * step.seconds, segment)
     rate = platform.failures_per_device_hour
     rate = FAILURES_PER_DEVICE_HOUR if rate is None else rate
     between = 3600 / (rate * devices) if rate else math.inf
@@ -166,7 +167,8 @@ def _validation(model: ModelPlan, step: StepTime) -> float | None:
     if training.validation_tokens is None:
         return None
     share = training.validation_tokens / (training.batch_size * training.sequence_length)
-    return training.steps // training.validation_every * share * step.compute_seconds / 3
+    every = training.validation_every
+    return (training.steps // every - training.first_step // every) * share * step.compute_seconds / 3
 
 
 def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
@@ -176,7 +178,7 @@ def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[floa
     """
     training = model.training
     parameters = parameter_count(model.architecture, model.vocabulary_size)
-    flops = formulas.training_flops(parameters, training.steps * training.batch_size * training.sequence_length)
+    flops = formulas.training_flops(parameters, training.own_steps * training.batch_size * training.sequence_length)
     times = [
         formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
         for one in alike(parameters)

@@ -37,6 +37,7 @@ class TrainingPlan(_Part):
     sequence_length: int = Field(ge=1)
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
     micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
+    first_step: int = Field(default=0, ge=0, description="that were done before, by another model of the run")
     steps: int = Field(ge=1)
     recomputation: Literal["none", "selective", "full"] = "none"
     gradient_reduction: Precision = "fp32"
@@ -47,6 +48,11 @@ class TrainingPlan(_Part):
     validation_tokens: int | None = None
     checkpoint_every: int = Field(default=500, ge=0)
     milestone_every: int | None = None
+
+    @property
+    def own_steps(self) -> int:
+        """Return the steps that this training takes itself."""
+        return self.steps - self.first_step
 
 
 class ModelPlan(_Part):

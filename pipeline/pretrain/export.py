@@ -45,7 +45,8 @@ def run(
     lines = [line for _, folder in ordered for line in read(folder / "metrics.jsonl")]
     steps = [line for line in lines if "loss" in line]
     ended = outcome.read(ordered[-1][1])
-    if [line["step"] for line in steps] != list(range(1, (ended.reached_step if ended else ordered[-1][0]) + 1)):
+    last_step = ended.reached_step if ended else ordered[-1][0]
+    if [line["step"] for line in steps] != list(range(settings.first_step + 1, last_step + 1)):
         folder = milestones[0].parent
         raise InputError(f"{folder} does not hold every step once: remove it, so that they are trained again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

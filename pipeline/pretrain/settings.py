@@ -45,6 +45,13 @@ class Mesh(Settings):
     )
 
 
+class Start(Settings):
+    """A milestone of another model of the run."""
+
+    model: str
+    step: int = Field(ge=1)
+
+
 class Training(Settings):
     """How a model is trained; batches are global, so the same at any number of processes."""
 
@@ -55,7 +62,12 @@ class Training(Settings):
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
     sampling: Sampling = Sampling()
-    steps: int = Field(ge=1)
+    start: Start | None = Field(
+        default=None,
+        exclude_if=lambda start: start is None,  # models without it stay trained
+        description="the milestone that this training goes on from, such as {model: base, step: 4000}: a branch",
+    )
+    steps: int = Field(ge=1, description="the last one; those of `start` count")
     milestone_every: int | None = Field(default=None, ge=1, description="steps between milestones; default: one, last")
     learning_rate: float = Field(gt=0)
     minimum_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
@@ -129,6 +141,8 @@ class Training(Settings):
                 f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
                 "change one of them"
             )
+        if self.steps <= self.first_step:
+            raise ValueError(f"steps {self.steps} is not above start.step {self.first_step}: those before it count")
         self.sampling.mixtures(self.steps)
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
@@ -158,9 +172,19 @@ class Training(Settings):
                 "there are: set one of them to false"
             )
 
+    @property
+    def first_step(self) -> int:
+        """Return how many steps were done before this training."""
+        return self.start.step if self.start else 0
+
     def milestones(self) -> list[int]:
         """Return the steps after which a milestone is kept, in order; the last one is the last step."""
-        return [*range(self.milestone_every or self.steps, self.steps, self.milestone_every or self.steps), self.steps]
+        every = self.milestone_every or self.steps
+        return [*(step for step in range(every, self.steps, every) if step > self.first_step), self.steps]
+
+    def segment_start(self, step: int) -> int:
+        """Return the step from which the segment up to a milestone goes on."""
+        return max((one for one in self.milestones() if one < step), default=self.first_step)
 
 
 class Model(Settings):
@@ -204,3 +228,4 @@ class ExportSettings(Settings):
     hyperparameters: dict[str, bool | int | float | str] = Field(
         default={}, description="by which TensorBoard tells models apart; they change no weight"
     )
+    first_step: int = Field(default=0, ge=0, exclude_if=lambda step: step == 0, description="steps done before")

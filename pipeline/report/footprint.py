@@ -138,8 +138,8 @@ def _units(material: Material, account: Account, models: Sequence[Json]) -> list
         found.append(Unit("token set", index.name, tokens, "token written", figure))
     for model in models:
         found += [
-            Unit("training of", model["name"], model["tokens_seen"] or 0, "token seen", model["energy"]),
-            Unit("training of", model["name"], model["steps"] or 0, "training step", model["energy"]),
+            Unit("training of", model["name"], model["own_tokens"], "token seen", model["energy"]),
+            Unit("training of", model["name"], model["own_steps"], "training step", model["energy"]),
         ]
     return [unit for unit in found if unit.work]
 
@@ -153,8 +153,8 @@ def _strategies(models: Sequence[Json]) -> list[Unit]:
     for strategy, trained in sorted(by_name.items()):
         what = f"{strategy} ({', '.join(model['name'] for model in trained)})"
         figure = together(model["energy"] for model in trained)
-        for key, unit in (("tokens_seen", "token seen"), ("steps", "training step")):
-            found.append(Unit("strategy", what, sum(model[key] or 0 for model in trained), unit, figure))
+        for key, unit in (("own_tokens", "token seen"), ("own_steps", "training step")):
+            found.append(Unit("strategy", what, sum(model[key] for model in trained), unit, figure))
     return [unit for unit in found if unit.work]
 
 

@@ -15,7 +15,7 @@ ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_wit
 # By the key in the plan: the words of a row, and the filter of its figures.
 ROWS = {
     "parameters": ("Parameters", "number"),
-    "tokens": ("Tokens seen", "number"),
+    "tokens": ("Tokens trained on", "number"),
     "step_seconds": ("Time of a step, median", "brief"),
     "tokens_per_second_per_device": ("Tokens per second of a device, median", "number"),
     "utilization_share": ("Model FLOPs utilisation, median", "share"),
@@ -68,7 +68,7 @@ def beside(material: Material, account: Account, model: Json, metrics: list[Json
     energy = _energy(account, model["name"])
     measured = {
         "parameters": model["parameters"],
-        "tokens": model["tokens_seen"],
+        "tokens": model["own_tokens"],
         "step_seconds": step_seconds(metrics),
         "tokens_per_second_per_device": speed / processes if speed and processes else None,
         "utilization_share": model["model_flops_utilization"],

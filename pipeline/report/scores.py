@@ -12,6 +12,7 @@ from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, lines
 from pipeline.report.consumption import computed_by
 from pipeline.report.read import Json, Material
+from pipeline.report.training import branch_of
 
 Score = tuple[str, str, str]
 """Suite, task and metric."""
@@ -131,11 +132,13 @@ def _charts(
 
 
 def _energy_up_to(step: int, model: str, material: Material, account: Account) -> Figure:
-    """Return the joules of the segments of a model up to a step; unknown where those of one are."""
+    """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
     records = {
         int(one.content["instance"]["step"]): one for one in material.records_of("pretrain.segment", model=model)
     }
     names = dict.fromkeys(computed_by(record) for end, record in records.items() if end <= step)
     figures = [account.of_attempt(name) for name in names]
+    if branch := branch_of(model, [records[end].content for end in sorted(records)]):
+        figures.append(_energy_up_to(branch[1], branch[0], material, account))
     is_known = step in records and all(figure.is_known for figure in figures)
     return together(figures) if is_known else Figure()

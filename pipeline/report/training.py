@@ -166,6 +166,19 @@ def without_held_out(index: Json) -> list[str]:
     return sorted(read - held)
 
 
+def branch_of(model: str, segments: list[Json]) -> tuple[str, int] | None:
+    """Return the model and the step that a training goes on from; None where it begins with weights of its own.
+
+    Args:
+        segments: their records, the first one first.
+    """
+    before = [entry["path"] for entry in segments[0]["inputs"] if entry["name"] == "previous"] if segments else []
+    if not before:
+        return None
+    _, other, _, step, *_ = before[0].split("/")
+    return (other, int(step)) if other != model else None
+
+
 def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:
     """Return (segment, what happened, how often or at which step) of resumptions, restarts and skipped batches."""
     rows: list[tuple[str, str, int | None]] = []

@@ -140,6 +140,8 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
 
+    branch = training.branch_of(metrics.name, [record.content for record in segments])
+    counted, before = _last(steps, "step") or 0, branch[1] if branch else 0
     validated: Json = next((line for line in reversed(steps) if line.get("validation_loss") is not None), {})
     held_out = (last.get("counts") or {}).get("validation") or {}
 
@@ -152,6 +154,9 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "parameters": parameters if isinstance(parameters, int) else None,
         "steps": _last(steps, "step"),
         "tokens_seen": _last(steps, "tokens_seen"),
+        "branch_of": branch,
+        "own_steps": counted - before,
+        "own_tokens": (_last(steps, "tokens_seen") or 0) * (counted - before) // max(counted, 1),
         "loss": _last(steps, "loss"),
         "validation_loss": validated.get("validation_loss"),
         "validation_bits_per_byte": _last(steps, "validation_bits_per_byte"),

@@ -158,6 +158,33 @@ def _sampling(config: Sections) -> None:
                     )
 
 
+def _starts(config: Sections) -> None:
+    """Check that a branch goes on from a milestone that is made, of a model of its shape, with batches in its order."""
+    for name, model in config.models.items():
+        if (start := model.training.start) is None:
+            continue
+        key, other = f"models.{name}.training.start", config.models.get(start.model)
+        if other is None or start.model == name:
+            others = ", ".join(sorted(config.models.keys() - {name})) or "there are none"
+            raise ValueError(f"{key}.model: there is no other model {start.model!r}; choose one of {others}")
+        if start.step not in (kept := other.training.milestones()):
+            steps = ", ".join(map(str, kept[:5])) + ", …" * (len(kept) > 5)
+            raise ValueError(
+                f"{key}.step: models.{start.model} keeps no milestone of step {start.step}: choose one of {steps}, or "
+                "another milestone_every there"
+            )
+        alike = {
+            "architecture": (model.architecture, other.architecture),
+            "the tokenizer of its tokens": tuple(config.tokens[one.tokens].tokenizer for one in (model, other)),
+            "seed": (config.model_seed(name), config.model_seed(start.model)),
+            "training.sequence_length": (model.training.sequence_length, other.training.sequence_length),
+            "training.batch_size": (model.training.batch_size, other.training.batch_size),
+        }
+        for what, (own, wanted) in alike.items():
+            if own != wanted:
+                raise ValueError(f"{key}: models.{name} needs {what} of models.{start.model}, and has another")
+
+
 def _memorization(config: Sections) -> None:
     """Check that a model reads as much as it has to continue."""
     wanted = config.evaluation.memorization
@@ -183,5 +210,6 @@ def check(config: Sections) -> None:
     Raises:
         ValueError: they do not.
     """
-    for agrees in (_licenses, _references, _vocabularies, _perplexity, _strata, _sampling, _memorization, _categories):
+    named = (_licenses, _references, _vocabularies, _perplexity, _strata)
+    for agrees in (*named, _sampling, _starts, _memorization, _categories):
         agrees(config)

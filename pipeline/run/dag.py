@@ -311,10 +311,11 @@ class Dag:
         return [f"{self.run}/baselines/{name}/{file}" for name in names for file in ("items.parquet", "results.json")]
 
     def previous_milestone(self, wildcards: Any) -> list[str]:
-        """Return the milestone that a segment starts from; none for the first."""
-        milestones = self.config.models[wildcards.model].training.milestones()
-        before = [step for step in milestones if step < int(wildcards.step)]
-        return [self.milestone(wildcards.model, before[-1])] if before else []
+        """Return the milestone that a segment starts from; none for the first, unless it is a branch's."""
+        training = self.config.models[wildcards.model].training
+        step = training.segment_start(int(wildcards.step))
+        model = training.start.model if training.start and step == training.first_step else wildcards.model
+        return [self.milestone(model, step)] if step else []
 
     def scratch(self, wildcards: Any) -> str:
         """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""

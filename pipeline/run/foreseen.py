@@ -191,7 +191,7 @@ def _long(config: Config, planned: Planned) -> Iterator[str]:
     if partition is None or peak is None or utilization is None:
         return
     training = planned.training
-    tokens = training.steps * training.batch_size * training.sequence_length
+    tokens = (training.steps - training.first_step) * training.batch_size * training.sequence_length
     flops = tokens * flops_per_token(planned.shape, planned.vocabulary_size, training.sequence_length)
     minutes = flops / (planned.processes * peak * utilization) / 60
     if minutes > partition.minutes:

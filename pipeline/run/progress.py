@@ -109,7 +109,7 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
     if step == "pretrain.segment":
         name, last = instance
         model = config.models[name]
-        first = max((one for one in model.training.milestones() if one < int(last)), default=0)
+        first = model.training.segment_start(int(last))
         vocabulary = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
         per_token = flops_per_token(model.architecture, vocabulary, model.training.sequence_length)
         return (int(last) - first) * model.training.batch_size * model.training.sequence_length * per_token

@@ -82,15 +82,16 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) ->
     masked = training.get("sampling", {}).get("mask_documents", False)
     machine = [run.settings.get("platform"), record.counts.get("device")]
     kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
-    energy, tokens = (run.figures.get(key) for key in (f"energy.model.{model}", f"model.{model}.tokens_seen"))
+    energy, steps = run.figures.get(f"energy.model.{model}"), sum("loss" in line for line in lines)
+    tokens_of_step = training["batch_size"] * training["sequence_length"]
     return Measured(
         name,
         json.dumps(kind, sort_keys=True),
         processes,
         len(record.counts.get("nodes") or {None}),
         training["batch_size"],
-        training["batch_size"] * training["sequence_length"] / seconds,
-        energy.value / tokens.value if energy and tokens else None,
+        tokens_of_step / seconds,
+        energy.value / (steps * tokens_of_step) if energy else None,
         energy.how if energy else "",
     )
 

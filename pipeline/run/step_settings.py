@@ -103,12 +103,13 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
 
 def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
     model, last = config.models[i["model"]], int(i["step"])
-    first = max((step for step in model.training.milestones() if step < last), default=0)
+    # Where it starts is told by the step and by the milestone that is read, whatever the other model is called.
+    training = model.training.model_copy(update={"start": None})
     return SegmentSettings(
-        first_step=first,
+        first_step=model.training.segment_start(last),
         last_step=last,
         records_outcome=i["model"] in config.cells(),
-        **shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"])},
+        **shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"]), "training": training},
     )
 
 
@@ -121,7 +122,10 @@ def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
         for name, value in _leaves(trained)
         if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
     }
-    return ExportSettings(hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)})
+    return ExportSettings(
+        hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)},
+        first_step=model.training.first_step,
+    )
 
 
 def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -90,7 +90,7 @@ def _training(config: Config, raw: Raw) -> float | None:
     for name, model in config.models.items():
         t = model.training
         per_token = flops_per_token(model.architecture, vocabulary(config, name), t.sequence_length)
-        total += t.steps * t.batch_size * t.sequence_length * per_token
+        total += (t.steps - t.first_step) * t.batch_size * t.sequence_length * per_token
     return total or None
 
 

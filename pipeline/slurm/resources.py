@@ -277,7 +277,7 @@ class Requests:
         """Return a time limit for a segment; where it is too short, Slurm gives the job another allocation."""
         model, last = self.config.models[wildcards["model"]], int(wildcards["step"])
         training, platform = model.training, self.config.platform
-        first = max((step for step in training.milestones() if step < last), default=0)
+        first = training.segment_start(last)
         tokens = (last - first) * training.batch_size * training.sequence_length
         flops = tokens * flops_per_token(
             model.architecture, self._vocabulary_size(wildcards["model"]), training.sequence_length

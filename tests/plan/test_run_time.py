@@ -70,6 +70,30 @@ def test_a_training_takes_its_steps_validations_starts_and_what_failures_undo():
     assert math.isclose(told["tokens_per_second_per_device"] * 16 * step, 512 * 8192)
 
 
+def test_a_branch_takes_the_steps_that_are_its_own():
+    limits = {"gpu": {"cpus": 64, "gpus": 4, "minutes": 60_000}}
+    machine = platform(partitions=limits, job_start_seconds=300)
+    every = {"validation_every": 10, "validation_tokens": 2**20, "milestone_every": 300}
+    branch = run_time(model(**every, first_step=550), machine, 16)
+    step = branch["step_seconds"]
+    assert math.isclose(branch["training_seconds"], 450 * step)
+    assert math.isclose(branch["validation_seconds"], 45 * branch["step_compute_seconds"] / 3 / 4)
+    assert branch["training_jobs"] == 3, "to 600, 900 and 1000"
+    assert run_time(model(**every), machine, 16)["training_jobs"] == 4
+    assert run_time(model(**every, first_step=600), machine, 16)["training_jobs"] == 2
+    slow = platform(matrix_flops_per_second=None, model_flops_utilization=0.4)
+    told = run_time(model(first_step=550), slow, 16)
+    assert math.isclose(told["seconds"], 450 * told["step_seconds"])
+    least, most = told["published_least_seconds"], told["published_most_seconds"]
+    whole = run_time(model(), slow, 16)
+    assert math.isclose(least / whole["published_least_seconds"], 0.45) and math.isclose(
+        most / whole["published_most_seconds"], 0.45
+    )
+    models = {"one": model(first_step=550).model_dump(mode="json")}
+    planned = estimate(EstimateSettings.model_validate({"models": models, "platform": CLUSTER, "energy": {}}))
+    assert planned["models"]["one"]["tokens"] == 450 * 512 * 8192
+
+
 def test_what_nothing_states_is_left_out_and_failures_come_as_published():
     told = run_time(model(validation_every=10), platform(), 16)
     for key in ("validation_seconds", "start_seconds", "queue_seconds", "checkpoint_write_seconds"):

@@ -29,10 +29,13 @@ def milestone(folder: Path, first: int, last: int) -> Path:
     return folder
 
 
-def run(folder: Path, milestones: list[Path], **hyperparameters: bool | float | str) -> dict[str, object]:
+def run(
+    folder: Path, milestones: list[Path], first_step: int = 0, **hyperparameters: bool | float | str
+) -> dict[str, object]:
     folder.mkdir(parents=True)
     outputs = {name: folder / name for name in ("final", "metrics", "tensorboard")}
-    return export.run(ExportSettings(hyperparameters=hyperparameters), milestones=milestones, **outputs)
+    settings = ExportSettings(hyperparameters=hyperparameters, first_step=first_step)
+    return export.run(settings, milestones=milestones, **outputs)
 
 
 def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
@@ -59,6 +62,13 @@ def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
 def test_a_gap_between_segments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not hold every step once"):
         run(tmp_path / "out", [milestone(tmp_path / "a", 1, 4), milestone(tmp_path / "b", 6, 10)])
+
+
+def test_a_branch_has_the_steps_from_where_it_starts(tmp_path: Path) -> None:
+    milestones = [milestone(tmp_path / "6", 5, 6), milestone(tmp_path / "8", 7, 8)]
+    assert run(tmp_path / "out", milestones, first_step=4)["steps"] == 4
+    with pytest.raises(InputError, match="does not hold every step once"):
+        run(tmp_path / "other", milestones)
 
 
 def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def test_milestones_rise_to_the_last_step(steps: int, every: int) -> None:
     assert all(step % every == 0 for step in found[:-1]) and len(found) == -(-steps // every)
 
 
+@given(steps=st.integers(2, 500), every=st.integers(1, 600), data=st.data())
+def test_the_segments_of_a_branch_lie_end_to_end_from_where_it_starts(
+    steps: int, every: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(1, steps - 1))
+    whole = training(steps=steps, milestone_every=every)
+    branch = training(steps=steps, milestone_every=every, start={"model": "base", "step": first})
+    assert branch.milestones() == [step for step in whole.milestones() if step > first]
+    assert [branch.segment_start(step) for step in branch.milestones()] == [first, *branch.milestones()[:-1]]
+    assert [whole.segment_start(step) for step in whole.milestones()] == [0, *whole.milestones()[:-1]]
+
+
 def test_one_milestone_by_default() -> None:
     assert training().milestones() == [100]
 
@@ -68,6 +80,7 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed"}, "choose one of zero0"),
         ({"micro_batch_size": 3}, "micro_batch_size 3"),
         ({"warmup_steps": 101}, "warmup_steps 101"),
+        ({"start": {"model": "base", "step": 100}}, "steps 100 is not above start.step 100"),
         ({"backend": "deepspeed", "strategy": "zero0", "precision": "bf16"}, "choose zero1 or fp32"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
         ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from typing import Any
@@ -84,3 +85,32 @@ def test_two_models_stand_in_one_chart_of_each_task_that_both_were_asked(run_fol
     (chart,) = re.findall(r"<svg.*?</svg>", together)
     assert chart.count('class="band') == 2 and "<script>" not in chart
     assert "base: first 0.4000, last 0.6000; other: first 0.3000, last 0.3500" in chart
+
+
+def branch(run_folder: Run) -> None:
+    """Let a model go on from step 250 of base: its segments end at 300 and 500, and took what base's two took."""
+    before = [{"name": "previous", "path": "models/base/milestones/250/state.json", "sha256": "a" * 64, "bytes": 1}]
+    own = [{**before[0], "path": "models/cooled/milestones/300/state.json"}]
+    for step, of, inputs in (("300", "250", before), ("500", "500", own)):
+        record = run_folder.read(f"provenance/records/pretrain.segment.base.{of}.json")
+        record |= {"instance": {"model": "cooled", "step": step}, "inputs": inputs}
+        run_folder.write(f"provenance/records/pretrain.segment.cooled.{step}.json", record)
+    (run_folder.root / "models/cooled").mkdir()
+    lines = (run_folder.root / "models/base/metrics.jsonl").read_text().splitlines(keepends=True)
+    later = [line for line in lines if json.loads(line)["step"] > 250]
+    (run_folder.root / "models/cooled/metrics.jsonl").write_text("".join(later))
+    for step, value in ((300, 0.3), (500, 0.35)):
+        content = {"model": "cooled", "step": step, "tasks": [task("tales", value, 0.05, 0.5)]}
+        run_folder.write(f"evaluation/cooled/{step}/results.json", content)
+
+
+def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_folder: Run) -> None:
+    scored(run_folder)
+    branch(run_folder)
+    text = outline(made(run_folder)["page"]).text
+    assert text.count("It goes on from step 250 of model base") == 1
+    of_branch = text.split("cooled over its training")[1]
+    assert "Tokens seen 1,228,800 2,048,000" in of_branch
+    assert "Electricity, J 2,000,000 (1,900,000 to 2,100,000) 3,000,000 (2,850,000 to 3,150,000)" in of_branch
+    card = (run_folder.root / "report/model-card.md").read_text()
+    assert "cooled goes on from step 250 of base" in card and "base goes on" not in card

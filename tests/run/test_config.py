@@ -79,6 +79,40 @@ def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words
     assert "\n" not in sentence
 
 
+BRANCH = {
+    "architecture": MICRO["models"]["base"]["architecture"],
+    "training": {**MICRO["models"]["base"]["training"], "start": {"model": "base", "step": 4}, "steps": 6},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("training.start.model", "bas", ["no other model 'bas'", "one of base"]),
+        ("training.start.model", "branch", ["no other model 'branch'"]),
+        ("training.start.step", 3, ["models.base keeps no milestone of step 3", "one of 4, 8"]),
+        ("training.steps", 4, ["models.branch.training", "steps 4 is not above start.step 4"]),
+        ("training.batch_size", 8, ["needs training.batch_size of models.base"]),
+        ("training.sequence_length", 32, ["needs training.sequence_length of models.base"]),
+        ("architecture.layers", 1, ["needs architecture of models.base"]),
+        ("seed", 8, ["needs seed of models.base"]),
+        ("tokens", "other", ["needs the tokenizer of its tokens of models.base"]),
+    ],
+)
+def test_a_branch_fits_what_it_goes_on_from(path: str, value: Any, words: list[str]) -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["tokenizer"]["other"], raw["tokens"]["other"] = {"vocabulary_size": 700}, {"tokenizer": "other"}
+    load(raw)
+    *parents, last = path.split(".")
+    node = raw["models"]["branch"]
+    for key in parents:
+        node = node[key]
+    node[last] = value
+    with pytest.raises(InputError) as caught:
+        load(raw)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
 def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:
     raw = changed("models.base.training.learning_rate", KeyError)
     raw["models"]["base"]["training"]["learning_rte"] = 0.004

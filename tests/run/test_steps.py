@@ -48,6 +48,26 @@ def test_a_step_is_what_its_rule_says(step: str) -> None:
     assert used <= {*declared.per.wildcards}
 
 
+def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
+    content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+    base = content["models"]["base"]
+    start = {"model": "base", "step": 4}
+    content["models"]["branch"] = {**base, "training": {**base["training"], "milestone_every": 3, "start": start}}
+    config = load(content)
+    dag = Dag(config)
+    assert dag.milestones("branch") == [f"results/micro/models/branch/milestones/{step}" for step in (6, 8)]
+    first, second = (SimpleNamespace(model="branch", step=step) for step in ("6", "8"))
+    assert dag.previous_milestone(first) == ["results/micro/models/base/milestones/4"]
+    assert dag.previous_milestone(second) == ["results/micro/models/branch/milestones/6"]
+    assert dag.previous_milestone(SimpleNamespace(model="base", step="4")) == []
+    told = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
+    assert (told.first_step, told.last_step, told.training.start) == (4, 6, None)  # type: ignore[attr-defined]
+    assert step_settings(config, "pretrain.export", {"model": "branch"}).of_result()["first_step"] == 4
+    assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).of_result()
+    planned = step_settings(config, "plan.estimate", {})
+    assert planned.models["branch"].training.own_steps == 4  # type: ignore[attr-defined]
+
+
 def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
     def of_a_corpus(deduplication: dict[str, object]) -> Config:
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
