@@ -98,6 +98,15 @@ def row(content: int, *bands: int) -> dict[str, Any]:
     return {"characters": 1, "content_0": content, "content_1": 1, "paragraphs": [], **keys}
 
 
+def test_what_is_random_is_not_compressed(tmp_path: Path) -> None:
+    (path,) = write(tmp_path / "units", {("a", 0): [row(1, 2, 3)]})
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    compressed = {column.path_in_schema for column in columns if column.compression == "ZSTD"}
+    assert compressed == {"id", "characters", "ngrams"} and len(columns) > 3
+    assert {column.compression for column in columns} == {"ZSTD", "UNCOMPRESSED"}
+
+
 def test_each_job_compares_its_share_of_the_keys(tmp_path: Path) -> None:
     low, high = 5, 2**63 + 5
     rows = [row(low, 1, low), row(low, 2, high), row(high, 3, low), row(high, 2, high)]

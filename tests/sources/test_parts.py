@@ -53,6 +53,21 @@ def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any],
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
 
+@pytest.mark.parametrize(("rows", "size", "groups"), [(3, 10**9, [3, 3, 1]), (10**9, 250, [3, 3, 1])])
+def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, groups: list[int]
+) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_GROUP", rows)
+    monkeypatch.setattr(parts, "BYTES_PER_GROUP", size)
+    writer = parts.PartWriter(tmp_path, 1, [700])
+    for number in range(7):
+        writer.write(0, RawDocument(id=str(number), number=number, size=100, text="x"))
+    writer.finish(0)
+    metadata = pq.ParquetFile(tmp_path / parts.part_name(0)).metadata
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == groups
+    assert (writer.documents, writer.bytes) == (7, 700)
+
+
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
 def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: str) -> None:
     raw = tmp_path / "raw"

@@ -1,0 +1,53 @@
+"""A histogram's bars are as high as its numbers say, and its labels stand where they belong."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.corpus.data_set import plots
+
+FULL = plots.HEIGHT - plots.TOP - plots.BOTTOM
+FLOOR = plots.HEIGHT - plots.BOTTOM
+
+
+def heights(drawn: str) -> list[float]:
+    """Return how high the bars are, by their own height; each stands on the floor."""
+    found = re.findall(r'<rect class="kept" x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', drawn)
+    assert all(float(top) + float(height) == pytest.approx(FLOOR, abs=0.11) for top, height in found)
+    return [float(height) for _, height in found]
+
+
+def labels(drawn: str) -> list[str]:
+    """Return what stands below the bars."""
+    return re.findall(rf'y="{plots.HEIGHT - 22}" text-anchor="middle">([^<]*)<', drawn)
+
+
+def test_a_bar_is_as_high_as_its_number() -> None:
+    full, half = heights(plots.histogram("nl", "x", [(0, 100), (1, 0), (2, 50)], []))
+    assert full == pytest.approx(FULL / 1.05, abs=0.1) and half == pytest.approx(full / 2, abs=0.1)
+
+
+def test_a_logarithmic_bar_grows_by_as_much_with_each_factor_of_ten() -> None:
+    one, ten, hundred = heights(plots.histogram("nl", "x", [(0, 1), (1, 10), (2, 0), (3, 100)], [], logarithmic=True))
+    assert hundred == pytest.approx(FULL, abs=0.1), "the highest bar fills the chart"
+    assert hundred - ten == pytest.approx(ten - one, abs=0.15) and one == pytest.approx((ten - one) / 2, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "expected"),
+    [
+        (95, ["1.00", "0.98", "0.96", "0.94", "0.92", "0.90"]),  # ten bars at least
+        (88, ["1.00", "0.98", "0.96", "0.94", "0.92", "0.90", "0.88"]),  # twelve of them
+        (87, ["1.00", "0.95", "0.90"]),
+        (50, ["1.00", "0.95", "0.90", "0.85", "0.80", "0.75", "0.70", "0.65", "0.60", "0.55", "0.50"]),
+    ],
+)
+def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expected: list[str]) -> None:
+    assert labels(plots.scores("nl", [[lowest, 3], [99, 5]], 100)) == expected
+
+
+def test_lengths_have_finer_labels_where_they_lie_near_one_another() -> None:
+    assert labels(plots.lengths("nl", [[20, 1], [47, 1]], 4)) == ["50", "100", "200", "500", "1,000", "2,000"]
+    assert labels(plots.lengths("nl", [[20, 1], [48, 1]], 4)) == ["100", "1,000"]
