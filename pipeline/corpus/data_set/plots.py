@@ -41,7 +41,7 @@ def histogram(
         return LEFT + (place - start) / (end - start) * (WIDTH - LEFT - RIGHT)
 
     def down(number: float) -> float:
-        height = (math.log10(number) + 0.5 if number else 0.0) if logarithmic else number
+        height = math.log10(number) + 0.5 if logarithmic else number
         return HEIGHT - BOTTOM - min(height / scale, 1.0) * (HEIGHT - TOP - BOTTOM)
 
     total = sum(number for _, number in bars)

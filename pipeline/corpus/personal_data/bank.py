@@ -59,7 +59,7 @@ def _issued(digits: str) -> bool:
         or (length == 16 and (51 <= two <= 55 or 2221 <= four <= 2720))
         or (length == 15 and two in (34, 37))
         or (length == 14 and (two in (36, 38, 39) or 300 <= four // 10 <= 305 or four == 3095))
-        or (length == 16 and (two in (62, 65) or four == 6011 or 3528 <= four <= 3589 or 644 <= four // 10 <= 649))
+        or (length == 16 and (two == 62 or four == 6011 or 3528 <= four <= 3589))
         or (12 <= length <= 19 and (two == 50 or 56 <= two <= 59 or 63 <= two <= 69))
     )
 

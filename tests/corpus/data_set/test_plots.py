@@ -45,7 +45,11 @@ def test_a_logarithmic_bar_grows_by_as_much_with_each_factor_of_ten() -> None:
     ],
 )
 def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expected: list[str]) -> None:
-    assert labels(plots.scores("nl", [[lowest, 3], [99, 5]], 100)) == expected
+    drawn = plots.scores("nl", [[lowest, 3], [99, 5]], 100)
+    assert labels(drawn) == expected
+    (width, _) = re.findall(r'<rect class="kept".*? width="([\d.]+)"', drawn)
+    across = plots.WIDTH - plots.LEFT - plots.RIGHT
+    assert float(width) == pytest.approx(across / (100 - min(lowest, 90)) - 1, abs=0.1)
 
 
 def test_lengths_have_finer_labels_where_they_lie_near_one_another() -> None:
