@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.report.training import branch_of
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -112,5 +113,16 @@ def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_fol
     of_branch = text.split("cooled over its training")[1]
     assert "Tokens seen 1,228,800 2,048,000" in of_branch
     assert "Electricity, J 2,000,000 (1,900,000 to 2,100,000) 3,000,000 (2,850,000 to 3,150,000)" in of_branch
+    assert "training of cooled 1,024,000 token seen 1.95 J" in text, "its joules by its own tokens"
+    assert "training of cooled 250 training step 8.00 kJ" in text
     card = (run_folder.root / "report/model-card.md").read_text()
     assert "cooled goes on from step 250 of base" in card and "base goes on" not in card
+
+
+def test_a_training_is_no_branch_of_itself() -> None:
+    """Of a model whose first record is gone, the first one that is left begins at a milestone of its own."""
+    inputs = [{"name": "index", "path": "tokens/main/index.json"}]
+    inputs += [{"name": "previous", "path": f"models/base/milestones/250/{name}"} for name in ("a", "b/c")]
+    assert branch_of("base", [{"inputs": inputs}]) is None
+    assert branch_of("cooled", [{"inputs": inputs}, {"inputs": []}]) == ("base", 250)
+    assert branch_of("cooled", [{"inputs": inputs[:1]}]) is None and branch_of("cooled", []) is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.pretrain.settings import Start
 from pipeline.run import foreseen
 from pipeline.run.config import Config, load
 from pipeline.run.platforms import Platform
@@ -109,8 +110,11 @@ def test_a_training_on_cores_must_fit_into_a_node() -> None:
 def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=1, sequence_length=4096, precision="bf16", steps=5000)
     assert said(config) == []
+    base = config.models["base"]
+    training = base.training.model_copy(update={"start": Start(model="base", step=4000)})
+    config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
     (hint,) = foreseen.hints(config, foreseen.launches(config))
-    assert "hours by plan on 8 processes: 2 jobs of h100 or more" in hint
+    assert hint.startswith("models.base") and "hours by plan on 8 processes: 2 jobs of h100 or more" in hint
 
 
 def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 from pipeline.run.config import Config, load
 from pipeline.run.dag import Dag
 from pipeline.run.steps import STEPS, step_settings
+from pipeline.run.work import WORK
 
 TEXT = "\n\n\n".join(path.read_text() for path in sorted(Path("rules").glob("*.smk")))
 BLOCKS = [block.split("\n\n\n")[0] for block in re.split(r"^(?:rule|checkpoint) ", TEXT, flags=re.MULTILINE)[1:]]
@@ -66,6 +67,9 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).of_result()
     planned = step_settings(config, "plan.estimate", {})
     assert planned.models["branch"].training.own_steps == 4  # type: ignore[attr-defined]
+    alone = load({**content, "models": {"base": base}})
+    both, one = (WORK["pretrain.segment"].amount(each, {}) for each in (config, alone))
+    assert both == pytest.approx(1.5 * one)
 
 
 def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
