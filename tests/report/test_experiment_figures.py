@@ -35,7 +35,11 @@ def test_seeds_are_one_line_and_what_did_not_finish_or_is_not_known_has_no_point
     cells = [cell(4, "zero2", speed) for speed in (10.0, 20.0)]
     cells += [cell(8, "zero2", 40.0), cell(16, "zero2", 90.0, outcome="out_of_memory"), cell(24, "zero2", None)]
     (chart,) = figures(cells, str)
-    assert points(chart) == {"strategy zero2": [15, 40]} and "band" in chart
+    assert points(chart) == {"strategy zero2": [15, 40]}
+    (band,) = re.findall(r'class="band[^"]*" (?:points|d)="([^"]*)"', chart)
+    places = {tuple(map(float, place)) for place in re.findall(r"([\d.]+)[ ,]([\d.]+)", band)}
+    heights = [{y for x, y in places if x == at} for at in sorted({x for x, _ in places})]
+    assert [len(some) for some in heights] == [2, 1], "from 10 to 20, and 40 alone"
 
 
 def test_each_figure_that_is_known_has_its_chart_in_its_unit() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from pipeline.energy.figures import JobFigure
+from pipeline.report.planned import beside
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
@@ -53,6 +58,26 @@ def test_what_the_plan_does_not_know_has_no_row_and_what_nobody_measured_no_rati
     told = table(run_folder, seconds=None, low_seconds=None, high_seconds=None, energy_joules=None)
     assert "lost ones" not in told and "Time of a step, median 2 s 4 s 2.000 –" in told and "Electricity" not in told
     assert "of a device, median 1,000 " in told
+
+
+def test_the_speed_of_a_device_is_that_of_all_by_their_number(run_folder: Run) -> None:
+    for step in ("250", "500"):
+        path = f"provenance/records/pretrain.segment.base.{step}.json"
+        record = run_folder.read(path)
+        run_folder.write(path, {**record, "counts": {**record["counts"], "world_size": 4}})
+    assert "Tokens per second of a device, median 1,000 1,301 1.301" in table(run_folder)  # of 5,204
+
+
+def test_electricity_of_which_a_job_knows_nothing_is_not_set_beside_the_plan() -> None:
+    keys = ("name", "processes", "tokens_per_second", "recomputation", "parameters", "own_tokens", "device")
+    model = {**dict.fromkeys((*keys, "model_flops_utilization", "memory_bytes")), "name": "base"}
+    told = {"step": "pretrain.segment", "instance": {"model": "base"}, "fate": "finished"}
+    known, unknown = JobFigure(**told, joules=5.0, meters=("a meter",)), JobFigure(**told)
+    for jobs, expected in (([known, known], 10.0), ([known, unknown], None), ([], None)):
+        account: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
+        material: Any = SimpleNamespace(attempts=[])
+        (row,) = beside(material, account, model, [], {"energy_joules": 4.0})
+        assert row.measured == expected
 
 
 @pytest.mark.parametrize(("device", "words"), [("CPU", "1.00 GB – –"), ("NVIDIA H100", "1.00 GB 512 MB 0.512")])

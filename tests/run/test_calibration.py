@@ -198,6 +198,10 @@ def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path
     (training,) = found.runs[1].trainings.values()
     assert training.step_seconds == 0.25 and training.processes == 2
     assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
+    write(runs[1] / "provenance/records/pretrain.segment.base.8.json", {"counts": {}})
+    seal(runs[1])
+    unknown = forecast_plan(planned(tmp_path, runs))
+    assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
     metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
     (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
     with pytest.raises(InputError, match=r"base/metrics\.jsonl is not the one that its report was written with"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.run import kept_versions
 from pipeline.run.kept_versions import FILE
 from tests.conftest import ROOT, rewrite
 
@@ -62,6 +63,15 @@ def test_a_link_to_nothing_among_the_code_stops_no_start(copy: Path) -> None:
         assert kept(copy) == before
     finally:
         lock.unlink()
+
+
+def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_versions.versions, "code_version", lambda _: "0")
+    monkeypatch.setattr(kept_versions.versions, "imported", lambda _: set())
+    for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
+        monkeypatch.setattr(kept_versions, "_sha256", iter(hashes).__next__)
+        kept_versions.keep(tmp_path / "kept.json")
+        assert (tmp_path / "kept.json").exists() == is_kept
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"package": 1}'])
