@@ -55,10 +55,8 @@ def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) 
     found = []
     for run in plan.runs if plan else ():
         for name, training in run.trainings.items() if run.platform == platform.name else ():
-            nodes = -(-training.processes // platform.devices)
-            there = platform.model_copy(update={"nodes": nodes})
-            planned = run_time(training.model, there, training.processes)["step_seconds"]
-            if planned and is_counted == (not obstacles(training.model, there, training.processes)):
+            planned = run_time(training.model, platform, training.processes)["step_seconds"]
+            if planned and is_counted == (not obstacles(training.model, platform, training.processes)):
                 found.append(Ratio(f"{name} of {run.folder}", training.step_seconds / planned))
     return found
 
