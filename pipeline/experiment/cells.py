@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.experiment.settings import Cell, Experiment, ExperimentPage, Values
 from pipeline.ground.errors import InputError
+from pipeline.ground.settings import Settings
 from pipeline.model.size import flops_per_token
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.gauges import fits
@@ -21,6 +22,7 @@ from pipeline.pretrain.settings import Model
 
 PLAIN = re.compile(r"[a-z0-9_-]{1,24}")
 LONGEST = 100  # characters of a name: file names hold it, with a step and a time behind
+CORPUS = "corpus."  # begins a varied key that is one of the base's corpus
 ROUNDED = 0.01  # share by which the steps of a cell may be others than those that would be equal
 
 
@@ -28,13 +30,15 @@ ROUNDED = 0.01  # share by which the steps of a cell may be others than those th
 class Place:
     """Where cells are to be trained: the processes of a model, and what the plan knows of the platform.
 
-    `vocabulary_size` tells that of a token set by its name.
+    `vocabulary_size` tells that of a token set by its name; `tokens_with` which token set is like that one but for keys of
+    its corpus.
     """
 
     processes: int
     per_node: int
     platform: PlatformPlan
     vocabulary_size: Callable[[str], int]
+    tokens_with: Callable[[str, Values], str]
 
 
 def combinations(experiment: Experiment) -> list[Values]:
@@ -65,13 +69,18 @@ def _excluded(values: Values, experiment: Experiment) -> bool:
 
 
 def cell_name(experiment: str, values: Values, seed: int) -> str:
-    """Return the name of a cell: the experiment's, the last word of each key with its value, and the seed.
+    """Return the name of a cell: the experiment's, that of its values, and the seed."""
+    return f"{variant_name(experiment, values)}-seed-{seed}"
+
+
+def variant_name(of: str, values: Values) -> str:
+    """Return the name of what has these values: with the last word of each key and its value.
 
     A value that is long or has other characters than a name may have, and a name that is too long, become a hash.
     """
     words = [f"{key.rpartition('.')[2]}-{_word(value)}" for key, value in values.items()]
-    name = "-".join([experiment, *words])
-    return f"{name if len(name) <= LONGEST else f'{experiment}-{_hash(values)}'}-seed-{seed}"
+    name = "-".join([of, *words])
+    return name if len(name) <= LONGEST else f"{of}-{_hash(values)}"
 
 
 def _word(value: Any) -> str:
@@ -84,9 +93,17 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _varied(base: Model, values: Values, seed: int) -> dict[str, Any]:
+def _varied(base: Model, values: Values, seed: int, place: Place) -> dict[str, Any]:
     """Return the section of a cell's model as it would be written."""
-    section = base.model_dump(exclude_unset=True) | {"seed": seed}
+    own = {key: value for key, value in values.items() if not key.startswith(CORPUS)}
+    section = with_values(base.model_dump(exclude_unset=True) | {"seed": seed}, own)
+    if of_corpus := {key.removeprefix(CORPUS): values[key] for key in values.keys() - own.keys()}:
+        section["tokens"] = place.tokens_with(section.get("tokens", base.tokens), dict(sorted(of_corpus.items())))
+    return section
+
+
+def with_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
+    """Return a section in which each key, such as training.steps, has its value."""
     for key, value in values.items():
         *parents, last = key.split(".")
         node = section
@@ -114,7 +131,7 @@ def expanded(
             if own in names:
                 raise ValueError(f"{names[own]} and {values} would both be called {own}: write one of them otherwise")
             names[own] = values
-            model = Model.model_validate(_varied(base, values, seed))
+            model = Model.model_validate(_varied(base, values, seed, place))
             rounded = 0.0
             if experiment.equal != "steps":
                 model, rounded = _equalled(model, base, experiment.equal, place)
@@ -189,9 +206,13 @@ def fits_nowhere(model: Model, place: Place) -> str | None:
     )
 
 
-def reference(experiment: Experiment, base: Model) -> Values:
-    """Return the combination that the others are compared with: `to`, then what the base has, then the first value."""
-    written = base.model_dump(mode="json")
+def reference(experiment: Experiment, base: Model, corpus: Settings) -> Values:
+    """Return the combination that the others are compared with: `to`, then what the base has, then the first value.
+
+    Args:
+        corpus: the base's.
+    """
+    written = base.model_dump(mode="json") | {"corpus": corpus.model_dump(mode="json")}
     found: Values = {}
     for key, values in experiment.vary.items():
         node: Any = written
@@ -201,13 +222,13 @@ def reference(experiment: Experiment, base: Model) -> Values:
     return found
 
 
-def told(experiment: Experiment, base: Model, cells: list[Cell]) -> ExperimentPage:
+def told(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
     """Return what the page of an experiment is told.
 
     Raises:
         ValueError: the combination that the others are compared with is excluded.
     """
-    to = reference(experiment, base)
+    to = reference(experiment, base, corpus)
     if all(cell.values != to for cell in cells):
         raise ValueError(f"compare.to: no cell has {to}: name another combination")
     return ExperimentPage(

@@ -45,7 +45,9 @@ class Experiment(Settings):
 
     base: str = Field(description="the model that the cells are like but for what is varied")
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        default={}, description="by key of the model's section, such as training.learning_rate or tokens, its values"
+        default={},
+        description="by key of the model's section, such as training.learning_rate or tokens, or of its corpus's, such "
+        "as corpus.exclude_sources, its values",
     )
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[], description="default: the base's")
     exclude: list[Values] = Field(default=[], description="parts of combinations of which no cell is made")
@@ -76,6 +78,8 @@ class Experiment(Settings):
             raise ValueError("vary.seed: write seeds beside vary, not seed in it")
         if "architecture.preset" in self.vary:
             raise ValueError("vary.architecture.preset: a preset fills other keys too: vary architecture as a whole")
+        if "corpus.preset" in self.vary:
+            raise ValueError("vary.corpus.preset: a preset fills other keys too: write corpora, and vary tokens")
         if self.equal != "steps" and "training.steps" in self.vary:
             raise ValueError(f"equal {self.equal} tells the steps of each cell: leave training.steps out of vary")
         for field, partial in [*(("exclude", one) for one in self.exclude), ("compare.to", self.compare.to)]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
+from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
-from pipeline.experiment.cells import Place, expanded, told
-from pipeline.experiment.settings import Cell, ExperimentPage
+from pipeline.experiment.cells import Place, expanded, told, variant_name, with_values
+from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.ground.data_folder import with_data
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
@@ -34,6 +35,8 @@ class Config(Sections):
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
     _experiments: dict[str, ExperimentPage] = PrivateAttr(default_factory=dict)
+    _variants: dict[str, str] = PrivateAttr(default_factory=dict)
+    """Corpora that experiments make, by the token set that each is of."""
 
     @model_validator(mode="after")
     def _agree(self) -> Config:
@@ -46,7 +49,8 @@ class Config(Sections):
     def _add_cells(self) -> None:
         """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
         platform = PlatformPlan.model_validate(self.platform.model_dump())
-        place = Place(world_size(self.launch), processes_per_node(self.launch), platform, self._known_vocabulary_size)
+        processes = world_size(self.launch), processes_per_node(self.launch)
+        place = Place(*processes, platform, self._known_vocabulary_size, self._tokens_with)
         written = dict(self.models)
         for name, experiment in self.experiments.items():
             if experiment.base not in written:
@@ -57,7 +61,8 @@ class Config(Sections):
             base = written[experiment.base]
             try:
                 cells = [*expanded(name, experiment, base, self.model_seed(experiment.base), place)]
-                self._experiments[name] = told(experiment, base, [cell for cell, _ in cells])
+                corpus = self.corpus[self.tokens[base.tokens].corpus]
+                self._experiments[name] = told(experiment, base, corpus, [cell for cell, _ in cells])
             except ValidationError as error:
                 raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
             except ValueError as error:
@@ -65,6 +70,27 @@ class Config(Sections):
             if both := [cell.name for cell, _ in cells if cell.name in self.models]:
                 raise ValueError(f"experiments.{name}: there is another model {both[0]}: give one of them another name")
             self.models.update({cell.name: model for cell, model in cells if cell.refused is None})
+
+    def _tokens_with(self, tokens: str, values: Values) -> str:
+        """Return the name of a token set that is like another one but for these keys of its corpus: both are added.
+
+        The tokenizer stays the same, so that models on both are measured in the same tokens.
+        """
+        self._known_vocabulary_size(tokens)
+        section = self.tokens[tokens]
+        corpus = self.corpus[section.corpus]
+        try:
+            varied = Corpus.model_validate(with_values(corpus.model_dump(exclude_unset=True), values))
+        except ValidationError as error:
+            raise ValueError(sentence(error, Corpus, "vary: corpus")) from None
+        if varied == corpus:
+            return tokens
+        name, own = variant_name(section.corpus, values), variant_name(tokens, values)
+        made = section.model_copy(update={"corpus": name})
+        if self.corpus.setdefault(name, varied) != varied or self.tokens.setdefault(own, made) != made:
+            raise ValueError(f"there is another corpus {name}, or another token set {own}: give that another name")
+        self._variants[own] = name
+        return own
 
     def _known_vocabulary_size(self, tokens: str) -> int:
         if tokens not in self.tokens:
@@ -196,14 +222,17 @@ class Config(Sections):
     def written(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
-        What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells,
-        of which the experiments tell.
+        What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells
+        and their corpora, of which the experiments tell.
         """
-        cells = dict.fromkeys(self.cells(), True)
+        made = {"models": self.cells(), "tokens": self._variants, "corpus": self._variants.values()}
         keys = self.model_dump(
             mode="json",
             exclude_unset=True,
-            exclude={"data": True, "platform": True, "slurm": True, "provenance": True, "models": cells},
+            exclude={
+                **dict.fromkeys(("data", "platform", "slurm", "provenance"), True),
+                **{section: dict.fromkeys(names, True) for section, names in made.items()},
+            },
         )
         return {**keys, "platform": self.platform.name}
 

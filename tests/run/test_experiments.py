@@ -89,6 +89,30 @@ def test_tokens_whole_sections_and_parts_of_defaults_are_varied() -> None:
     assert all(len(name.removeprefix("x-architecture-")) < 16 for name in found.models), "a hash of the section"
 
 
+def test_a_corpus_is_varied_in_one_line_on_the_same_tokenizer() -> None:
+    without = {"corpus.exclude_sources": [[], ["nl_gids"]], "training.learning_rate": [0.003, 0.01]}
+    found = config(x={"base": "base", "vary": without, "seeds": [7, 8]})
+    (name,) = found.corpus.keys() - {"main"}
+    (tokens,) = found.tokens.keys() - {"main"}
+    assert found.corpus_sources(name) == ["en_guide", "nl_brieven"] and [*found.tokenizer] == ["main"]
+    assert found.corpus[name].decontamination == found.corpus["main"].decontamination
+    assert found.tokens[tokens] == found.tokens["main"].model_copy(update={"corpus": name})
+    assert [model.tokens for model in found.models.values()] == [*["main"] * 5, *[tokens] * 4]
+    assert found.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
+    written = found.written()
+    assert [*written["corpus"]] == [*written["tokens"]] == ["main"]
+    again = load(written)
+    assert (again.corpus, again.tokens, again.models) == (found.corpus, found.tokens, found.models)
+    two = {"x": {"base": "base", "vary": without}, "y": {"base": "base", "vary": without, "seeds": [9]}}
+    assert config(**two).corpus == found.corpus, "two experiments share it"
+    rule = {"corpus.deduplication.minimum_jaccard": [0.5, 0.9], "corpus.keep_removed": [True]}
+    found = config(x={"base": "base", "vary": rule})
+    assert {(one.deduplication.minimum_jaccard, one.keep_removed) for one in found.corpus.values()} == {
+        *((0.5, True), (0.9, True), (found.corpus["main"].deduplication.minimum_jaccard, False))
+    }
+    assert found.experiment_pages()["x"].to["corpus.keep_removed"] is True, "the base has none of the values"
+
+
 def test_excluded_combinations_make_no_cell_and_need_make_no_model() -> None:
     vary = {"training.backend": ["fsdp", "deepspeed"], "training.strategy": ["full_shard", "zero2"]}
     wrong = [
@@ -167,6 +191,10 @@ def test_a_cell_that_fits_nowhere_is_planned_as_such_and_not_run() -> None:
         ({"vary": {"tokens": ["none"]}}, ["'none'", "choose one of main"]),
         ({"vary": {"seed": [1]}}, ["write seeds"]),
         ({"vary": {"architecture.preset": ["llama3"]}}, ["vary architecture as a whole"]),
+        ({"vary": {"corpus.preset": ["gptnl"]}}, ["write corpora, and vary tokens"]),
+        ({"vary": {"corpus.exclude_source": [["nl_gids"]]}}, ["vary: corpus", "did you mean 'exclude_sources'"]),
+        ({"vary": {"corpus.exclude_sources": [["gids"]]}}, ["corpus.main-exclude_sources-", "no source 'gids'"]),
+        ({"vary": {"corpus.keep_removed": [True], "tokens": ["none"]}}, ["'none'", "choose one of main"]),
         ({"vary": {"training": [{}], "training.steps": [1]}}, ["training.steps is a part of training"]),
         ({"vary": {"training.steps": [1]}, "equal": "tokens"}, ["leave training.steps out"]),
         ({"vary": {"training.batch_size": [4, 6]}, "equal": "tokens"}, ["5.333 steps", "6.2% off"]),
@@ -244,3 +272,15 @@ def test_the_grid_at_toy_size_has_the_same_cells_but_for_the_sizes() -> None:
     found = {(one.training.strategy, one.training.micro_batch_size, one.training.flash_attention) for one in cells}
     assert found == {*product(STRATEGIES, (1, 2, 4), (True, False))} and tiny.not_run() == {}
     assert {parameter_count(one.architecture, 4096) < 1e6 for one in cells} == {True}
+
+
+def test_a_varied_corpus_has_the_name_of_no_other() -> None:
+    content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+    other = {"corpus": {**content["corpus"], "main-keep_removed-true": {"broken_share": 0.5}}}
+    with pytest.raises(InputError, match=r"experiments\.x: there is another corpus main-keep_removed-true"):
+        config(other, x={"base": "base", "vary": {"corpus.keep_removed": [True]}})
+    same = {
+        "corpus": {**content["corpus"], "main-keep_removed-true": {**content["corpus"]["main"], "keep_removed": True}}
+    }
+    found = config(same, x={"base": "base", "vary": {"corpus.keep_removed": [True]}})
+    assert [*found.corpus] == ["main", "main-keep_removed-true"]
