@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from pipeline.experiment.settings import Cell, Experiment, ExperimentPage, Values
+from pipeline.experiment.settings import CORPUS, Cell, Experiment, ExperimentPage, Values
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.model.size import flops_per_token
@@ -22,7 +22,6 @@ from pipeline.pretrain.settings import Model
 
 PLAIN = re.compile(r"[a-z0-9_-]{1,24}")
 LONGEST = 100  # characters of a name: file names hold it, with a step and a time behind
-CORPUS = "corpus."  # begins a varied key that is one of the base's corpus
 ROUNDED = 0.01  # share by which the steps of a cell may be others than those that would be equal
 
 
@@ -30,8 +29,8 @@ ROUNDED = 0.01  # share by which the steps of a cell may be others than those th
 class Place:
     """Where cells are to be trained: the processes of a model, and what the plan knows of the platform.
 
-    `vocabulary_size` tells that of a token set by its name; `tokens_with` which token set is like that one but for keys of
-    its corpus.
+    `vocabulary_size` tells that of a token set by its name; `tokens_with` which token set is like that one but for keys
+    of its corpus.
     """
 
     processes: int

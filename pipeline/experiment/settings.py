@@ -13,6 +13,8 @@ from pipeline.ground.settings import Settings
 
 Values = dict[str, Any]
 """By key of a model's section, such as `training.learning_rate`, its value."""
+CORPUS = "corpus."
+"""What a varied key begins with that is one of the base's corpus."""
 POWER_OF_TEN = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
@@ -121,3 +123,8 @@ class ExperimentPage(Settings):
     to: Values
     metrics: list[str]
     alpha: float
+
+    @property
+    def texts_differ(self) -> bool:
+        """Whether cells are trained on other texts: their losses then are of other texts, and are not compared."""
+        return any(key == "tokens" or key.startswith(CORPUS) for key in self.keys)

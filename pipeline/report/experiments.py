@@ -21,6 +21,7 @@ from pipeline.report.read import Json, Material
 FINISHED, NOT_RUN = "finished", "not run"
 SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Training loss, nats per token"}
 """What tells the best where no metric is named."""
+NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
 
 
@@ -52,7 +53,7 @@ def experiment(
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
     rows = _comparisons(material, combinations, page)
-    key = "score" if page.metrics else _loss_key(cells)
+    key = "score" if page.metrics or page.texts_differ else _loss_key(cells)
     _best(combinations, key)
     return {
         "name": name,
@@ -66,7 +67,7 @@ def experiment(
         "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
         "charts": _curves(combinations, told),
         "figures": figures(cells, told),
-        "score": page.metrics[0] if page.metrics else told(SCORES[key]),
+        "score": page.metrics[0] if page.metrics else told(NO_SCORE if page.texts_differ else SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
     }

@@ -54,10 +54,13 @@ def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
     return [*made, Cell(name="x-none", values=none, seed=1, steps=2, refused=f"{HOSTILE} needs 9 GiB")]
 
 
-def made(run: Run, found: list[Cell], language: str = "en", **changes: Any) -> tuple[Outline, Outline]:
-    """Return the report and the page of the experiment."""
-    told = {"equal": "steps", "to": {"training.learning_rate": 0.001}, "metrics": [], "alpha": 0.05, **changes}
-    page = ExperimentPage(base="base", keys=["training.learning_rate"], cells=found, **told)
+def made(
+    run: Run, found: list[Cell], language: str = "en", key: str = "training.learning_rate", **changes: Any
+) -> tuple[Outline, Outline]:
+    """Return the report and the page of the experiment, whose cells vary this key."""
+    told = {"equal": "steps", "to": {key: 0.001}, "metrics": [], "alpha": 0.05, **changes}
+    varied = [one.model_copy(update={"values": {key: value for value in one.values.values()}}) for one in found]
+    page = ExperimentPage(base="base", keys=[key], cells=varied, **told)
     settings = run.settings.model_copy(update={"experiments": {"x": page}, "language": language})
     folder = run.root / "report/experiments"
     if folder.exists():
@@ -79,6 +82,20 @@ def test_the_page_tells_which_is_best_and_the_report_leads_to_it(run_folder: Run
     assert "Speed, memory and electricity" in page.text and "tokens per second of a device" in page.text
     assert "2 / 2 200 " in page.text and " 500.0 250.0 – – – " in page.text, "a process has half of the speed"
     assert "Score: Validation loss, nats per token." in page.text and "Score ↓" in page.text
+
+
+@pytest.mark.parametrize("key", ["tokens", "corpus.exclude_sources"])
+def test_losses_of_other_texts_tell_no_best(run_folder: Run, key: str) -> None:
+    listed = cells(run_folder)
+    _, page = made(run_folder, listed, key=key)
+    name = key.rpartition(".")[2]
+    assert f"{name} 0.001 2 / 2 – 500.0" in page.text and "Score: none: the cells' held-out texts differ" in page.text
+    assert "no loss tells one cell from another" in page.text
+    assert "score" not in page.text.split("On the front")[-1].split("Which differ?")[0]
+    _, page = made(run_folder, listed, key=key, metrics=["completion/acc"])
+    assert f"{name} 0.001 2 / 2 0.250" in page.text, "a metric is of the same items"
+    _, page = made(run_folder, listed)
+    assert "no loss tells one cell" not in page.text
 
 
 def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
