@@ -59,7 +59,7 @@ def made(
 ) -> tuple[Outline, Outline]:
     """Return the report and the page of the experiment, whose cells vary this key."""
     told = {"equal": "steps", "to": {key: 0.001}, "metrics": [], "alpha": 0.05, **changes}
-    varied = [one.model_copy(update={"values": {key: value for value in one.values.values()}}) for one in found]
+    varied = [one.model_copy(update={"values": dict(zip([key], one.values.values(), strict=True))}) for one in found]
     page = ExperimentPage(base="base", keys=[key], cells=varied, **told)
     settings = run.settings.model_copy(update={"experiments": {"x": page}, "language": language})
     folder = run.root / "report/experiments"

@@ -99,6 +99,8 @@ def test_a_corpus_is_varied_in_one_line_on_the_same_tokenizer() -> None:
     assert found.tokens[tokens] == found.tokens["main"].model_copy(update={"corpus": name})
     assert [model.tokens for model in found.models.values()] == [*["main"] * 5, *[tokens] * 4]
     assert found.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
+    last = config(x={"base": "base", "vary": {"corpus.exclude_sources": [["nl_gids"], []]}})
+    assert last.experiment_pages()["x"].to == {"corpus.exclude_sources": []}, "what the base's corpus has"
     written = found.written()
     assert [*written["corpus"]] == [*written["tokens"]] == ["main"]
     again = load(written)
