@@ -22,13 +22,14 @@ from pipeline.plan.strategies import node_group
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
-    "tokens": "steps x batch_size x sequence_length",
+    "tokens": "steps x batch_size x sequence_length; of a branch its own steps",
     "training_flops_6nd": "6 x parameters x tokens (Kaplan et al. 2020)",
     "training_flops_8nd": "8 x parameters x tokens, with full recomputation (Narayanan et al. 2021)",
     "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x H) with H "
     "= heads x head dimension (Chowdhery et al. 2022)",
-    "general_purpose_share_6nd": "training_flops_6nd / 1e23, the indicative criterion for general-purpose models",
-    "general_purpose_share_8nd": "training_flops_8nd / 1e23",
+    "general_purpose_share_6nd": "training_flops_6nd, of a branch with what it goes on from, / 1e23, the indicative "
+    "criterion for general-purpose models",
+    "general_purpose_share_8nd": "training_flops_8nd likewise / 1e23",
     "devices_used": "min(devices x nodes, batch_size / micro_batch_size x tensor x pipeline x context): "
     "more stand idle",
     "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
@@ -104,6 +105,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
 def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
     parameters = parameter_count(architecture, model.vocabulary_size)
+    seen = training.steps * training.batch_size * training.sequence_length  # a branch's base with it
     tokens = training.own_steps * training.batch_size * training.sequence_length
     mesh = training.mesh
     matrices = mesh.tensor * mesh.pipeline
@@ -150,8 +152,9 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "parameters": parameters,
         "tokens": tokens,
         **flops,
-        "general_purpose_share_6nd": flops["training_flops_6nd"] / formulas.GENERAL_PURPOSE_FLOPS,
-        "general_purpose_share_8nd": flops["training_flops_8nd"] / formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_6nd": formulas.training_flops(parameters, seen) / formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_8nd": formulas.training_flops(parameters, seen, recomputation=True)
+        / formulas.GENERAL_PURPOSE_FLOPS,
         "devices_used": devices,
         "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
         "model_state_bytes_per_device": round(state),
@@ -161,7 +164,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "memory_fits": None if memory is None else held + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
         **_consumption(model, flops, devices, platform, energy),
-        **published_laws.expected(architecture, model.vocabulary_size, tokens),
+        **published_laws.expected(architecture, model.vocabulary_size, seen),
     }
 
 

@@ -91,7 +91,15 @@ def test_a_branch_takes_the_steps_that_are_its_own():
     )
     models = {"one": model(first_step=550).model_dump(mode="json")}
     planned = estimate(EstimateSettings.model_validate({"models": models, "platform": CLUSTER, "energy": {}}))
-    assert planned["models"]["one"]["tokens"] == 450 * 512 * 8192
+    told = planned["models"]["one"]
+    models["one"]["training"]["first_step"] = 0
+    whole = estimate(EstimateSettings.model_validate({"models": models, "platform": CLUSTER, "energy": {}}))
+    assert told["tokens"] == 450 * 512 * 8192 and math.isclose(
+        told["model_flops"], 0.45 * whole["models"]["one"]["model_flops"]
+    )
+    # What the model is, and the law asks for, it is by all that it has seen.
+    of_all = [key for key in told if "expected_loss" in key or "general_purpose" in key or "step_law" in key]
+    assert len(of_all) == 8 and all(told[key] == whole["models"]["one"][key] for key in of_all)
 
 
 def test_what_nothing_states_is_left_out_and_failures_come_as_published():
