@@ -100,7 +100,8 @@ def test_forked_jobs_share_what_their_start_took(tmp_path: Path) -> None:
     assert cpu_seconds(*paths) == pytest.approx(tree_seconds, rel=0.05)
     start_up = [next(read_intervals(path)) for path in paths]
     assert len({one.job_cpu_seconds for one in start_up}) == 1 and start_up[0].job_cpu_seconds > 0.2
-    assert len({one.started for one in start_up}) == 1
+    began = [one.started for one in start_up]
+    assert max(began) - min(began) < 0.1, "each process tells the same moment by its own clock"
     for path in paths:
         first, *own = read_intervals(path)
         assert first.is_shared_start and not any(one.is_shared_start for one in own)
