@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from statistics import fmean
 
@@ -22,7 +23,8 @@ FIGURES = {
 
 def named(values: Values) -> str:
     """Return a combination in words: the last word of each key with its value."""
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
+    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in told.items())
 
 
 def figures(cells: list[Json], told: Callable[[str], str]) -> list[Markup]:

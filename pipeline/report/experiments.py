@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import fmean, median, stdev
@@ -23,6 +24,8 @@ SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Trainin
 """What tells the best where no metric is named."""
 NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
+TIE = 1e-5
+"""As near as sums in another order come: micro-batches and strategies tell no best score by it."""
 
 
 def without_cells(material: Material, experiments: Mapping[str, ExperimentPage]) -> Material:
@@ -159,7 +162,7 @@ def _best(combinations: list[Json], key: str) -> None:
     for axis in axes:
         most = max(one[axis] for one in done)
         for one in done:
-            one["best"] += [axis] * (one[axis] == most)
+            one["best"] += [axis] * math.isclose(one[axis], most, rel_tol=TIE)
     for one, is_undominated in zip(done, undominated([[one[axis] for axis in axes] for one in done]), strict=True):
         one["undominated"] = is_undominated and len(axes) > 1
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.energy.figures import Figure
 from pipeline.evaluate.items import Item, Measured, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
+from pipeline.report import experiments
 from pipeline.report import page as page_step
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import Outline, outline
@@ -96,6 +98,16 @@ def test_losses_of_other_texts_tell_no_best(run_folder: Run, key: str) -> None:
     assert f"{name} 0.001 2 / 2 0.250" in page.text, "a metric is of the same items"
     _, page = made(run_folder, listed)
     assert "no loss tells one cell" not in page.text
+
+
+def test_sums_in_another_order_make_no_cell_the_best() -> None:
+    def told(loss: float) -> dict[str, Any]:
+        cell = {"outcome": "finished", "loss": loss, "tokens_per_second": 10.0, "energy": Figure()}
+        return {"cells": [cell]}
+
+    combinations = [told(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
+    experiments._best(combinations, "loss")
+    assert [one["best"] for one in combinations] == [["score", "speed"], ["score", "speed"], ["speed"]]
 
 
 def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
