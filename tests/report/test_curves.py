@@ -115,6 +115,8 @@ def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_fol
     assert "Electricity, J 2,000,000 (1,900,000 to 2,100,000) 3,000,000 (2,850,000 to 3,150,000)" in of_branch
     assert "training of cooled 1,024,000 token seen 1.95 J" in text, "its joules by its own tokens"
     assert "training of cooled 250 training step 8.00 kJ" in text
+    paper = (run_folder.root / "report/papers/model-documentation-form.en.md").read_text()
+    assert paper.count("from step 250 of base on, where what came before is told") >= 2, "its time and its energy"
     card = (run_folder.root / "report/model-card.md").read_text()
     assert "cooled goes on from step 250 of base" in card and "base goes on" not in card
 
@@ -126,3 +128,11 @@ def test_a_training_is_no_branch_of_itself() -> None:
     assert branch_of("base", [{"inputs": inputs}]) is None
     assert branch_of("cooled", [{"inputs": inputs}, {"inputs": []}]) == ("base", 250)
     assert branch_of("cooled", [{"inputs": inputs[:1]}]) is None and branch_of("cooled", []) is None
+
+
+def test_a_branch_that_never_took_a_step_has_spent_nothing_on_one(run_folder: Run) -> None:
+    """Such as a cell that ran out of memory at once."""
+    scored(run_folder)
+    branch(run_folder)
+    (run_folder.root / "models/cooled/metrics.jsonl").write_text("")
+    assert "training of cooled" not in outline(made(run_folder)["page"]).text

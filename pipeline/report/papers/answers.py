@@ -215,9 +215,17 @@ class Answers:
                 duration=str(timedelta(seconds=round(model.seconds))),
                 hardware=" + ".join(model.hardware),
                 lost=model.lost_attempts,
-            )
+            ) + self._before(model)
 
         return self.of_models(told, *(model.records for model in self.models), "provenance/attempts/")
+
+    def _before(self, model: ModelFacts) -> str:
+        """Return where a branch's time and energy begin; nothing of another model."""
+        if model.branch_of is None:
+            return ""
+        base, step = model.branch_of
+        told = self.words("from step {step} of {model} on, where what came before is told", step=step, model=base)
+        return f" ({told})"
 
     def _megawatt_hours(self, figure: Figure) -> str:
         w = self.words
@@ -238,7 +246,7 @@ class Answers:
     def energy(self) -> Answer:
         """Electricity of the training of each model, and of all that the run took."""
         w = self.words
-        models = [f"{model.name}: {self._megawatt_hours(model.energy)}" for model in self.models]
+        models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._before(one)}" for one in self.models]
         total: Figure = self.page["energy"].total
         whole = w("the whole run, lost attempts and idle nodes included: {energy}", energy=self._megawatt_hours(total))
         return Answer("; ".join([*models, whole]), (ACCOUNT,))

@@ -61,6 +61,7 @@ class ModelFacts:
     hardware: tuple[str, ...]
     lost_attempts: int
     energy: Figure
+    branch_of: tuple[str, int] | None
     epochs: dict[str, float]
     validation_loss: float | None
     validation_bits_per_byte: float | None
@@ -194,6 +195,7 @@ def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores
             job["step"] == "pretrain.segment" and job["instance"].get("model") == shown["name"] for job in lost
         ),
         energy=shown["energy"],
+        branch_of=shown["branch_of"],
         epochs=_epochs(index, training, int(last["instance"]["step"])),
         validation_loss=shown["validation_loss"],
         validation_bits_per_byte=shown["validation_bits_per_byte"],

@@ -78,6 +78,13 @@ def _entries(values: Iterable[tuple[str, Any]]) -> list[Json]:
     ]
 
 
+def _before(model: ModelFacts) -> str:
+    if model.branch_of is None:
+        return ""
+    base, step = model.branch_of
+    return f"; it goes on from step {step} of {base}, whose seconds and energy are not in it"
+
+
 def _energy(model: ModelFacts) -> Json | None:
     if not model.energy.is_known:
         return None
@@ -172,7 +179,7 @@ def document(
             ),
             ai_energyConsumption=_energy(model),
             ai_informationAboutTraining=f"{model.flops(6):.3e} floating-point operations by 6ND, "
-            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}",
+            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}" + _before(model),
             ai_informationAboutApplication=stated.text("intended_use"),
             ai_limitation=stated.text("limitations"),
         )
