@@ -117,6 +117,7 @@ def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_fol
     assert "training of cooled 250 training step 8.00 kJ" in text
     paper = (run_folder.root / "report/papers/model-documentation-form.en.md").read_text()
     assert paper.count("from step 250 of base on, where what came before is told") >= 2, "its time and its energy"
+    assert "it goes on from step 250 of base" in (run_folder.root / "report/papers/spdx.json").read_text()
     card = (run_folder.root / "report/model-card.md").read_text()
     assert "cooled goes on from step 250 of base" in card and "base goes on" not in card
 
