@@ -50,7 +50,10 @@ def recorded(folder: Path, paths: Iterable[str]) -> dict[str, Recorded]:
             if path in found:
                 break
             unread.remove(name)
-            record = json.loads((folder / name).read_text(encoding="utf-8"))
+            try:
+                record = json.loads((folder / name).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue  # its step begins anew beside this one, and wrote nothing that is asked for
             seconds = datetime.fromisoformat(record["ended"]).timestamp()
             for entry in record["outputs"]:
                 found[entry["path"]] = Recorded(entry["sha256"], entry["bytes"], seconds)
