@@ -79,7 +79,7 @@ class HuggingFace:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(model.parameters(), training, fused=True)
+        optimizer = adamw(dict(model.named_parameters()), settings, fused=True)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def step(self, micro_batches: Sequence[Batch]) -> float:

@@ -57,6 +57,12 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
+    base_width: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda width: width is None,  # models without it stay trained
+        description="width that learning_rate was found at, for maximal update parametrisation; default: its own",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -85,6 +91,10 @@ class Architecture(Settings):
         if self.heads % self.groups:
             raise ValueError(
                 f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
+            )
+        if self.base_width and self.tie_embeddings:
+            raise ValueError(
+                "base_width has embedding and output learn at rates of their own: set tie_embeddings to false"
             )
         return self
 

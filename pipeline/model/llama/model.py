@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
+from pipeline.model.maximal_update import deviation_factor
 from pipeline.model.settings import Architecture
 
 INITIAL_DEVIATION = 0.02
@@ -46,8 +47,8 @@ def initial_weight(name: str, shape: torch.Size, architecture: Architecture, see
     """Return one parameter as training starts from it, float32, on the CPU, without making any other.
 
     Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
-    that its variance does not grow with the L layers (Radford et al. 2019). The generator's seed is a hash of the
-    run's seed and the parameter's name.
+    that its variance does not grow with the L layers (Radford et al. 2019); with a base width, both times the factor
+    of `pipeline.model.maximal_update`. The generator's seed is a hash of the run's seed and the parameter's name.
     """
     if len(shape) == 1:
         return torch.ones(shape)
@@ -55,4 +56,5 @@ def initial_weight(name: str, shape: torch.Size, architecture: Architecture, see
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
     writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
     deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
+    deviation *= deviation_factor(name, architecture)
     return torch.empty(shape).normal_(0.0, deviation, generator=generator)

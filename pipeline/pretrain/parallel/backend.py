@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.settings import SegmentSettings
 
 Accept = Callable[[float], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
@@ -74,17 +75,36 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
     return torch.cat(rows)
 
 
-def adamw(parameters: Iterable[torch.nn.Parameter], training: Training, *, fused: bool) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone."""
-    every = list(parameters)
-    groups = [
-        {"params": [p for p in every if p.dim() >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in every if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        groups,
+def adamw(parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone.
+
+    Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
+    it: the product, which is what a step takes from a weight, is that of the settings.
+    """
+    training = settings.training
+    groups: dict[tuple[bool, float], list[torch.nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
+    for name, parameter in parameters.items():
+        factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
+        groups.setdefault((parameter.dim() >= 2, factor), []).append(parameter)
+    optimizer = torch.optim.AdamW(
+        [
+            {
+                "params": members,
+                "weight_decay": training.weight_decay / factor if decays else 0.0,
+                "learning_rate_factor": factor,
+            }
+            for (decays, factor), members in groups.items()
+        ],
         lr=training.learning_rate,
         betas=(training.beta1, training.beta2),
         eps=training.epsilon,
         fused=fused,
     )
+    set_learning_rate(optimizer, training.learning_rate)
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the learning rate of a step, of each group by its factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group["learning_rate_factor"]

@@ -20,7 +20,7 @@ from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, set_learning_rate, token_losses
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
@@ -62,7 +62,7 @@ class DeepSpeedBackend:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(model.parameters(), training, fused=training.fused_optimizer)
+        optimizer = adamw(named, settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
         self.parameters = dict(self.engine.module.named_parameters())
@@ -146,8 +146,7 @@ class DeepSpeedBackend:
         is asked to step once for each part of the state, after the engine has found the norm; where the norm is not
         finite the engine may not ask at all.
         """
-        for group in self.base.param_groups:
-            group["lr"] = learning_rate
+        set_learning_rate(self.base, learning_rate)
         limit = self.training.gradient_clip or float("inf")
         norm = float(nn.utils.clip_grad_norm_(self.parameters.values(), limit)) if self.plain else None
         step = self.base.step

@@ -24,7 +24,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -33,7 +33,7 @@ class FsdpBackend:
     """The `Backend` with FSDP2. Parameters are float32; bf16 concerns the computation only."""
 
     def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
-        self.training, self.device = settings.training, device
+        self.settings, self.training, self.device = settings, settings.training, device
         processes = dist.get_world_size()
         self.layout = mesh.layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
@@ -102,7 +102,7 @@ class FsdpBackend:
         """Give memory to the parameters and to an optimizer that has taken so many steps."""
         self.model.to_empty(device=self.device)
         self.parameters = dict(self.model.named_parameters())
-        self.optimizer = adamw(self.parameters.values(), self.training, fused=self.training.fused_optimizer)
+        self.optimizer = adamw(self.parameters, self.settings, fused=self.training.fused_optimizer)
         for parameter in self.parameters.values():
             counter = torch.tensor(float(optimizer_step), device=parameter.device)
             moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
@@ -135,8 +135,7 @@ class FsdpBackend:
     def update(self, learning_rate: float, accept: Accept) -> float:
         """See Backend."""
         norm = self._clip()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+        set_learning_rate(self.optimizer, learning_rate)
         if accept(norm):
             self.optimizer.step()
         self.optimizer.zero_grad()

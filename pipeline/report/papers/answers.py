@@ -148,8 +148,8 @@ class Answers:
         w = self.words
 
         def told(model: ModelFacts) -> str:
-            t = model.training
-            return w(
+            t, base_width = model.training, model.architecture.get("base_width")
+            learned = w(
                 "trained to predict the next token (cross-entropy) with AdamW: learning rate {rate}, schedule "
                 "{schedule}, {steps} steps of {batch} sequences, precision {precision}, {backend} {strategy}; no step "
                 "trains it to follow instructions",
@@ -161,6 +161,13 @@ class Answers:
                 backend=t.get("backend", "–"),
                 strategy=t.get("strategy", "–"),
             )
+            slower = w(
+                "the rate is that of width {base}, which matrices of this one divide by {width} / {base}, by maximal "
+                "update parametrisation (Yang et al. 2022)",
+                base=w.number(base_width),
+                width=w.number(model.architecture.get("width")),
+            )
+            return f"{learned}; {slower}" if base_width else learned
 
         return self.of_models(told)
 

@@ -120,6 +120,22 @@ def test_figures_are_those_of_the_records(run_folder: Run) -> None:
     assert "less than 1 billion tokens; set main: 1,540,000" in answer(folder, name, "Number of data points")["text"]
 
 
+def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divide_it_by(run_folder: Run) -> None:
+    title, form = "Design of the training and what it optimises", "model-documentation-form"
+    assert "maximal update" not in answer(written(run_folder), form, title)["text"]
+    for step in ("250", "500"):
+        name = f"provenance/records/pretrain.segment.base.{step}.json"
+        record = run_folder.read(name)
+        record["settings"]["architecture"] |= {"width": 1024, "base_width": 256}
+        run_folder.write(name, record)
+    told = answer(written(run_folder), form, title)["text"]
+    assert "learning rate 0.003" in told
+    assert told.endswith(
+        "the rate is that of width 256, which matrices of this one divide by 1,024 / 256, by maximal "
+        "update parametrisation (Yang et al. 2022)"
+    )
+
+
 def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:
     folder = written(run_folder)
     account = run_folder.read("report/energy.json")["total"]

@@ -1,0 +1,108 @@
+"""Which learning rate is best at each width, with maximal update parametrisation and without.
+
+    PYTHONPATH=. python benchmarks/learning_rates.py 'DATA/text/nl_openboek.jsonl.gz' [--widths 64 128 256] [--seeds 2]
+
+Models of two layers read the bytes of real text, each for as many steps. The loss is that of held-out text, the mean
+over seeds; the best rate is where the parabola through the least loss and its neighbours is least. Printed as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import multiprocessing
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+LENGTH, BATCH, STEPS, HELD_OUT = 128, 16, 200, 64
+RATES = [2.0**power for power in range(-11, -3)]
+
+
+def text_bytes(path: Path) -> bytes:
+    """Return the text of a file of rows, as long as all steps and the held-out sequences need."""
+    wanted, parts = (STEPS * BATCH + HELD_OUT) * (LENGTH + 1), []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            parts.append(json.loads(line)["text"].encode())
+            if sum(map(len, parts)) >= wanted:
+                return b"".join(parts)[:wanted]
+    raise SystemExit(f"{path} has fewer than {wanted} bytes of text: give a larger file")
+
+
+def trained(arguments: tuple[bytes, int, int | None, float, int]) -> float:
+    """Train one model; return its loss on held-out text in bits per byte."""
+    import torch
+
+    from pipeline.model.networks import initial_state, network
+    from pipeline.model.settings import Architecture
+    from pipeline.pretrain.parallel.backend import adamw, set_learning_rate
+    from pipeline.pretrain.schedule import learning_rate
+    from pipeline.pretrain.settings import SegmentSettings, Training
+
+    text, width, base_width, rate, seed = arguments
+    torch.set_num_threads(1)
+    architecture = Architecture(layers=2, width=width, heads=width // 16, base_width=base_width)
+    training = Training(
+        sequence_length=LENGTH,
+        batch_size=BATCH,
+        micro_batch_size=BATCH,
+        steps=STEPS,
+        warmup_steps=STEPS // 10,
+        learning_rate=rate,
+    )
+    settings = SegmentSettings(architecture=architecture, training=training, seed=seed, first_step=0, last_step=STEPS)
+    model = network(architecture.name).model(architecture, 256)
+    model.load_state_dict(initial_state(architecture, 256, seed))
+    optimizer = adamw(dict(model.named_parameters()), settings, fused=True)
+    rows = torch.frombuffer(bytearray(text), dtype=torch.uint8).long().view(-1, LENGTH + 1)
+    held_out, rows = rows[:HELD_OUT], rows[HELD_OUT:]
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    for step in range(1, STEPS + 1):
+        batch = rows[order[(step - 1) * BATCH : step * BATCH]]
+        optimizer.zero_grad()
+        (model(batch[:, :-1], batch[:, 1:]) / (BATCH * LENGTH)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.gradient_clip)
+        set_learning_rate(optimizer, learning_rate(training, step))
+        optimizer.step()
+    with torch.no_grad():
+        loss = float(model(held_out[:, :-1], held_out[:, 1:])) / (HELD_OUT * LENGTH)
+    return loss / math.log(2) if math.isfinite(loss) else math.inf
+
+
+def best(losses: list[float]) -> float:
+    """Return the rate at which the parabola through the least loss and its neighbours is least, in log rate."""
+    least = min(range(1, len(losses) - 1), key=losses.__getitem__)
+    before, here, after = losses[least - 1 : least + 2]
+    shift = (before - after) / (2 * (before - 2 * here + after))
+    return float(RATES[least] * 2.0 ** max(-1.0, min(1.0, shift)))
+
+
+def main() -> None:
+    """Train each width at each rate, and print the losses and the best rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    arguments = parser.parse_args()
+    text, widths = text_bytes(arguments.text), arguments.widths
+    kinds = {"standard": None, "maximal update": widths[0]}
+    # The base is the same model both ways.
+    models = [one for one in product(kinds, widths) if one != ("maximal update", widths[0])]
+    runs = list(product(models, RATES, range(arguments.seeds)))
+    work = [(text, width, kinds[kind], rate, seed) for (kind, width), rate, seed in runs]
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        found = dict(zip(runs, pool.map(trained, work, chunksize=1), strict=True))
+    print(f"| parametrisation, width | {' | '.join(f'{rate:.4g}' for rate in RATES)} | best rate |")
+    print("|---|" + "---|" * (len(RATES) + 1))
+    for kind, width in models:
+        losses = [fmean(found[(kind, width), rate, seed] for seed in range(arguments.seeds)) for rate in RATES]
+        told = " | ".join(f"{loss:.3f}" for loss in losses)
+        print(f"| {kind}, {width} | {told} | {best(losses):.4f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
