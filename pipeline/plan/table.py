@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.ground.words import aligned
+from pipeline.ground.words import aligned, in_blocks
 from pipeline.plan.forecast import NO_RUNS
 from pipeline.plan.published_laws import SCOPE
 from pipeline.plan.run_time import FORMULAS as RUN_TIME
@@ -65,7 +65,7 @@ def table(plan: dict[str, Any]) -> str:
         [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]
         for key in keys
     ]
-    lines = aligned(rows)
+    lines = in_blocks(rows)
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipeline.ground.errors import InputError
-from pipeline.ground.words import aligned
+from pipeline.ground.words import in_blocks
 from pipeline.plan.table import readable
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
@@ -75,7 +75,7 @@ def _table(traced: dict[str, Memory]) -> list[str]:
             label = key.removesuffix("_bytes").replace("_", " ")
             rows.append([label, *(readable(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_place(memory) for memory in traced.values())])
-    return [*aligned(rows), BESIDE.format(share=fits.USABLE)]
+    return [*in_blocks(rows), BESIDE.format(share=fits.USABLE)]
 
 
 def _place(memory: Memory) -> str:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,8 +9,9 @@ import pytest
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.pretrain.gauges.memory_trace import ROOT, Memory, Request, trace
+from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.settings import Training
+from tests.pretrain.gauges.real_steps import real_steps
 
 SHAPE = {"layers": 3, "width": 256, "heads": 8, "key_value_heads": 4}
 VOCABULARY = 4096
@@ -37,50 +33,6 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "tensor 2": {"mesh": {"tensor": 2}, "batch_size": 1},
 }
 
-# One rank of real steps over gloo: the profiler's own record of what the allocator gave and took back. Gloo's threads
-# keep buffers longer on a busy machine, which only adds: the least of ten steps over contexts counts, else of five.
-REAL = """
-import gc, json, sys, torch, torch.distributed as dist
-from torch.profiler import ProfilerActivity, profile
-from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.parallel.fsdp import FsdpBackend
-from pipeline.pretrain.settings import SegmentSettings
-
-class Start:
-    optimizer_step = 0
-    def load(self, pieces): pass
-
-def peak(settings, vocabulary_size):
-    training = settings["training"]
-    zeros = torch.zeros(training["micro_batch_size"], training["sequence_length"], dtype=torch.long)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        backend = FsdpBackend(SegmentSettings.model_validate(settings), vocabulary_size, Start(), torch.device("cpu"))
-        for parameter in backend.parameters.values():
-            torch.nn.init.normal_(parameter.to_local(), std=0.02)
-        backend.accumulate([Batch(zeros, zeros)])
-        backend.update(1e-3, lambda norm: True)
-    events = profiled.profiler.kineto_results.events()
-    held, most = 0, 0
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
-        held += change
-        most = max(most, held)
-    return most
-
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-peaks = {}
-for name, settings in json.loads(sys.argv[1]).items():
-    of_case = []
-    for _ in range(10 if "context" in name else 5):
-        of_case.append(peak(settings, int(sys.argv[2])))
-        gc.collect()  # what the step before left must not be given back within the next one
-        dist.barrier()
-    peaks[name] = min(of_case)
-if dist.get_rank() == 0:
-    print(json.dumps(peaks))
-dist.destroy_process_group()
-"""
-
 
 def request(processes: int, per_node: int = 4, device: Any = "cpu", **changes: Any) -> Request:
     return Request(
@@ -94,12 +46,9 @@ def request(processes: int, per_node: int = 4, device: Any = "cpu", **changes: A
 
 
 @pytest.fixture(scope="module")
-def real() -> dict[str, int]:
+def real() -> dict[str, float]:
     """Return the bytes that the first of two real processes held at most in a step of each case."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    settings = {
+    cases = {
         name: {
             "architecture": SHAPE,
             "training": {**TRAINING, **changes},
@@ -109,29 +58,19 @@ def real() -> dict[str, int]:
         }
         for name, changes in REAL_CASES.items()
     }
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"}
-    words = [sys.executable, "-c", REAL, json.dumps(settings), str(VOCABULARY)]
-    ranks = [
-        subprocess.Popen(
-            words, cwd=ROOT, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=600)[0] for rank in ranks]
-    found: dict[str, int] = json.loads(said[0].splitlines()[-1])
-    return found
+    return {name: found["peak_bytes"] for name, found in real_steps(cases, VOCABULARY).items()}
 
 
 @pytest.mark.parametrize("case", [name for name in REAL_CASES if name not in ("context 2", "tensor 2")])
-def test_a_traced_step_holds_what_a_real_one_does(case: str, real: dict[str, int]) -> None:
+def test_a_traced_step_holds_what_a_real_one_does(case: str, real: dict[str, float]) -> None:
     assert trace(request(2, **REAL_CASES[case])).peak_bytes == pytest.approx(real[case], rel=0.03)
 
 
-def test_over_contexts_real_steps_hold_exchanged_keys_longer(real: dict[str, int]) -> None:
+def test_over_contexts_real_steps_hold_exchanged_keys_longer(real: dict[str, float]) -> None:
     assert 0.92 * real["context 2"] <= trace(request(2, **REAL_CASES["context 2"])).peak_bytes <= real["context 2"]
 
 
-def test_tensor_parallelism_is_traced_with_one_copy_of_a_vocabulary_matrix_too_many(real: dict[str, int]) -> None:
+def test_tensor_parallelism_is_traced_with_one_copy_of_a_vocabulary_matrix_too_many(real: dict[str, float]) -> None:
     too_many = trace(request(2, **REAL_CASES["tensor 2"])).peak_bytes - real["tensor 2"]
     one_copy = 4 * VOCABULARY / 2 * SHAPE["width"]
     assert -0.01 * real["tensor 2"] <= too_many <= one_copy + 450_000

@@ -1,0 +1,109 @@
+"""What a plan says of memory and time of twenty trainings, against real steps of them on this machine.
+
+    PYTHONPATH=. python benchmarks/planned_steps.py
+
+Two processes over gloo take steps of FSDP: three strategies, three micro-batches, recomputed or not, and one each in
+bf16 and with selective recomputation. Memory is traced (`plan CONFIG`) and by formula (`plan.json`); time is by
+operations at the utilization of the first training, as of a platform that states nothing else. Printed as Markdown.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
+from pipeline.plan import formulas
+from pipeline.pretrain.gauges.memory_trace import Request, trace
+from pipeline.pretrain.settings import Training
+from tests.pretrain.gauges.real_steps import real_steps
+
+PROCESSES, VOCABULARY = 2, 4096
+SHAPE = {"layers": 4, "width": 256, "heads": 8, "key_value_heads": 4}
+
+
+def cells() -> dict[str, dict[str, Any]]:
+    """Return the trainings by name; each process takes two micro-batches a step."""
+    usual = {"sequence_length": 256, "learning_rate": 1e-3, "steps": 10, "precision": "fp32"}
+    found = {}
+    for strategy, size, how in product(("full_shard", "shard_grad_op", "no_shard"), (1, 2, 4), ("none", "full")):
+        found[f"{strategy}, {size}, {how}"] = {"strategy": strategy, "micro_batch_size": size, "recomputation": how}
+    found["full_shard, 2, none, bf16"] = {"micro_batch_size": 2, "precision": "bf16"}
+    found["full_shard, 2, selective"] = {"micro_batch_size": 2, "recomputation": "selective"}
+    return {
+        name: {**usual, **one, "batch_size": 2 * PROCESSES * one["micro_batch_size"]} for name, one in found.items()
+    }
+
+
+def by_formula(training: Training, architecture: Architecture) -> float:
+    """Return what plan.json counts of a device: state, gathered weights and activations."""
+    tokens = training.micro_batch_size * training.sequence_length
+    parameters = parameter_count(architecture, VOCABULARY)
+    state = formulas.model_state_bytes(
+        parameters, strategy=training.strategy, precision=training.precision, devices=PROCESSES, node=PROCESSES
+    )
+    gathered = formulas.gathered_bytes(
+        architecture, VOCABULARY, strategy=training.strategy, precision=training.precision, tensor=1
+    )
+    recomputed = training.recomputation == "full"
+    return float(
+        state
+        + gathered
+        + activation_bytes(
+            architecture,
+            VOCABULARY,
+            tokens=tokens,
+            precision=training.precision,
+            recomputation=recomputed,
+            tensor=1,
+        )
+    )
+
+
+def main() -> None:
+    """Trace, count and measure each cell, and print a row for it."""
+    architecture = Architecture.model_validate(SHAPE)
+    trainings = {name: Training.model_validate(one) for name, one in cells().items()}
+    settings = {
+        name: {"architecture": SHAPE, "training": one, "seed": 0, "first_step": 0, "last_step": 10}
+        for name, one in cells().items()
+    }
+    real = real_steps(settings, VOCABULARY, processes=PROCESSES, timed=True)
+    flops = {
+        name: one.batch_size
+        * one.sequence_length
+        * flops_per_token(architecture, VOCABULARY, one.sequence_length, recomputation=one.recomputation == "full")
+        for name, one in trainings.items()
+    }
+    first = next(iter(trainings))
+    rate = flops[first] / real[first]["seconds"]
+    columns = ("traced MB", "real MB", "off by", "formula off by", "planned ms", "real ms", "off by")
+    print(f"| strategy, micro-batch, recomputation | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    errors: dict[str, list[float]] = {"traced": [], "formula": [], "time": []}
+    for name, training in trainings.items():
+        asked = Request(
+            training=training,
+            architecture=architecture,
+            vocabulary_size=VOCABULARY,
+            processes=PROCESSES,
+            per_node=4,
+            device="cpu",
+        )
+        traced, counted = trace(asked).peak_bytes, by_formula(training, architecture)
+        held, took, planned = real[name]["peak_bytes"], real[name]["seconds"], flops[name] / rate
+        off = {"traced": traced / held - 1, "formula": counted / held - 1, "time": planned / took - 1}
+        for key, value in off.items():
+            errors[key].append(abs(value))
+        print(
+            f"| {name} | {traced / 1e6:.1f} | {held / 1e6:.1f} | {off['traced']:+.1%} | {off['formula']:+.0%} "
+            f"| {1e3 * planned:.0f} | {1e3 * took:.0f} | {off['time']:+.0%} |",
+            flush=True,
+        )
+    told = ", ".join(f"{key} {fmean(values):.1%} and {max(values):.1%}" for key, values in errors.items())
+    print(f"\n{len(trainings)} trainings; mean and largest error: {told}")
+
+
+if __name__ == "__main__":
+    main()

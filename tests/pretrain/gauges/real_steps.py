@@ -1,0 +1,128 @@
+"""Real steps of FSDP over gloo, and what the first process held at most in one: the profiler's own record.
+
+    python -m tests.pretrain.gauges.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE [timed]
+
+Gloo's threads keep buffers longer on a busy machine, which only adds: the least of five steps counts, over contexts of
+ten. The first process prints by case the bytes; timed, also the seconds of a step without a profiler.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.fsdp import FsdpBackend
+from pipeline.pretrain.settings import SegmentSettings
+
+
+class Start:
+    """No weights are loaded: any do."""
+
+    optimizer_step = 0
+
+    def load(self, pieces: Any) -> None:
+        """Leave the weights as they are."""
+
+
+def made(settings: dict[str, Any], vocabulary_size: int) -> FsdpBackend:
+    """Return a model with weights, spread over the processes."""
+    own = SegmentSettings.model_validate(settings)
+    backend = FsdpBackend(own, vocabulary_size, Start(), torch.device("cpu"))  # type: ignore[arg-type]
+    for parameter in backend.parameters.values():
+        torch.nn.init.normal_(parameter.to_local() if hasattr(parameter, "to_local") else parameter, std=0.02)
+    return backend
+
+
+def step(backend: FsdpBackend) -> None:
+    """Take a step with all micro-batches of this process."""
+    training = backend.training
+    zeros = torch.zeros(training.micro_batch_size, training.sequence_length, dtype=torch.long)
+    micro_batches = training.batch_size // backend.data_size // training.micro_batch_size
+    backend.accumulate([Batch(zeros, zeros)] * micro_batches)
+    backend.update(1e-3, lambda norm: True)
+
+
+def peak(settings: dict[str, Any], vocabulary_size: int) -> int:
+    """Return the bytes that were held at most while a model was made and took its first step."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step(made(settings, vocabulary_size))
+    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    held, most = 0, 0
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        held += change
+        most = max(most, held)
+    return most
+
+
+def seconds(settings: dict[str, Any], vocabulary_size: int) -> float:
+    """Return the seconds of a step, the median of five after one."""
+    backend = made(settings, vocabulary_size)
+    step(backend)
+    found = []
+    for _ in range(5):
+        dist.barrier()
+        began = time.perf_counter()
+        step(backend)
+        found.append(time.perf_counter() - began)
+    return median(found)
+
+
+def real_steps(
+    cases: Mapping[str, dict[str, Any]], vocabulary_size: int, *, processes: int = 2, timed: bool = False
+) -> dict[str, dict[str, float]]:
+    """Return what processes that are started for it measure of each case."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": "4"}
+    words = [sys.executable, "-m", __name__, json.dumps(cases), str(vocabulary_size), *["timed"] * timed]
+    ranks = [
+        subprocess.Popen(
+            words,
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, **shared, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    said = [rank.communicate(timeout=1800)[0] for rank in ranks]
+    found: dict[str, dict[str, float]] = json.loads(said[0].splitlines()[-1])
+    return found
+
+
+def main(cases: str, vocabulary_size: str, *timed: str) -> None:
+    """Measure every case, and print what was measured."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    found: dict[str, dict[str, float]] = {}
+    for name, settings in json.loads(cases).items():
+        peaks = []
+        for _ in range(10 if "context" in name else 5):
+            peaks.append(peak(settings, int(vocabulary_size)))
+            gc.collect()  # what the step before left must not be given back within the next one
+            dist.barrier()
+        found[name] = {"peak_bytes": min(peaks)}
+        if timed:
+            found[name]["seconds"] = seconds(settings, int(vocabulary_size))
+    if dist.get_rank() == 0:
+        print(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
