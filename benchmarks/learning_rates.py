@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-LENGTH, BATCH, STEPS, HELD_OUT = 128, 16, 200, 64
+LENGTH, BATCH, STEPS, HELD_OUT = 128, 16, 120, 64
 RATES = [2.0**power for power in range(-11, -3)]
 
 

@@ -48,6 +48,13 @@ def tokens_index(wildcards):
     index = checkpoints.tokens_index.get(
         tokens=run.models[wildcards.model].tokens
     ).output.index
+    if thrown_away := dag.finished.of_other_tokens(
+        wildcards.model, int(wildcards.step)
+    ):
+        try:
+            refuse(thrown_away)
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
     make_again(stale.of_other_tokens(**dict(wildcards.items())), "read other tokens")
     return index
 

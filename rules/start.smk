@@ -42,7 +42,7 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 if workflow.is_main_process:
-    for sentence in in_new_words(config)[1]:
+    for sentence in [*in_new_words(config)[1], *dag.finished.stays()]:
         logger.warning(sentence)
 
 # Jobs are those of the configuration and the code of this moment, however much is edited until they run.

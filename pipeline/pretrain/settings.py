@@ -11,6 +11,15 @@ from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
 from pipeline.tokens.settings import Sampling
 
+HOW_NUMBERS_ARE_COMPUTED = frozenset(
+    (
+        *("backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "cuda_graphs"),
+        *("recomputation", "tiled_feed_forward", "async_tensor_parallel", "flash_attention", "peak_flops_per_second"),
+        *("checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"),
+    )
+)
+"""Keys of a training that say how its numbers are computed and looked at, not which: it goes on under others."""
+
 
 class Stability(Settings):
     """What a training does when a batch, a process or a disk is bad."""

@@ -204,6 +204,12 @@ def _categories(config: Sections) -> None:
         raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
 
 
+def _retrained(config: Sections) -> None:
+    """Check that what may be trained again is a model of this run."""
+    if unknown := sorted({*config.run.retrain} - config.models.keys()):
+        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(config.models))}")
+
+
 def check(config: Sections) -> None:
     """Check that the sections of a run agree.
 
@@ -211,5 +217,5 @@ def check(config: Sections) -> None:
         ValueError: they do not.
     """
     named = (_licenses, _references, _vocabularies, _perplexity, _strata)
-    for agrees in (*named, _sampling, _starts, _memorization, _categories):
+    for agrees in (*named, _sampling, _starts, _memorization, _categories, _retrained):
         agrees(config)

@@ -15,6 +15,7 @@ from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
 from pipeline.job.environments import Environment
 from pipeline.run.config import Config
+from pipeline.run.finished import Finished
 from pipeline.run.items import counted, leaving
 from pipeline.run.steps import REPORTED, STEPS, chapter, step_settings
 
@@ -42,6 +43,9 @@ class Dag:
         self.run = config.directory.as_posix()
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
+        self.finished = Finished(
+            config, lambda model, step: self._planned("pretrain.segment", {"model": model, "step": str(step)})
+        )
 
     def contract(self, step: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the function of a job's wildcards that gives the options of the contract.
@@ -60,8 +64,15 @@ class Dag:
     def versions(self, step: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job.
 
-        Those of all batches of a source are the same, and thousands of jobs ask for them.
+        Those of all batches of a source are the same, and thousands of jobs ask for them. Finished training that stays
+        has those that it was made with.
         """
+        if step == "pretrain.segment" and (made := self.finished.kept(instance["model"], int(instance["step"]))):
+            return made
+        return self._planned(step, instance)
+
+    def _planned(self, step: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
+        """Return the same as of today, of finished training too."""
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
             settings = step_settings(self.config, step, instance).of_result()
@@ -319,8 +330,8 @@ class Dag:
 
     def scratch(self, wildcards: Any) -> str:
         """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
-        code = versions.code_version("pipeline.pretrain.segment")
-        return f"{self.run}/scratch/{wildcards.model}/{wildcards.step}/{code}"
+        instance = {"model": wildcards.model, "step": wildcards.step}
+        return f"{self.run}/scratch/{wildcards.model}/{wildcards.step}/{self.versions('pretrain.segment', instance)[1]}"
 
     def recovery(self, wildcards: Any) -> str:
         """Return where recovery checkpoints go on a platform with a scratch; the job fills in its $VARIABLES.

@@ -37,6 +37,10 @@ class Run(Settings):
     seed: int = Field(default=42, ge=0)
     results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
     environment: Literal["cpu", "cuda", "rocm"] = "cpu"
+    protected_device_hours: float = Field(
+        default=1.0, ge=0, description="finished training of a model that took as many is not thrown away unasked"
+    )
+    retrain: list[Name] = Field(default=[], description="models whose finished training may be thrown away")
     provider: str | None = None
     provider_url: str | None = Field(default=None, pattern=r"^https?://\S+$", description="the provider's page")
     contact: str | None = None

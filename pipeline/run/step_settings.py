@@ -101,7 +101,7 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
     )
 
 
-def pretrain_segment(config: Config, i: Mapping[str, str]) -> Settings:
+def pretrain_segment(config: Config, i: Mapping[str, str]) -> SegmentSettings:
     model, last = config.models[i["model"]], int(i["step"])
     # Where it starts is told by the step and by the milestone that is read, whatever the other model is called.
     training = model.training.model_copy(update={"start": None})

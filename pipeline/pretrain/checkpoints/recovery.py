@@ -15,12 +15,8 @@ from typing import Any
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.space import is_full, no_room_in
-from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 
-# How the numbers are computed, not which: who must change them, for another machine, continues.
-_HOW = {"backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "recomputation"}
-_HOW |= {"tiled_feed_forward", "async_tensor_parallel", "cuda_graphs", "flash_attention", "peak_flops_per_second"}
-_HOW |= {"checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"}
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
 
@@ -29,7 +25,7 @@ def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> s
 
     Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
     """
-    training: dict[str, Any] = {**dict.fromkeys(_HOW, True), "stability": _FAULTS}
+    training: dict[str, Any] = {**dict.fromkeys(HOW_NUMBERS_ARE_COMPUTED, True), "stability": _FAULTS}
     content = settings.model_dump(mode="json", exclude={"training": training})
     parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:

@@ -1,0 +1,268 @@
+"""What an edit does to training that is finished: which keys concern steps that are done, and what stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.run.config import Config, load
+from pipeline.run.finished import Finished, past_changes
+from pipeline.run.step_settings import pretrain_segment
+
+TRAINING = {
+    "sequence_length": 64,
+    "batch_size": 8,
+    "micro_batch_size": 2,
+    "steps": 100,
+    "milestone_every": 20,
+    "learning_rate": 0.003,
+    "warmup_steps": 10,
+    "schedule": "wsd",
+}
+ARCHITECTURE = {"layers": 2, "width": 32, "heads": 4}
+
+
+def segment(first: int = 20, last: int = 40, **changes: Any) -> SegmentSettings:
+    training = Training.model_validate({**TRAINING, **changes})
+    return SegmentSettings.model_validate(
+        {"architecture": ARCHITECTURE, "training": training, "seed": 1, "first_step": first, "last_step": last}
+    )
+
+
+# Every key of a training, with another value and the keys that are told of a segment of steps 21 to 40 of 100.
+CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
+    "sequence_length": (128,),
+    "batch_size": (16,),
+    "sampling": ({"epochs": {"laws": 2}},),
+    "learning_rate": (0.002,),
+    "warmup_steps": (30,),
+    "schedule": ("cosine",),
+    "weight_decay": (0.2,),
+    "beta1": (0.8,),
+    "beta2": (0.9,),
+    "epsilon": (1e-6,),
+    "gradient_clip": (0.5,),
+}
+CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
+    "backend": ("deepspeed", {"strategy": "zero2"}),
+    "strategy": ("no_shard",),
+    "mesh": ({"tensor": 2},),
+    "micro_batch_size": (4,),
+    "steps": (200,),  # the rate of these steps is the same
+    "milestone_every": (10,),
+    "minimum_learning_rate_fraction": (0.0,),
+    "decay_fraction": (0.5,),
+    "precision": ("bf16",),
+    "gradient_reduction": ("bf16",),
+    "fused_optimizer": (False,),
+    "validation_every": (5,),
+    "validation_tokens": (1000,),
+    "checkpoint_every": (7,),
+    "keep_checkpoints": (4,),
+    "keep_every": (50,),
+    "threads": (2,),
+    "compile": (True,),
+    "cuda_graphs": (True, {"compile": True}),
+    "recomputation": ("full",),
+    "tiled_feed_forward": (2,),
+    "float8": (True,),
+    "flash_attention": (False,),
+    "async_tensor_parallel": (True, {"compile": True, "mesh": {"tensor": 2}}),
+    "peak_flops_per_second": (1e12,),
+    "stability": ({"bad_step": "rewind"},),
+    "start": ({"model": "other", "step": 5},),  # the milestone that was read tells it: no settings do
+}
+
+
+def test_every_key_of_a_training_is_known_here() -> None:
+    assert {*CONCERN_WHAT_WAS_DONE} | {*CONCERN_WHAT_IS_TO_COME} == {*Training.model_fields}
+
+
+@pytest.mark.parametrize("key", CONCERN_WHAT_WAS_DONE)
+def test_a_key_that_concerns_what_was_done_is_told_with_both_values(key: str) -> None:
+    value, *beside = CONCERN_WHAT_WAS_DONE[key]
+    found = past_changes(segment(), segment(**{key: value}, **(beside[0] if beside else {})))
+    assert found and all(change.startswith(f"training.{key}") and ", now " in change for change in found)
+
+
+@pytest.mark.parametrize("key", CONCERN_WHAT_IS_TO_COME)
+def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> None:
+    value, *beside = CONCERN_WHAT_IS_TO_COME[key]
+    today = segment(**{key: value}, **(beside[0] if beside else {}))
+    if key == "start":
+        today = today.model_copy(update={"training": today.training.model_copy(update={"start": None})})
+    assert past_changes(segment(), today) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "concerned"),
+    [
+        ({"steps": 200}, (60, 80), []),  # of 100 steps wsd decays from 80 on
+        ({"steps": 200}, (80, 100), ["steps"]),
+        ({"decay_fraction": 0.5}, (40, 60), ["decay_fraction"]),
+        ({"minimum_learning_rate_fraction": 0.2}, (80, 100), ["minimum_learning_rate_fraction"]),
+        ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (40, 60), []),
+        ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (60, 80), ["sampling.phases"]),
+        ({"sampling": {"phases": [{"from_share": 0.5, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
+    ],
+)
+def test_a_schedule_and_a_mixture_concern_the_steps_in_which_they_differ(
+    changes: dict[str, Any], steps: tuple[int, int], concerned: list[str]
+) -> None:
+    found = past_changes(segment(*steps), segment(*steps, **changes))
+    assert [change.split()[0].removeprefix("training.") for change in found] == concerned
+
+
+def test_shape_seed_and_the_milestone_before_are_told() -> None:
+    made = segment()
+    wider = made.architecture.model_copy(update={"width": 64})
+    others = {"architecture": wider, "seed": 2, "first_step": 10}
+    assert past_changes(made, made.model_copy(update=others)) == [
+        "architecture.width 32, now 64",
+        "first_step 20, now 10",
+        "seed 1, now 2",
+    ]
+
+
+# A run with a model of two milestones, each with a record and files, made by other code than today's.
+PLANNED = ("{}", "code-of-today", "environment-of-today")
+
+
+def configured(folder: Path, run: Mapping[str, Any] | None = None, **training: Any) -> Config:
+    return load(
+        {
+            "run": {"name": "small", "results": folder.relative_to(Path.cwd()).as_posix(), **(run or {})},
+            "sources": [
+                {
+                    "name": "laws",
+                    "path": "config/corpus/nl_gids.jsonl",
+                    "language": "nl",
+                    "license": "CC0-1.0",
+                    "rights": {"basis": "public-domain", "holder": "somebody"},
+                }
+            ],
+            "models": {"base": {"architecture": ARCHITECTURE, "training": {**TRAINING, "steps": 40, **training}}},
+        }
+    )
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the results of a run whose two segments took 0.75 hours on two devices each."""
+    (tmp_path / "config").symlink_to(Path("config").absolute())
+    (tmp_path / "workflow").symlink_to(Path("workflow").absolute())
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    config = configured(results)
+    run = results / "small"
+    for number, name in enumerate(("tokens/main/index.json", "tokenizer/main/tokenizer.json")):
+        (run / name).parent.mkdir(parents=True)
+        (run / name).write_text(str(number))
+    (run / "tokenizer/main/tokenizer_config.json").write_text("2")
+    (run / "provenance/records").mkdir(parents=True)
+    for step in (20, 40):
+        weights = run / f"models/base/milestones/{step}/model.safetensors"
+        weights.parent.mkdir(parents=True)
+        weights.write_bytes(b"weights")
+        settings = pretrain_segment(config, {"model": "base", "step": str(step)})
+        record = {
+            "settings": settings.of_result(),
+            "operation": settings.of_operation(),
+            "code_version": "code-of-then",
+            "environment_version": "environment-of-then",
+            "wall_seconds": 2700.0,
+            "counts": {"world_size": 2},
+            "inputs": [
+                # What `sha256sum` says of 0, 1 and 2.
+                {"name": "index", "path": "tokens/main/index.json", "sha256": SHA256["0"]},
+                {"name": "tokenizer", "path": "tokenizer/main/tokenizer.json", "sha256": SHA256["1"]},
+                {"name": "configuration", "path": "tokenizer/main/tokenizer_config.json", "sha256": SHA256["2"]},
+            ],
+            "outputs": [{"path": f"models/base/milestones/{step}/model.safetensors", "bytes": 7}],
+        }
+        (run / f"provenance/records/pretrain.segment.base.{step}.json").write_text(json.dumps(record))
+    return results
+
+
+SHA256 = {
+    "0": "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+    "1": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+    "2": "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35",
+}
+
+
+def finished(results: Path, run: Mapping[str, Any] | None = None, **training: Any) -> Finished:
+    return Finished(configured(results, run, **training), lambda model, step: PLANNED)
+
+
+def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
+    found = finished(made, micro_batch_size=4)
+    assert found.refusal() is None
+    settings, code, environment = found.kept("base", 20) or PLANNED
+    assert (code, environment) == ("code-of-then", "environment-of-then")
+    assert json.loads(settings)["training"]["micro_batch_size"] == 2  # as it was made
+    (sentence,) = found.stays()
+    assert sentence.startswith("models.base: what is done up to step 40 stays") and "retrain: [base]" in sentence
+
+
+def test_what_is_as_today_is_not_told(made: Path) -> None:
+    config = configured(made)
+    versions = {step: Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40)}
+    assert Finished(config, lambda _, step: versions[step]).stays() == []
+
+
+def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three_ways_out(made: Path) -> None:
+    found = finished(made, learning_rate=0.002)
+    assert found.refusal() == (
+        "models.base was trained for 3 device hours; this would throw away its steps up to 20: "
+        "training.learning_rate 0.003, now 0.002; undo the change, or give the other training a model of its own, or "
+        "have this one trained again: run: {retrain: [base]}"
+    )
+    assert found.kept("base", 20) is None and found.stays() == []
+
+
+def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the_way_out(made: Path) -> None:
+    sentence = finished(made, decay_fraction=0.3).refusal() or ""
+    assert "its steps up to 40: training.decay_fraction 0.2, now 0.3" in sentence
+    assert "a model of its own from there on (start: {model: base, step: 20})" in sentence
+
+
+@pytest.mark.parametrize("run", [{"retrain": ["base"]}, {"protected_device_hours": 3.1}])
+def test_what_may_be_trained_again_and_what_took_less_is_not_kept(made: Path, run: dict[str, Any]) -> None:
+    found = finished(made, run, learning_rate=0.002)
+    assert (found.refusal(), found.kept("base", 20), found.stays()) == (None, None, [])
+
+
+def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
+    (made / "small/models/base/milestones/40/model.safetensors").write_bytes(b"less")
+    found = finished(made)
+    assert found.kept("base", 20) and found.kept("base", 40) is None
+    (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
+    assert finished(made).kept("base", 20) is None
+
+
+def test_other_tokens_or_another_tokenizer_are_refused(made: Path) -> None:
+    assert finished(made).of_other_tokens("base", 20) is None
+    (made / "small/tokenizer/main/tokenizer.json").write_text("another")
+    sentence = finished(made).of_other_tokens("base", 20) or ""
+    assert "tokenizer/main/tokenizer.json, which it read and which is another now" in sentence
+    assert finished(made, {"retrain": ["base"]}).of_other_tokens("base", 20) is None
+    assert finished(made).of_other_tokens("base", 60) is None  # which is still to be done
+
+
+def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
+    path = made / "small/provenance/records/pretrain.segment.base.20.json"
+    record = json.loads(path.read_text())
+    record["settings"]["training"]["momentum"] = 0.9
+    path.write_text(json.dumps(record))
+    assert "settings that this version does not know" in (finished(made).refusal() or "")
+
+
+def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:
+    with pytest.raises(Exception, match=r"run.retrain: there is no model 'bas'; choose of base"):
+        configured(made, {"retrain": ["bas"]})
