@@ -13,6 +13,7 @@ from pipeline.job.frozen import newest
 from pipeline.provenance.contents import flat
 from pipeline.provenance.figures import FIGURES, ReportFigure, read_figures
 from pipeline.provenance.records import RECORDS, Record, load_records
+from pipeline.run.mlflow_store import check_installed, keep, models_of
 
 NOTHING = ""
 SHOWN_CHARACTERS = 60
@@ -37,9 +38,32 @@ def main(arguments: list[str]) -> int:
     """Print a column for each run below a folder: what is set otherwise in another one, and what its report says."""
     parser = argparse.ArgumentParser(prog="python -m pipeline runs", description=main.__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a folder that holds runs")
-    lines = side_by_side(runs_below(parser.parse_args(arguments).results))
-    print("\n".join([*lines, "", UNCERTAIN]))
+    parser.add_argument("--mlflow", type=Path, metavar="FOLDER", help="a file store of MLflow to write models into")
+    options = parser.parse_args(arguments)
+    if options.mlflow:
+        check_installed()
+    runs = runs_below(options.results)
+    print("\n".join([*side_by_side(runs), "", UNCERTAIN]))
+    if options.mlflow:
+        print("\n".join(map(printable, ["", *kept(options.mlflow, options.results, runs)])))
     return 0
+
+
+def kept(store: Path, results: Path, runs: Mapping[str, Run]) -> Iterator[str]:
+    """Write the finished models of the runs below a folder into a store of MLflow; yield a line for each run.
+
+    Raises:
+        InputError: the store cannot be written.
+    """
+    for name, run in runs.items():
+        folder = folder_of(results, name)
+        try:
+            models = list(models_of(folder, run.settings, run.figures))
+        except InputError as error:
+            yield f"{name} is left out of MLflow: {error}"
+            continue
+        written = keep(store, folder.resolve().name, models)
+        yield f"{name}: {counted(len(models), 'finished model')} in MLflow, {written} of them written now"
 
 
 def runs_below(results: Path) -> dict[str, Run]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.ground.errors import InputError
+from pipeline.run.mlflow_store import VARIABLES
 from pipeline.run.runs import main, runs_below, side_by_side
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
@@ -100,3 +102,15 @@ def test_no_run_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
         runs_below(tmp_path)
     with pytest.raises(InputError, match="missing cannot be read: No such file"):
         runs_below(tmp_path / "missing")
+
+
+def test_without_mlflow_one_sentence_says_how_to_install_it(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes with MLflow, `tests/auditors/test_mlflow.py` reads with MLflow."""
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")  # and not what the command sets, after the test
+    with pytest.raises(InputError, match="nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic`"):
+        main([str(results), "--mlflow", str(tmp_path / "store")])
+    assert capsys.readouterr().out == "" and not (tmp_path / "store").exists()
