@@ -1,5 +1,7 @@
 """What the rules read: functions of a job's wildcards."""
 
+from functools import cache
+
 from pipeline.ground.ranges import shorten
 from pipeline.run.steps import CHAPTERS
 
@@ -44,17 +46,18 @@ def batch_hash(wildcards):
     return dag.batch_hash(wildcards.source, wildcards.batch)
 
 
+@cache
+def say_once(sentence):
+    if workflow.is_main_process:
+        logger.warning(sentence)
+
+
 def tokens_index(wildcards):
     index = checkpoints.tokens_index.get(
         tokens=run.models[wildcards.model].tokens
     ).output.index
-    if thrown_away := dag.finished.of_other_tokens(
-        wildcards.model, int(wildcards.step)
-    ):
-        try:
-            refuse(thrown_away)
-        except InputError as error:
-            raise WorkflowError(str(error)) from None
+    if sentence := dag.finished.of_other_tokens(wildcards.model, int(wildcards.step)):
+        say_once(sentence)
     make_again(stale.of_other_tokens(**dict(wildcards.items())), "read other tokens")
     return index
 
@@ -74,6 +77,11 @@ def suffixes_of_model(wildcards):
 
 def tokens_hash(wildcards):
     return dag.tokens_hash(wildcards.model)
+
+
+def segment_tokens_hash(wildcards):
+    made = dag.finished.tokens_hash(wildcards.model, int(wildcards.step))
+    return made or tokens_hash(wildcards)
 
 
 def tokenizer_batches(wildcards):

@@ -18,7 +18,7 @@ rule pretrain_segment:
         supervisor=lambda w: supervisor,
     params:
         contract=contract("pretrain.segment"),
-        tokens=tokens_hash,
+        tokens=segment_tokens_hash,
         scratch=dag.scratch,
     message:
         "Train the model {wildcards.model} up to step {wildcards.step}"

@@ -139,6 +139,12 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
     _tell_validation(training, index)
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != reader.tokenizer_sha256:
         raise InputError(f"{index} was made with another tokenizer than {tokenizer}: build the tokens again")
+    if settings.index_sha256 not in (None, hashlib.sha256(index.read_bytes()).hexdigest()):
+        raise InputError(
+            f"{index} is another than this model was trained on up to step {settings.first_step}: undo the change, "
+            "give the new tokens a name of their own and go on in a branch (start), or have the model trained again "
+            "(run: {retrain: [MODEL]})"
+        )
     if settings.first_step >= settings.last_step:
         raise InputError(f"last_step {settings.last_step} is not after first_step {settings.first_step}")
     if bool(settings.first_step) != bool(previous) or len(previous) > 1:

@@ -218,6 +218,11 @@ class SegmentSettings(Settings):
     records_outcome: bool = Field(
         default=False, description="of a cell: that it runs out of memory, or diverges, is its result and no failure"
     )
+    index_sha256: str | None = Field(
+        default=None,
+        exclude_if=lambda index: index is None,
+        description="of the token index that the segments before it read, where these stay whatever is edited",
+    )
 
     def operation(self) -> dict[str, Any]:
         """Return how often a training looks and keeps, how long it waits, and what its device could do at best.
@@ -228,7 +233,7 @@ class SegmentSettings(Settings):
         if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
             keys.append("checkpoint_every")
         training = {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}
-        return {"training": training, "records_outcome": True}
+        return {"training": training, "records_outcome": True, "index_sha256": True}
 
 
 class ExportSettings(Settings):

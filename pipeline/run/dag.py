@@ -15,7 +15,7 @@ from pipeline.job import environments, versions
 from pipeline.job.attempt import code_in
 from pipeline.job.environments import Environment
 from pipeline.run.config import Config
-from pipeline.run.finished import Finished
+from pipeline.run.finished import Finished, hash_of_tokens
 from pipeline.run.items import counted, leaving
 from pipeline.run.steps import REPORTED, STEPS, chapter, step_settings
 
@@ -104,8 +104,11 @@ class Dag:
         """Return the function of a job's wildcards that gives its other settings: a change of these reruns nothing."""
 
         def options(wildcards: Mapping[str, str]) -> str:
-            settings = step_settings(self.config, step, dict(wildcards.items()))
-            return json.dumps(settings.of_operation(), sort_keys=True)
+            instance = dict(wildcards.items())
+            found = step_settings(self.config, step, instance).of_operation()
+            if step == "pretrain.segment":
+                found |= self.finished.operation(instance["model"], int(instance["step"]))
+            return json.dumps(found, sort_keys=True)
 
         return options
 
@@ -368,7 +371,7 @@ class Dag:
         ]
         if not all(path.is_file() for path in paths):
             return None
-        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()[:16]
+        return hash_of_tokens(*(hashlib.sha256(path.read_bytes()).digest() for path in paths))
 
     def unit_records(self) -> list[str]:
         """Return the records of the units, of which no rule knows but their batches."""

@@ -7,6 +7,7 @@ the learning rate of past steps) is refused until the configuration says to thro
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -26,6 +27,8 @@ FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "f
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
 SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "schedule", "decay_fraction", "steps")
 """Keys that concern a step by its learning rate alone."""
+
+READ = ("index", "tokenizer", "configuration")
 
 Versions = tuple[str, str, str]
 """Settings as JSON, code version and environment version of a job."""
@@ -70,6 +73,11 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
     if differing and _mixtures(made.training, last) == _mixtures(today.training, last):
         drop("sampling.phases")
     return [f"{key} {json.dumps(before.get(key))}, now {json.dumps(now.get(key))}" for key in differing]
+
+
+def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
+    """Return one hash of a token set and its tokenizer, by those of the index and of the tokenizer's configuration."""
+    return hashlib.sha256(index_sha256 + configuration_sha256).hexdigest()[:16]
 
 
 class Finished:
@@ -142,30 +150,44 @@ class Finished:
                 return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
         return None
 
-    def of_other_tokens(self, model: str, step: int) -> str | None:
-        """Return why a finished segment would be thrown away for what it read; None where it would not."""
-        if (record := self._records.get((model, step))) is None:
+    def tokens_hash(self, model: str, step: int) -> str | None:
+        """Return `Dag.tokens_hash` of what a finished segment that stays read; None of another one."""
+        if self.kept(model, step) is None:
             return None
-        tokens = self.config.models[model].tokens
-        tokenizer = self.config.tokens[tokens].tokenizer
-        today = {
-            "index": f"tokens/{tokens}/index.json",
-            "tokenizer": f"tokenizer/{tokenizer}/tokenizer.json",
-            "configuration": f"tokenizer/{tokenizer}/tokenizer_config.json",
-        }
-        for entry in record["inputs"]:
-            if (path := today.get(entry["name"])) is None:
-                continue
-            if entry["path"] != path or sha256_of(self.config.directory / path) != entry["sha256"]:
-                return self._refused(model, step, f"{entry['path']}, which it read and which is another now")
+        read = self._read_by(model, step)
+        return hash_of_tokens(bytes.fromhex(read["index"]["sha256"]), bytes.fromhex(read["configuration"]["sha256"]))
+
+    def of_other_tokens(self, model: str, step: int) -> str | None:
+        """Return that a finished segment stays though it read other tokens than are there; None where it did not."""
+        if self.kept(model, step) is None:
+            return None
+        for entry in self._read_by(model, step).values():
+            path = self.config.directory / entry["path"]
+            if path.is_file() and sha256_of(path) != entry["sha256"]:
+                return (
+                    f"models.{model} was trained for {self._hours(model):,.3g} device hours on another {entry['path']} "
+                    "than is there now, and stays as it was made: undo the change, give the new tokens and what is "
+                    f"trained on them names of their own, or have it trained again: run: {{retrain: [{model}]}}"
+                )
         return None
 
+    def operation(self, model: str, step: int) -> dict[str, str]:
+        """Return what the job of a segment is told of those before it that stay: on what they were trained."""
+        before = [one for name, one in self._records if name == model and one < step and self.kept(model, one)]
+        return {"index_sha256": str(self._read_by(model, max(before))["index"]["sha256"])} if before else {}
+
+    def _read_by(self, model: str, step: int) -> dict[str, dict[str, Any]]:
+        """Return what a segment read of tokens and tokenizer, by name."""
+        return {one["name"]: one for one in self._records[model, step]["inputs"] if one["name"] in READ}
+
+    def _hours(self, model: str) -> float:
+        return _device_hours(record for (name, _), record in self._records.items() if name == model)
+
     def _refused(self, model: str, step: int, what: str) -> str:
-        own = {one: record for (name, one), record in self._records.items() if name == model}
-        same = [one for one in own if one < step]
+        same = [one for name, one in self._records if name == model and one < step]
         branch = f" from there on (start: {{model: {model}, step: {max(same)}}})" if same else ""
         return (
-            f"models.{model} was trained for {_device_hours(own.values()):,.3g} device hours; this would throw away "
+            f"models.{model} was trained for {self._hours(model):,.3g} device hours; this would throw away "
             f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
             f"or have this one trained again: run: {{retrain: [{model}]}}"
         )

@@ -150,7 +150,7 @@ class Stale:
         """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
         name = f"{self.dag.run}/provenance/records/pretrain.segment.{model}.{step}.json"
         record = None if remembered(self.memory, name) else _read(Path(name))
-        if record is None:
+        if record is None or self.dag.finished.kept(model, int(step)):
             return []
         given = [entry for entry in record["inputs"] if entry["name"] in ("index", "tokenizer", "configuration")]
         files = [Path(self.dag.run, entry["path"]) for entry in given]

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.run.config import Config, load
+from pipeline.run.dag import Dag
 from pipeline.run.finished import Finished, past_changes
 from pipeline.run.step_settings import pretrain_segment
 
@@ -246,13 +247,37 @@ def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) ->
     assert finished(made).kept("base", 20) is None
 
 
-def test_other_tokens_or_another_tokenizer_are_refused(made: Path) -> None:
-    assert finished(made).of_other_tokens("base", 20) is None
+def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
+    found = finished(made)
+    assert found.of_other_tokens("base", 20) is None
     (made / "small/tokenizer/main/tokenizer.json").write_text("another")
-    sentence = finished(made).of_other_tokens("base", 20) or ""
-    assert "tokenizer/main/tokenizer.json, which it read and which is another now" in sentence
+    sentence = found.of_other_tokens("base", 20) or ""
+    assert sentence.startswith(
+        "models.base was trained for 3 device hours on another tokenizer/main/tokenizer.json than"
+    )
+    assert "stays as it was made" in sentence and "retrain: [base]" in sentence
     assert finished(made, {"retrain": ["base"]}).of_other_tokens("base", 20) is None
-    assert finished(made).of_other_tokens("base", 60) is None  # which is still to be done
+    assert found.of_other_tokens("base", 60) is None  # which is still to be done
+
+
+def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
+    made: Path,
+) -> None:
+    today = Dag(configured(made)).tokens_hash("base")
+    assert today and finished(made).tokens_hash("base", 20) == today
+    (made / "small/tokens/main/index.json").write_text("another")
+    assert finished(made).tokens_hash("base", 20) == today != Dag(configured(made)).tokens_hash("base")
+    assert finished(made).tokens_hash("base", 60) is None
+
+
+def test_the_job_of_a_segment_is_told_on_what_those_before_it_were_trained(made: Path) -> None:
+    found = finished(made, steps=60)
+    assert [found.operation("base", step) for step in (20, 40, 60)] == [
+        {},
+        {"index_sha256": SHA256["0"]},
+        {"index_sha256": SHA256["0"]},
+    ]
+    assert finished(made, {"retrain": ["base"]}, steps=60).operation("base", 60) == {}
 
 
 def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
