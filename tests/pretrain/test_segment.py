@@ -312,6 +312,18 @@ def test_a_shard_that_was_altered_after_it_was_indexed_is_refused(
     assert not (tmp_path / "run/scratch").exists()
 
 
+def test_a_segment_on_other_tokens_than_those_before_it_is_refused(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    read = hashlib.sha256(tokens["index"].read_bytes()).hexdigest()
+    others = settings().model_copy(update={"index_sha256": "0" * 64})
+    with pytest.raises(InputError, match=r"index\.json is another than this model was trained on up to step 0: undo"):
+        train(others, tokens, tmp_path)
+    same = settings().model_copy(update={"index_sha256": read})
+    with pytest.raises(InputError, match="launch: mpi-run cannot be started"):  # what comes after this is looked at
+        train(same, tokens, tmp_path, "mpi-run -n 1")
+
+
 def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="launch: mpi-run cannot be started"):
         train(settings(), tokens, tmp_path, "mpi-run -n 1")
