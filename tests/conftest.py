@@ -229,6 +229,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project.run()
         for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
             there = ROOT / code.relative_to(project.folder)
+            there.parent.mkdir(exist_ok=True)
             shutil.copy2(code, f"{there}.tmp.finished")
             os.replace(f"{there}.tmp.finished", there)
         (folder / "complete").touch()

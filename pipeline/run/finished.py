@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.recorded import as_written
-from pipeline.ground.settings import joined
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training
 from pipeline.run.config import Config
@@ -116,7 +115,7 @@ class Finished:
         for (model, step), record in self._records.items():
             today = pretrain_segment(self.config, {"model": model, "step": str(step)})
             try:
-                made = SegmentSettings.model_validate(joined(record["settings"], record.get("operation", {})))
+                made = SegmentSettings.model_validate(record["settings"])
             except ValidationError:
                 found[model, step] = ["settings that this version does not know"]
             else:
@@ -173,7 +172,7 @@ class Finished:
 
     def operation(self, model: str, step: int) -> dict[str, str]:
         """Return what the job of a segment is told of those before it that stay: on what they were trained."""
-        before = [one for name, one in self._records if name == model and one < step and self.kept(model, one)]
+        before = [one for name, one in self._records if name == model and one < step]
         return {"index_sha256": str(self._read_by(model, max(before))["index"]["sha256"])} if before else {}
 
     def _read_by(self, model: str, step: int) -> dict[str, dict[str, Any]]:

@@ -104,9 +104,10 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
     ("changes", "steps", "concerned"),
     [
         ({"steps": 200}, (60, 80), []),  # of 100 steps wsd decays from 80 on
-        ({"steps": 200}, (80, 100), ["steps"]),
+        ({"steps": 200}, (60, 81), ["steps"]),
         ({"decay_fraction": 0.5}, (40, 60), ["decay_fraction"]),
         ({"minimum_learning_rate_fraction": 0.2}, (80, 100), ["minimum_learning_rate_fraction"]),
+        ({"sampling": {"mask_documents": True}}, (20, 40), ["sampling.mask_documents"]),
         ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (40, 60), []),
         ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (60, 80), ["sampling.phases"]),
         ({"sampling": {"phases": [{"from_share": 0.5, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
@@ -147,14 +148,14 @@ def configured(folder: Path, run: Mapping[str, Any] | None = None, **training: A
                     "rights": {"basis": "public-domain", "holder": "somebody"},
                 }
             ],
-            "models": {"base": {"architecture": ARCHITECTURE, "training": {**TRAINING, "steps": 40, **training}}},
+            "models": {"base": {"architecture": ARCHITECTURE, "training": {**TRAINING, "steps": 60, **training}}},
         }
     )
 
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the results of a run whose two segments took 0.75 hours on two devices each."""
+    """Return the folder of the results of a run whose three segments took half an hour on two devices each."""
     (tmp_path / "config").symlink_to(Path("config").absolute())
     (tmp_path / "workflow").symlink_to(Path("workflow").absolute())
     monkeypatch.chdir(tmp_path)
@@ -166,7 +167,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (run / name).write_text(str(number))
     (run / "tokenizer/main/tokenizer_config.json").write_text("2")
     (run / "provenance/records").mkdir(parents=True)
-    for step in (20, 40):
+    for step in (20, 40, 60):
         weights = run / f"models/base/milestones/{step}/model.safetensors"
         weights.parent.mkdir(parents=True)
         weights.write_bytes(b"weights")
@@ -176,7 +177,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "operation": settings.of_operation(),
             "code_version": "code-of-then",
             "environment_version": "environment-of-then",
-            "wall_seconds": 2700.0,
+            "wall_seconds": 1800.0,
             "counts": {"world_size": 2},
             "inputs": [
                 # What `sha256sum` says of 0, 1 and 2.
@@ -208,12 +209,12 @@ def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
     assert (code, environment) == ("code-of-then", "environment-of-then")
     assert json.loads(settings)["training"]["micro_batch_size"] == 2  # as it was made
     (sentence,) = found.stays()
-    assert sentence.startswith("models.base: what is done up to step 40 stays") and "retrain: [base]" in sentence
+    assert sentence.startswith("models.base: what is done up to step 60 stays") and "retrain: [base]" in sentence
 
 
 def test_what_is_as_today_is_not_told(made: Path) -> None:
     config = configured(made)
-    versions = {step: Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40)}
+    versions = {step: Finished(config, lambda *_: PLANNED).kept("base", step) or PLANNED for step in (20, 40, 60)}
     assert Finished(config, lambda _, step: versions[step]).stays() == []
 
 
@@ -229,14 +230,18 @@ def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three
 
 def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the_way_out(made: Path) -> None:
     sentence = finished(made, decay_fraction=0.3).refusal() or ""
-    assert "its steps up to 40: training.decay_fraction 0.2, now 0.3" in sentence
-    assert "a model of its own from there on (start: {model: base, step: 20})" in sentence
+    assert "its steps up to 60: training.decay_fraction 0.2, now 0.3" in sentence
+    assert "a model of its own from there on (start: {model: base, step: 40})" in sentence
 
 
 @pytest.mark.parametrize("run", [{"retrain": ["base"]}, {"protected_device_hours": 3.1}])
 def test_what_may_be_trained_again_and_what_took_less_is_not_kept(made: Path, run: dict[str, Any]) -> None:
     found = finished(made, run, learning_rate=0.002)
     assert (found.refusal(), found.kept("base", 20), found.stays()) == (None, None, [])
+
+
+def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
+    assert finished(made, {"protected_device_hours": 3.0}).kept("base", 20)
 
 
 def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
@@ -257,7 +262,7 @@ def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
     )
     assert "stays as it was made" in sentence and "retrain: [base]" in sentence
     assert finished(made, {"retrain": ["base"]}).of_other_tokens("base", 20) is None
-    assert found.of_other_tokens("base", 60) is None  # which is still to be done
+    assert found.of_other_tokens("base", 80) is None  # which is still to be done
 
 
 def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
@@ -267,17 +272,14 @@ def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
     assert today and finished(made).tokens_hash("base", 20) == today
     (made / "small/tokens/main/index.json").write_text("another")
     assert finished(made).tokens_hash("base", 20) == today != Dag(configured(made)).tokens_hash("base")
-    assert finished(made).tokens_hash("base", 60) is None
+    assert finished(made).tokens_hash("base", 80) is None
 
 
 def test_the_job_of_a_segment_is_told_on_what_those_before_it_were_trained(made: Path) -> None:
-    found = finished(made, steps=60)
-    assert [found.operation("base", step) for step in (20, 40, 60)] == [
-        {},
-        {"index_sha256": SHA256["0"]},
-        {"index_sha256": SHA256["0"]},
-    ]
-    assert finished(made, {"retrain": ["base"]}, steps=60).operation("base", 60) == {}
+    found = finished(made, steps=80)
+    told = {"index_sha256": SHA256["0"]}
+    assert [found.operation("base", step) for step in (20, 40, 80)] == [{}, told, told]
+    assert finished(made, {"retrain": ["base"]}, steps=80).operation("base", 80) == {}
 
 
 def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
