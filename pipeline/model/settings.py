@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pipeline.ground.settings import Settings
 from pipeline.model.architectures import presets, shape
 
+INITIAL_DEVIATION = 0.02
+
 
 def _nothing_required(schema: dict[str, Any]) -> None:
     """A preset may fill every field, which a JSON Schema of single fields cannot tell."""
@@ -57,6 +59,12 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
+    initial_deviation: float = Field(
+        default=INITIAL_DEVIATION,
+        gt=0,
+        exclude_if=lambda deviation: deviation == INITIAL_DEVIATION,  # models without it stay trained
+        description="of matrices when training begins",
+    )
     base_width: int | None = Field(
         default=None,
         ge=1,

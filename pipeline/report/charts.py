@@ -78,8 +78,8 @@ def lines(
     y_low, y_high = (0.0 if from_zero else min(ys)), max(ys)
     margin = (y_high - y_low) * 0.05 or abs(y_high) * 0.05 or 1.0
     y_low, y_high = (y_low if from_zero else y_low - margin), y_high + margin
+    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6) if x_high > x_low else [x_low]
     x_high = x_high if x_high > x_low else x_low + 1
-    y_ticks, x_ticks = ticks(y_low, y_high), ticks(x_low, x_high, 6)
     y_texts, x_texts = tick_texts(y_ticks), tick_texts(x_ticks)
     left = max(LEFT, BESIDE + LETTER * max(map(len, y_texts), default=0))
     right = max(RIGHT, LETTER * len(x_texts[-1]) / 2 if x_texts else 0)

@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from markupsafe import Markup
+from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.figures import Account, together
 from pipeline.evaluate.checkpoint import read
@@ -57,7 +58,7 @@ def experiment(
         combinations[-1]["cells"].append(cell)
     rows = _comparisons(material, combinations, page)
     key = "score" if page.metrics or page.texts_differ else _loss_key(cells)
-    _best(combinations, key)
+    _best(combinations, key, page.alpha)
     return {
         "name": name,
         "page": page,
@@ -143,12 +144,27 @@ def _merit(cell: Json, key: str, axis: str) -> float | None:
     return value if value is None or higher_is_better else -value
 
 
-def _best(combinations: list[Json], key: str) -> None:
+def _as_good(one_S: list[float], best_S: list[float], level: float) -> bool:
+    """Return whether merits over seeds are not told apart from the best ones, of single seeds by rounding alone.
+
+    Welch's t-test (Biometrika 34, 1947) at a level.
+    """
+    if math.isclose(fmean(one_S), fmean(best_S), rel_tol=TIE):
+        return True
+    if min(len(one_S), len(best_S)) < 2 or stdev(one_S) == stdev(best_S) == 0:
+        return False
+    both = [figure(merits) for merits in (one_S, best_S) for figure in (fmean, stdev, len)]
+    return bool(ttest_ind_from_stats(*both, equal_var=False).pvalue >= level)
+
+
+def _best(combinations: list[Json], key: str, alpha: float) -> None:
     """Add the means of the finished cells of each combination, and by what it is best.
 
-    `undominated` are those that no other is as good as in score, speed and joules and better in one; what is not known
-    of all is left out of that.
+    What the scatter of seeds does not tell apart from the best is as good, at `alpha` for all combinations together
+    (Bonferroni). `undominated` are those that no other is as good as in score, speed and joules and better in one; what
+    is not known of all is left out of that.
     """
+    merits: dict[tuple[str, str], list[float]] = {}
     for one in combinations:
         finished = [cell for cell in one["cells"] if cell["outcome"] == FINISHED]
         one |= {"finished": len(finished), "best": [], "undominated": False}
@@ -157,13 +173,17 @@ def _best(combinations: list[Json], key: str) -> None:
             known = [merit for cell in finished if (merit := _merit(cell, key, axis)) is not None]
             one[axis] = fmean(known) if known and len(known) == len(finished) else None
             one[f"{axis}_spread"] = stdev(known) if len(known) > 1 else None
+            merits[one["label"], axis] = known
     done = [one for one in combinations if one["finished"]]
     axes = [axis for axis in AXES if done and all(one[axis] is not None for one in done)]
     for axis in axes:
-        most = max(one[axis] for one in done)
+        most = max(done, key=lambda one: one[axis])
+        best = merits[most["label"], axis]
         for one in done:
-            one["best"] += [axis] * math.isclose(one[axis], most, rel_tol=TIE)
-    for one, is_undominated in zip(done, undominated([[one[axis] for axis in axes] for one in done]), strict=True):
+            one["best"] += [axis] * _as_good(merits[one["label"], axis], best, alpha / max(len(done) - 1, 1))
+    most_of = {axis: max((one[axis] for one in done), default=0.0) for axis in axes}
+    rows = [[most_of[axis] if axis in one["best"] else one[axis] for axis in axes] for one in done]
+    for one, is_undominated in zip(done, undominated(rows), strict=True):
         one["undominated"] = is_undominated and len(axes) > 1
 
 

@@ -100,14 +100,26 @@ def test_losses_of_other_texts_tell_no_best(run_folder: Run, key: str) -> None:
     assert "no loss tells one cell" not in page.text
 
 
-def test_sums_in_another_order_make_no_cell_the_best() -> None:
-    def told(loss: float) -> dict[str, Any]:
-        cell = {"outcome": "finished", "loss": loss, "tokens_per_second": 10.0, "energy": Figure()}
-        return {"cells": [cell]}
+def combination(*losses: float) -> dict[str, Any]:
+    usual = {"outcome": "finished", "tokens_per_second": 10.0, "energy": Figure()}
+    return {"label": str(losses), "cells": [{**usual, "loss": loss} for loss in losses]}
 
-    combinations = [told(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
-    experiments._best(combinations, "loss")
+
+def test_sums_in_another_order_make_no_cell_the_best() -> None:
+    combinations = [combination(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
+    experiments._best(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["score", "speed"], ["speed"]]
+
+
+def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
+    # Two-sided p of Welch's formula against the first: 0.01295 of the second, 0.374 of the third.
+    losses = [(2.10, 2.12, 2.11), (2.20, 2.18, 2.16), (2.11, 2.13, 2.115)]
+    combinations = [combination(*of_one) for of_one in losses]
+    experiments._best(combinations, "loss", 0.05)
+    assert [one["best"] for one in combinations] == [["score", "speed"], ["speed"], ["score", "speed"]]
+    assert [one["undominated"] for one in combinations] == [True, False, True]
+    experiments._best(combinations, "loss", 0.02)  # half of it for each of two comparisons
+    assert [one["best"] for one in combinations] == [["score", "speed"]] * 3
 
 
 def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,3 +104,8 @@ def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
 def test_segments_of_a_bar_add_up_to_its_width() -> None:
     drawn = bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
     assert 'x="0.00" width="75.00"' in drawn and 'x="75.00" width="25.00"' in drawn and "<x>" not in drawn
+
+
+def test_a_chart_of_one_place_has_one_tick_there() -> None:
+    chart = str(lines("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])]))
+    assert re.findall(r">1,228,800[^<]*<", chart) == [">1,228,800<"]

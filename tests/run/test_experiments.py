@@ -286,3 +286,13 @@ def test_a_varied_corpus_has_the_name_of_no_other() -> None:
     }
     found = config(same, x={"base": "base", "vary": {"corpus.keep_removed": [True]}})
     assert [*found.corpus] == ["main", "main-keep_removed-true"]
+
+
+def test_the_ablation_of_translated_text_asks_of_text_that_no_corpus_has() -> None:
+    found = load(merged("ablation.yaml"))
+    assert len(found.corpus) == 2 and len(found.tokenizer) == 1
+    models = [found.models[cell.name] for cell in cells(found, "translated")]
+    assert {(model.training.steps, model.seed) for model in models} == {(600, 42), (600, 43), (600, 44)}
+    assert len(models) == 6 and len({model.tokens for model in models}) == 2
+    read = {source.path for source in found.sources}
+    assert not read & {str(text.path) for text in found.evaluation.texts.values()}

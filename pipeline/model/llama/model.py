@@ -17,8 +17,6 @@ from pipeline.model.attention import Attention
 from pipeline.model.maximal_update import deviation_factor
 from pipeline.model.settings import Architecture
 
-INITIAL_DEVIATION = 0.02
-
 
 class Block(decoder.Block):
     """One layer: attention and feed-forward, each on normalised input and added to the stream."""
@@ -46,7 +44,7 @@ class Llama(decoder.Decoder):
 def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
     """Return one parameter as training starts from it, float32, on the CPU, without making any other.
 
-    Norms are one; matrices are normal with deviation 0.02, and the two that write into the stream 0.02 / sqrt(2 L), so
+    Norms are one; matrices are normal with one deviation, the two that write into the stream with it / sqrt(2 L), so
     that its variance does not grow with the L layers (Radford et al. 2019); with a base width, both times the factor
     of `pipeline.model.maximal_update`. The generator's seed is a hash of the run's seed and the parameter's name.
     """
@@ -55,6 +53,7 @@ def initial_weight(name: str, shape: torch.Size, architecture: Architecture, see
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
     writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-    deviation = INITIAL_DEVIATION / math.sqrt(2 * architecture.layers) if writes else INITIAL_DEVIATION
-    deviation *= deviation_factor(name, architecture)
+    deviation = architecture.initial_deviation * deviation_factor(name, architecture)
+    if writes:
+        deviation /= math.sqrt(2 * architecture.layers)
     return torch.empty(shape).normal_(0.0, deviation, generator=generator)
