@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.energy.carbon import carbon_grams
+from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan import formulas, published_laws
 from pipeline.plan.advice import advice
@@ -54,12 +54,13 @@ FORMULAS = {
     "energy_joules": "seconds x devices_used x device_power_watts",
     "facility_energy_joules": "energy_joules x pue",
     "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
+    "water_liters": "energy_joules / 3.6e6 x water_liters_per_kwh of the site",
     "cost_euros": "device_hours x price_euros_per_device_hour",
     **published_laws.FORMULAS,
 }
 CONSUMED = (
     *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
-    *("energy_joules", "facility_energy_joules", "carbon_grams", "cost_euros"),
+    *("energy_joules", "facility_energy_joules", "carbon_grams", "water_liters", "cost_euros"),
 )
 SUMMED = ("tokens", "model_flops", *CONSUMED)
 
@@ -194,4 +195,6 @@ def _consumption(
         found["carbon_grams"] = carbon_grams(
             joules, pue=energy.pue, grams_per_kwh=energy.carbon_intensity_grams_per_kwh
         )
+        if energy.water_liters_per_kwh is not None:
+            found["water_liters"] = joules / JOULES_PER_KWH * energy.water_liters_per_kwh
     return found

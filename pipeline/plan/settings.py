@@ -131,6 +131,7 @@ class EnergyPlan(_Part):
 
     pue: float = Field(default=1.2, ge=1)
     carbon_intensity_grams_per_kwh: float = Field(default=267.622, ge=0)
+    water_liters_per_kwh: float | None = Field(default=None, ge=0)
 
 
 class StepCost(Settings):

@@ -24,7 +24,7 @@ BATCH_SIZE = 512
 """Sequences in a step at least, of 4 million tokens together: that of Llama 3 at its start (Grattafiori et al. 2024,
 section 3.4.1); more where there are more devices."""
 KEPT = (
-    *("seconds", "device_hours", "energy_joules", "carbon_grams", "cost_euros"),
+    *("seconds", "device_hours", "energy_joules", "carbon_grams", "water_liters", "cost_euros"),
     *("published_least_seconds", "published_most_seconds"),
 )
 

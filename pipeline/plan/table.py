@@ -16,6 +16,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)),
     "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600), ("J", 1)),
     "grams": (("t", 1e6), ("kg", 1e3), ("g", 1)),
+    "liters": (("m³", 1000), ("l", 1)),
     "flops": (("FLOP", 1),),
     "euros": (("EUR", 1),),
 }
@@ -41,7 +42,7 @@ def readable(key: str, value: Any) -> str:
 
 def _label(key: str) -> str:
     """Return the words of a key without its unit, which the value carries."""
-    units = ("bytes", "joules", "grams", "euros")
+    units = ("bytes", "joules", "grams", "liters", "euros")
     words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
     return " ".join(words)
 

@@ -15,6 +15,7 @@ COLUMNS = {
     "device_hours": "device hours",
     "energy_joules": "energy",
     "carbon_grams": "carbon",
+    "water_liters": "water",
     "cost_euros": "cost",
 }
 

@@ -15,6 +15,7 @@ HOW_NUMBERS_ARE_COMPUTED = frozenset(
     (
         *("backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "cuda_graphs"),
         *("recomputation", "tiled_feed_forward", "async_tensor_parallel", "flash_attention", "peak_flops_per_second"),
+        "energy_policy",
         *("checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"),
     )
 )
@@ -119,6 +120,11 @@ class Training(Settings):
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"
     )
     peak_flops_per_second: float | None = Field(default=None, gt=0, description="of one device; known for common GPUs")
+    energy_policy: str | None = Field(
+        default=None,
+        exclude_if=lambda policy: policy is None,  # models without it stay trained
+        description="one of the platform's `energy_policies`: how fast its devices run, and on how much power",
+    )
 
     stability: Stability = Field(default_factory=Stability)
 

@@ -204,6 +204,18 @@ def _categories(config: Sections) -> None:
         raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
 
 
+def _energy_policies(config: Sections) -> None:
+    """Check that the platform has the energy policy that a training asks for."""
+    known = config.platform.energy_policies
+    for name, model in config.models.items():
+        if (policy := model.training.energy_policy) is not None and policy not in known:
+            has = f"has {', '.join(sorted(known))}" if known else "has none (energy_policies in its file)"
+            raise ValueError(
+                f"models.{name}.training.energy_policy {policy!r}: the platform {config.platform.name} {has}: choose "
+                "one that it has, or none"
+            )
+
+
 def _retrained(config: Sections) -> None:
     """Check that what may be trained again is a model of this run."""
     if unknown := sorted({*config.run.retrain} - config.models.keys()):
@@ -217,5 +229,5 @@ def check(config: Sections) -> None:
         ValueError: they do not.
     """
     named = (_licenses, _references, _vocabularies, _perplexity, _strata)
-    for agrees in (*named, _sampling, _starts, _memorization, _categories, _retrained):
+    for agrees in (*named, _sampling, _starts, _memorization, _categories, _energy_policies, _retrained):
         agrees(config)

@@ -82,6 +82,11 @@ class Platform(Settings):
         default=None, description="what sbatch's --constraint must say for nodes that have that disk"
     )
     ear: str | None = Field(default=None, description="options of sbatch and srun that turn EAR's measurements on")
+    energy_policies: dict[str, str] = Field(
+        default={},
+        description="by name, options of sbatch and srun that a training may ask for in place of `ear`: EAR policies, "
+        "caps of power or frequency",
+    )
     energy_plugin: str | None = Field(
         default=None, description="Slurm's acct_gather_energy plugin, from which sacct has its joules"
     )

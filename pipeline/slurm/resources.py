@@ -137,13 +137,17 @@ class Requests:
             growth = self._growth("pretrain.segment", wildcards, attempt).memory
             return self._limited(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
+        def options(wildcards: Mapping[str, str]) -> str:
+            return self._options(extra, policy=self.config.models[wildcards["model"]].training.energy_policy)
+
         return {
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
             **self._processes("pretrain.segment", nodes),
             **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
-            **self._place(partition, extra),
+            **self._place(partition),
+            "slurm_extra": options,
         }
 
     def _processes(self, step: str, nodes: int) -> dict[str, Any]:
@@ -215,14 +219,18 @@ class Requests:
         Of the partition also the smallest allocation that is billed, which jobs that ask for less may share.
         A job whose node fails or that is preempted waits in the queue again; it has not failed. EAR measures all jobs.
         """
-        options = ["--requeue", *extra, *([self.config.platform.ear] if self.config.platform.ear else [])]
-        placed: dict[str, Any] = {"slurm_extra": " ".join(options)}
+        placed: dict[str, Any] = {"slurm_extra": self._options(*extra)}
         if partition:
             placed["slurm_partition"] = partition.name
         if partition and partition.allocation:
             placed["allocation_cpus"] = partition.allocation.cpus
             placed["allocation_mem_mb"] = partition.allocation.memory_megabytes
         return placed
+
+    def _options(self, *extra: str, policy: str | None = None) -> str:
+        """Return sbatch's options; those of an energy policy are in place of EAR's, which they may hold."""
+        energy = self.config.platform.energy_policies[policy] if policy else self.config.platform.ear
+        return " ".join(["--requeue", *extra, *([energy] if energy else [])])
 
     @staticmethod
     def _growth(step: str, wildcards: Mapping[str, str], attempt: int) -> Growth:

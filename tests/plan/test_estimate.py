@@ -39,7 +39,12 @@ def settings(platform: dict[str, Any], **models: dict[str, Any]) -> EstimateSett
                 for name, changes in models.items()
             },
             "platform": platform,
-            "energy": {"pue": 1.19, "carbon_intensity_grams_per_kwh": 267.622, "meters": "auto"},
+            "energy": {
+                "pue": 1.19,
+                "carbon_intensity_grams_per_kwh": 267.622,
+                "water_liters_per_kwh": 0.08,
+                "meters": "auto",
+            },
         }
     )
 
@@ -58,6 +63,7 @@ def test_the_plan_of_a_published_run(tmp_path: Path):
     assert model["memory_fits_with_recomputation"]
     kilowatt_hours = model["seconds"] * 88 * 700 / 3.6e6
     assert round(model["carbon_grams"] / (kilowatt_hours * 1.19 * 267.622), 9) == 1
+    assert round(model["water_liters"] / (kilowatt_hours * 0.08), 9) == 1
     assert round(model["cost_euros"] / (model["seconds"] / 3600 * 88 * 2.5), 9) == 1
 
 
@@ -72,7 +78,7 @@ def test_every_number_has_its_formula_and_totals_add_up():
 def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
     plan = estimate(settings({"devices": 2}, one={}))
     model = plan["models"]["one"]
-    for key in ("seconds", "energy_joules", "carbon_grams", "cost_euros", "memory_fits"):
+    for key in ("seconds", "energy_joules", "carbon_grams", "water_liters", "cost_euros", "memory_fits"):
         assert model[key] is None
     assert plan["totals"]["carbon_grams"] is None
     assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
@@ -137,6 +143,7 @@ def test_the_table_says_where_the_published_laws_were_not_fitted():
 def test_readable_values():
     assert readable("energy_joules", 2_792_619) == "776 Wh"
     assert readable("carbon_grams", 14e6) == "14 t"
+    assert readable("water_liters", 2_540.0) == "2.54 m³"
     assert readable("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
     assert readable("general_purpose_share_8nd", 1.08) == "108 %"
     assert readable("parameters", 8_030_261_248) == "8.03e+09"

@@ -75,6 +75,7 @@ CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "flash_attention": (False,),
     "async_tensor_parallel": (True, {"compile": True, "mesh": {"tensor": 2}}),
     "peak_flops_per_second": (1e12,),
+    "energy_policy": ("min_energy",),
     "stability": ({"bad_step": "rewind"},),
     "start": ({"model": "other", "step": 5},),  # the milestone that was read tells it: no settings do
 }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.ground.errors import InputError
 from pipeline.run import platforms
 from pipeline.run.config import load
 from pipeline.run.dag import Dag
@@ -42,7 +43,8 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
     asked = requests(GPUS, nodes=3)("pretrain.segment")
     assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (3, 12, "srun", "gpu:4")
     assert asked["tasks_per_gpu"] == 0 and asked["cpus_per_task"] == 16 and asked["slurm_partition"] == "gpu_h100"
-    assert asked["slurm_extra"] == "--requeue --signal=USR1@300 --open-mode=append --ntasks-per-node=4"
+    options = "--requeue --signal=USR1@300 --open-mode=append --ntasks-per-node=4"
+    assert asked["slurm_extra"](SEGMENT) == options
     launch = asked["launch"](SEGMENT)
     assert launch.startswith("srun --nodes=3 --ntasks=12 ") and launch.endswith(" --cpus-per-task=16")
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
@@ -56,12 +58,36 @@ def test_a_training_has_its_time_before_the_warning() -> None:
 def test_one_task_needs_no_srun_and_another_signal() -> None:
     asked = requests({**GPUS, "devices": 1, "partitions": {}})("pretrain.segment")
     assert asked["launch"](SEGMENT) == "" and "mpi" not in asked and "tasks" not in asked
-    assert asked["slurm_extra"].startswith("--requeue --signal=URG@300 ")
+    assert asked["slurm_extra"](SEGMENT).startswith("--requeue --signal=URG@300 ")
 
 
 def test_every_job_is_measured_where_there_is_ear() -> None:
     made = requests({**GPUS, "ear": "--ear=on"})
-    assert all(made(stage)["slurm_extra"].endswith(" --ear=on") for stage in ("corpus.filter", "pretrain.segment"))
+    assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on")
+    assert made("pretrain.segment")["slurm_extra"](SEGMENT).endswith(" --ear=on")
+
+
+def test_a_training_asks_for_its_energy_policy_in_place_of_what_measures_alone() -> None:
+    policies = {"min_energy": "--ear=on --ear-policy=min_energy", "slow": "--gpu-freq=1200"}
+    platform = {**GPUS, "ear": "--ear=on --ear-policy=monitoring", "energy_policies": policies}
+    found = requests(platform)
+    base = found.config.models["base"]
+    slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
+    config = found.config.model_copy(update={"models": {"base": base, "slow": slow}})
+    made = Requests(config, Dag(config))
+    asked = made("pretrain.segment")["slurm_extra"]
+    assert asked(SEGMENT).endswith(" --ear=on --ear-policy=monitoring")
+    assert asked({**SEGMENT, "model": "slow"}).endswith("--open-mode=append --ntasks-per-node=4 --gpu-freq=1200")
+    assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on --ear-policy=monitoring")
+
+
+def test_an_energy_policy_that_the_platform_has_not_is_refused() -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["models"]["base"]["training"]["energy_policy"] = "slow"
+    with pytest.raises(
+        InputError, match=r"base\.training\.energy_policy 'slow': the platform local has none \(energy_p"
+    ):
+        load(raw)
 
 
 BATCH = {"corpus": "main", "source": "nl_gids", "batch": "0"}
