@@ -62,6 +62,13 @@ def tokens_index(wildcards):
     return index
 
 
+def previous_milestone(wildcards):
+    """Return the milestone that a segment starts from; of a finished one that stays its time does not count."""
+    found = dag.previous_milestone(wildcards)
+    stays = dag.finished.kept(wildcards.model, int(wildcards.step))
+    return [ancient(path) for path in found] if stays else found
+
+
 def tokens_read(wildcards):
     """Return what a step behind a training waits for, as the training itself does."""
     return f"{RUN}/tokens/{run.models[wildcards.model].tokens}/index.json"

@@ -4,7 +4,7 @@ rule pretrain_segment:
         index=ancient(tokens_index),
         tokenizer=ancient(model_tokenizer("tokenizer.json")),
         configuration=ancient(model_tokenizer("tokenizer_config.json")),
-        previous=dag.previous_milestone,
+        previous=previous_milestone,
     output:
         milestone=directory(f"{RUN}/models/{{model}}/milestones/{{step}}"),
         record=record("pretrain.segment"),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +30,7 @@ SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "
 """Keys that concern a step by its learning rate alone."""
 
 READ = ("index", "tokenizer", "configuration")
+VERSIONS = ("code_version", "environment_version")
 
 Versions = tuple[str, str, str]
 """Settings as JSON, code version and environment version of a job."""
@@ -71,7 +74,8 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
         drop(*SCHEDULE)
     if differing and _mixtures(made.training, last) == _mixtures(today.training, last):
         drop("sampling.phases")
-    return [f"{key} {json.dumps(before.get(key))}, now {json.dumps(now.get(key))}" for key in differing]
+    names = {"first_step": "milestone_every: the milestone before it is of step"}
+    return [f"{names.get(key, key)} {json.dumps(before.get(key))}, now {json.dumps(now.get(key))}" for key in differing]
 
 
 def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
@@ -96,7 +100,8 @@ class Finished:
         for model in self.config.models.keys() - {*self.config.run.retrain}:
             records = {step: self._read(model, step) for step in self.config.models[model].training.milestones()}
             there = {(model, step): record for step, record in records.items() if record}
-            if there and _device_hours(there.values()) >= self.config.run.protected_device_hours:
+            hours = sum(self._device_hours(*one, record) for one, record in there.items())
+            if there and hours >= self.config.run.protected_device_hours:
                 found |= there
         return found
 
@@ -104,9 +109,30 @@ class Finished:
         path = self.config.directory / f"provenance/records/pretrain.segment.{model}.{step}.json"
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return record if as_written(self.config.directory, record["outputs"]) else None
-        except (OSError, ValueError, KeyError, TypeError):  # none, or none that says the truth
+            whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
+            return record if whole and as_written(self.config.directory, record["outputs"]) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or none that says the truth
             return None
+
+    @cached_property
+    def _attempts(self) -> list[str]:
+        folder = self.config.directory / "provenance/attempts"
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def _device_hours(self, model: str, step: int, record: Mapping[str, Any]) -> float:
+        """Return what all attempts at a segment with these settings took, or those of who had it taken over."""
+        attempt = str((record.get("taken_over_from") or {}).get("attempt") or f"pretrain.segment.{model}.{step}.")
+        beginning, asked = ".".join(attempt.split(".")[:4]) + ".", _settings_of(record)
+        seconds = float(record.get("wall_seconds") or 0)
+        of_attempts = 0.0
+        for name in self._attempts:
+            if name.startswith(beginning):
+                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                    path = self.config.directory / f"provenance/attempts/{name}"
+                    one = json.loads(path.read_text(encoding="utf-8"))
+                    of_attempts += float(one["wall_seconds"]) if _settings_of(one) == asked else 0.0
+        devices = int((record.get("counts") or {}).get("world_size") or 1)
+        return max(seconds, of_attempts) * devices / 3600
 
     @cached_property
     def _changes(self) -> dict[tuple[str, int], list[str]]:
@@ -147,6 +173,19 @@ class Finished:
         for (model, step), changes in sorted(self._changes.items()):
             if changes:
                 return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
+        return self._missing()
+
+    def _missing(self) -> str | None:
+        """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""
+        latest = {model: step for model, step in sorted(self._records)}
+        for model, last in sorted(latest.items()):
+            for step in self.config.models[model].training.milestones():
+                if step < last and (model, step) not in self._records:
+                    return (
+                        f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
+                        f"anew would throw away what was trained from it, up to step {last}: put it back from a copy, "
+                        f"or have the model trained again: run: {{retrain: [{model}]}}"
+                    )
         return None
 
     def tokens_hash(self, model: str, step: int) -> str | None:
@@ -180,7 +219,7 @@ class Finished:
         return {one["name"]: one for one in self._records[model, step]["inputs"] if one["name"] in READ}
 
     def _hours(self, model: str) -> float:
-        return _device_hours(record for (name, _), record in self._records.items() if name == model)
+        return sum(self._device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
 
     def _refused(self, model: str, step: int, what: str) -> str:
         same = [one for name, one in self._records if name == model and one < step]
@@ -192,5 +231,7 @@ class Finished:
         )
 
 
-def _device_hours(records: Iterable[Mapping[str, Any]]) -> float:
-    return sum(float(one["wall_seconds"]) * int(one["counts"].get("world_size", 1)) for one in records) / 3600
+def _settings_of(said: Mapping[str, Any]) -> Any:
+    """Return the settings that a record's or an attempt's command was given."""
+    words = said.get("command") or []
+    return words[words.index("--settings") + 1] if "--settings" in words[:-1] else None

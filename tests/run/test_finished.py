@@ -127,7 +127,7 @@ def test_shape_seed_and_the_milestone_before_are_told() -> None:
     others = {"architecture": wider, "seed": 2, "first_step": 10}
     assert past_changes(made, made.model_copy(update=others)) == [
         "architecture.width 32, now 64",
-        "first_step 20, now 10",
+        "milestone_every: the milestone before it is of step 20, now 10",
         "seed 1, now 2",
     ]
 
@@ -245,12 +245,52 @@ def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
     assert finished(made, {"protected_device_hours": 3.0}).kept("base", 20)
 
 
+def attempt(results: Path, name: str, wall_seconds: float, settings: str) -> None:
+    folder = results / "small/provenance/attempts"
+    folder.mkdir(exist_ok=True)
+    content = {"wall_seconds": wall_seconds, "command": ["pretrain", "segment", "--settings", settings]}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def change_record(results: Path, step: int, **changes: Any) -> None:
+    path = results / f"small/provenance/records/pretrain.segment.base.{step}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made: Path) -> None:
+    change_record(made, 20, command=["pretrain", "segment", "--settings", "{}"])
+    attempt(made, "pretrain.segment.base.20.20260301T0700.1", 3600.0, "{}")
+    attempt(made, "pretrain.segment.base.20.20260301T0800.2", 1800.0, "{}")
+    attempt(made, "pretrain.segment.base.20.20260201T0800.3", 9000.0, '{"seed": 2}')
+    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal() or "")  # 2 x (1.5 + 0.5 + 0.5)
+
+
+def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
+    taken = {"record": "pretrain.segment.other.20.json", "attempt": "pretrain.segment.other.20.20260301T0700.1.json"}
+    settings = ["pretrain", "segment", "--settings", "{}"]
+    change_record(made, 20, wall_seconds=1.0, taken_over_from=taken, command=settings)
+    attempt(made, "pretrain.segment.other.20.20260301T0700.1", 5400.0, "{}")
+    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal() or "")
+
+
+@pytest.mark.parametrize("changes", [{"inputs": []}, {"counts": None, "wall_seconds": None}, {"settings": None}])
+def test_an_odd_record_is_no_crash(made: Path, changes: dict[str, Any]) -> None:
+    change_record(made, 20, **changes)
+    found = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
+    assert found.refusal() and found.tokens_hash("base", 20) is None and found.of_other_tokens("base", 20) is None
+
+
 def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
-    (made / "small/models/base/milestones/40/model.safetensors").write_bytes(b"less")
-    found = finished(made)
-    assert found.kept("base", 20) and found.kept("base", 40) is None
+    (made / "small/models/base/milestones/60/model.safetensors").write_bytes(b"less")
+    found = finished(made, {"protected_device_hours": 0.5})
+    assert (
+        found.kept("base", 20) and found.kept("base", 60) is None and found.refusal() is None
+    )  # the last is made anew
     (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
-    assert finished(made).kept("base", 20) is None
+    found = finished(made, {"protected_device_hours": 0.5})
+    assert found.kept("base", 20) is None
+    sentence = "the milestone of step 20 is not there as its record says, and to make it anew would throw away what was"
+    assert sentence in (found.refusal() or "") and "up to step 40: put it back" in (found.refusal() or "")
 
 
 def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
