@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pipeline.model import loss
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
@@ -185,6 +187,19 @@ def _kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _shapes_uncounted() -> Iterator[None]:
+    """DTensor works out the shape of a result on whole tensors of its own, which no step holds."""
+    work_out = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def uncounted(self: ShardingPropagator, *given: Any) -> Any:
+        with _disable_current_modes():
+            return work_out(self, *given)
+
+    with patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", uncounted):
+        yield
+
+
 def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     training = request.training.model_copy(update=UNTRACED)
     settings = SegmentSettings.model_construct(
@@ -197,7 +212,7 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
         with _kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
-            with tracker:
+            with tracker, _shapes_uncounted():
                 # The tracker's hooks want to be told that the model begins again.
                 backend.model.register_forward_pre_hook(lambda *_: tracker.reset_mod_stats(), prepend=True)
                 backend.accumulate(batches)
