@@ -52,6 +52,11 @@ def say_once(sentence):
         logger.warning(sentence)
 
 
+@cache
+def refuse_once(sentence):
+    refuse(sentence)
+
+
 def tokens_index(wildcards):
     index = checkpoints.tokens_index.get(
         tokens=run.models[wildcards.model].tokens
@@ -64,6 +69,11 @@ def tokens_index(wildcards):
 
 def previous_milestone(wildcards):
     """Return the milestone that a segment starts from; of a finished one that stays its time does not count."""
+    if thrown_away := dag.finished.refusal(wildcards.model):
+        try:
+            refuse_once(thrown_away)
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
     found = dag.previous_milestone(wildcards)
     stays = dag.finished.kept(wildcards.model, int(wildcards.step))
     return [ancient(path) for path in found] if stays else found

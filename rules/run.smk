@@ -43,8 +43,6 @@ try:
     dag = Dag(run, in_image())
     if other_than_lock := dag.other_than_lock():
         refuse(other_than_lock)
-    if thrown_away := dag.finished.refusal():
-        refuse(thrown_away)
     all_records = dag.records()
     forecast_plan(run)  # a calibration run that is none is told now, in one sentence
     for scored in run.scored("quality"):

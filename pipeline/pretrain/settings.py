@@ -230,6 +230,12 @@ class SegmentSettings(Settings):
         description="of the token index that the segments before it read, where these stay whatever is edited",
     )
 
+    energy_options: str | None = Field(
+        default=None,
+        exclude_if=lambda options: options is None,
+        description="of sbatch, which the platform's energy policy stands for",
+    )
+
     def operation(self) -> dict[str, Any]:
         """Return how often a training looks and keeps, how long it waits, and what its device could do at best.
 
@@ -239,7 +245,7 @@ class SegmentSettings(Settings):
         if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
             keys.append("checkpoint_every")
         training = {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}
-        return {"training": training, "records_outcome": True, "index_sha256": True}
+        return {"training": training, "records_outcome": True, "index_sha256": True, "energy_options": True}
 
 
 class ExportSettings(Settings):

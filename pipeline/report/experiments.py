@@ -145,16 +145,22 @@ def _merit(cell: Json, key: str, axis: str) -> float | None:
 
 
 def _as_good(one_S: list[float], best_S: list[float], level: float) -> bool:
-    """Return whether merits over seeds are not told apart from the best ones, of single seeds by rounding alone.
+    """Return whether merits over seeds are not told apart from the best ones, by a t-test at a level.
 
-    Welch's t-test (Biometrika 34, 1947) at a level.
+    Welch's (Biometrika 34, 1947); where one side is of one seed, Student's with the scatter of the other; of single
+    seeds rounding alone counts.
     """
     if math.isclose(fmean(one_S), fmean(best_S), rel_tol=TIE):
         return True
-    if min(len(one_S), len(best_S)) < 2 or stdev(one_S) == stdev(best_S) == 0:
+    spreads = [stdev(merits) if len(merits) > 1 else 0.0 for merits in (one_S, best_S)]
+    if not any(spreads):
         return False
-    both = [figure(merits) for merits in (one_S, best_S) for figure in (fmean, stdev, len)]
-    return bool(ttest_ind_from_stats(*both, equal_var=False).pvalue >= level)
+    told = ttest_ind_from_stats(
+        *(fmean(one_S), spreads[0], len(one_S)),
+        *(fmean(best_S), spreads[1], len(best_S)),
+        equal_var=min(len(one_S), len(best_S)) == 1,
+    )
+    return bool(told.pvalue >= level)
 
 
 def _best(combinations: list[Json], key: str, alpha: float) -> None:

@@ -216,10 +216,15 @@ def _energy_policies(config: Sections) -> None:
             )
 
 
-def _retrained(config: Sections) -> None:
-    """Check that what may be trained again is a model of this run."""
-    if unknown := sorted({*config.run.retrain} - config.models.keys()):
-        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(config.models))}")
+def check_retrained(config: Sections) -> None:
+    """Check that what may be trained again is a model of this run, or an experiment, whose cells it stands for.
+
+    Raises:
+        ValueError: it is not.
+    """
+    known = {*config.models, *config.experiments}
+    if unknown := sorted({*config.run.retrain} - known):
+        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(known))}")
 
 
 def check(config: Sections) -> None:
@@ -229,5 +234,5 @@ def check(config: Sections) -> None:
         ValueError: they do not.
     """
     named = (_licenses, _references, _vocabularies, _perplexity, _strata)
-    for agrees in (*named, _sampling, _starts, _memorization, _categories, _energy_policies, _retrained):
+    for agrees in (*named, _sampling, _starts, _memorization, _categories, _energy_policies):
         agrees(config)

@@ -22,7 +22,7 @@ from pipeline.ground.hashing import sha256_of
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch import processes_per_node, world_size
 from pipeline.pretrain.settings import Model
-from pipeline.run.agreement import check
+from pipeline.run.agreement import check, check_retrained
 from pipeline.run.mistakes import sentence
 from pipeline.run.platforms import described
 from pipeline.run.renamed import in_new_words
@@ -44,6 +44,7 @@ class Config(Sections):
         if self.experiments:
             self._add_cells()
             check(self)
+        check_retrained(self)
         return self
 
     def _add_cells(self) -> None:

@@ -19,63 +19,16 @@ from pydantic import ValidationError
 
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.recorded import as_written
-from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings, Training
+from pipeline.pretrain.settings import SegmentSettings
 from pipeline.run.config import Config
+from pipeline.run.past_changes import past_changes
 from pipeline.run.step_settings import pretrain_segment
-
-FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
-"""Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
-SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "schedule", "decay_fraction", "steps")
-"""Keys that concern a step by its learning rate alone."""
 
 READ = ("index", "tokenizer", "configuration")
 VERSIONS = ("code_version", "environment_version")
 
 Versions = tuple[str, str, str]
 """Settings as JSON, code version and environment version of a job."""
-
-
-def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _rates(training: Training, first: int, last: int) -> list[float]:
-    return [learning_rate(training, step) for step in range(first + 1, last + 1)]
-
-
-def _mixtures(training: Training, last: int) -> list[tuple[int, dict[str, Any]]]:
-    return [
-        (start, mixture.model_dump(include={"by", "weights", "epochs"}))
-        for start, mixture in training.sampling.mixtures(training.steps)
-        if start < last
-    ]
-
-
-def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
-    """Return which settings of a finished segment concern steps that are done and are others today, with both values.
-
-    Whether a schedule or a mixture does is told by what it comes to in these steps, not by its keys.
-    """
-    before, now = (dict(_leaves(settings.of_result())) for settings in (made, today))
-    differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-
-    def drop(*names: str) -> None:
-        whole = tuple(f"training.{name}." for name in names)
-        differing[:] = [key for key in differing if not f"{key}.".startswith(whole)]
-
-    drop(*FROM_HERE_ON)
-    first, last = made.first_step, made.last_step
-    if differing and _rates(made.training, first, last) == _rates(today.training, first, last):
-        drop(*SCHEDULE)
-    if differing and _mixtures(made.training, last) == _mixtures(today.training, last):
-        drop("sampling.phases")
-    names = {"first_step": "milestone_every: the milestone before it is of step"}
-    return [f"{names.get(key, key)} {json.dumps(before.get(key))}, now {json.dumps(now.get(key))}" for key in differing]
 
 
 def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
@@ -97,7 +50,7 @@ class Finished:
     def _records(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The records of protected segments whose milestones are there, by model and step."""
         found: dict[tuple[str, int], dict[str, Any]] = {}
-        for model in self.config.models.keys() - {*self.config.run.retrain}:
+        for model in self.config.models.keys() - self._retrained():
             records = {step: self._read(model, step) for step in self.config.models[model].training.milestones()}
             there = {(model, step): record for step, record in records.items() if record}
             hours = sum(self._device_hours(*one, record) for one, record in there.items())
@@ -105,12 +58,19 @@ class Finished:
                 found |= there
         return found
 
+    def _retrained(self) -> set[str]:
+        """Return the models that may be trained again; the name of an experiment stands for all its cells."""
+        pages = self.config.experiment_pages()
+        named = {*self.config.run.retrain}
+        return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
+
     def _read(self, model: str, step: int) -> dict[str, Any] | None:
         path = self.config.directory / f"provenance/records/pretrain.segment.{model}.{step}.json"
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
-            return record if whole and as_written(self.config.directory, record["outputs"]) else None
+            ended = (record.get("counts") or {}).get("outcome")  # of a cell that did not reach its end
+            return record if whole and not ended and as_written(self.config.directory, record["outputs"]) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or none that says the truth
             return None
 
@@ -142,11 +102,41 @@ class Finished:
             today = pretrain_segment(self.config, {"model": model, "step": str(step)})
             try:
                 made = SegmentSettings.model_validate(record["settings"])
-            except ValidationError:
-                found[model, step] = ["settings that this version does not know"]
+            except ValidationError as error:
+                key = ".".join(map(str, error.errors()[0]["loc"]))
+                found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
             else:
-                found[model, step] = past_changes(made, today)
+                found[model, step] = [*past_changes(made, today), *self._other_inputs(model, step, record)]
         return found
+
+    def _other_inputs(self, model: str, step: int, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what a segment read that has another name today, and a milestone before it that is another now."""
+        section = self.config.models[model]
+        tokenizer = f"tokenizer/{self.config.tokens[section.tokens].tokenizer}"
+        today = {
+            "index": f"tokens/{section.tokens}/index.json",
+            "tokenizer": f"{tokenizer}/tokenizer.json",
+            "configuration": f"{tokenizer}/tokenizer_config.json",
+        }
+        start = section.training.start
+        at_start = start and section.training.segment_start(step) == section.training.first_step
+        before = start.model if start and at_start else model
+        for entry in record["inputs"]:
+            if entry["path"] != today.get(entry["name"], entry["path"]):
+                yield f"{entry['path']}, which it read, is called {today[entry['name']]} now"
+            if entry["name"] == "previous" and entry["path"].endswith("/state.json"):
+                _, other, _, number, _ = entry["path"].split("/")
+                if other != before:
+                    yield f"models/{other}, which it goes on from, is called {before} now"
+                written = (self._read(other, int(number)) or {}).get("outputs", [])
+                if other == model and any(
+                    one["path"] == entry["path"] and one["sha256"] != entry["sha256"] for one in written
+                ):
+                    yield f"the milestone of step {number}, which it goes on from, was made anew since"
+
+    def protects(self, record: str) -> bool:
+        """Return whether the record of that name is of a segment that is not thrown away unasked."""
+        return record in {f"pretrain.segment.{model}.{step}.json" for model, step in self._records}
 
     def kept(self, model: str, step: int) -> Versions | None:
         """Return what a finished segment was made with, which its job is planned with as long as it stays."""
@@ -168,24 +158,41 @@ class Finished:
             for model, steps in sorted(others.items())
         ]
 
-    def refusal(self) -> str | None:
-        """Return why a start would throw finished training away; None where it does not."""
-        for (model, step), changes in sorted(self._changes.items()):
-            if changes:
+    def refusal(self, model: str) -> str | None:
+        """Return why the jobs of a model would throw finished training away; None where they do not."""
+        for (name, step), changes in sorted(self._changes.items()):
+            if name == model and changes:
                 return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
-        return self._missing()
+        return self._unplanned(model) or self._missing(model)
 
-    def _missing(self) -> str | None:
+    def _unplanned(self, model: str) -> str | None:
+        """Return that steps would be done again which a milestone has that is none of today's."""
+        training = self.config.models[model].training
+        planned = training.milestones()
+        open_steps = [step for step in planned if self._read(model, step) is None]
+        records = (self.config.directory / "provenance/records").glob(f"pretrain.segment.{model}.*.json")
+        for step in sorted({int(path.name.split(".")[3]) for path in records} - {*planned}):
+            again = [one for one in open_steps if training.segment_start(one) < step]
+            record = self._read(model, step) if again and model not in self._retrained() else None
+            hours = self._device_hours(model, step, record) if record else 0.0
+            if record and hours >= self.config.run.protected_device_hours:
+                return (
+                    f"models.{model}: the milestone of step {step}, of {hours:,.3g} device hours, is none of today's, "
+                    f"and its steps would be done again up to {again[0]}: write a milestone_every of which {step} is a "
+                    f"multiple, or have the model trained again: run: {{retrain: [{model}]}}"
+                )
+        return None
+
+    def _missing(self, model: str) -> str | None:
         """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""
-        latest = {model: step for model, step in sorted(self._records)}
-        for model, last in sorted(latest.items()):
-            for step in self.config.models[model].training.milestones():
-                if step < last and (model, step) not in self._records:
-                    return (
-                        f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
-                        f"anew would throw away what was trained from it, up to step {last}: put it back from a copy, "
-                        f"or have the model trained again: run: {{retrain: [{model}]}}"
-                    )
+        last = max((step for name, step in self._records if name == model), default=0)
+        for step in self.config.models[model].training.milestones():
+            if step < last and (model, step) not in self._records:
+                return (
+                    f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
+                    f"anew would throw away what was trained from it, up to step {last}: put it back from a copy, or "
+                    f"have the model trained again: run: {{retrain: [{model}]}}"
+                )
         return None
 
     def tokens_hash(self, model: str, step: int) -> str | None:

@@ -97,6 +97,11 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
         yield from _unused_devices(config)
         yield from _unused_nodes(config)
     for name, launch in launched.items():
+        if (policy := config.models[name].training.energy_policy) and not slurm:
+            yield (
+                f"models.{name}.training.energy_policy {policy}: it is asked for with options of sbatch, and this "
+                "start submits nothing: use the profile slurm, or leave it out"
+            )
         try:
             planned(config, name, launch).check()
         except InputError as error:

@@ -71,7 +71,7 @@ class Stale:
         stale = []
         for name in [*self.dag.records(CHAPTERS), *self.dag.all_batches()]:
             path = Path(name)
-            if path.is_file() and not remembered(self.memory, name):
+            if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
                 try:
                     record = _read(path) or {}
                     planned = self.dag.versions(record["step"], record["instance"])

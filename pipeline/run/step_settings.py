@@ -109,6 +109,7 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> SegmentSettings:
         first_step=model.training.segment_start(last),
         last_step=last,
         records_outcome=i["model"] in config.cells(),
+        energy_options=config.platform.energy_policies.get(training.energy_policy or ""),
         **shared(SegmentSettings, model) | {"seed": config.model_seed(i["model"]), "training": training},
     )
 

@@ -24,6 +24,7 @@ from pipeline.ground.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import open_shard
@@ -322,6 +323,12 @@ def test_a_segment_on_other_tokens_than_those_before_it_is_refused(
     same = settings().model_copy(update={"index_sha256": read})
     with pytest.raises(InputError, match="launch: mpi-run cannot be started"):  # what comes after this is looked at
         train(same, tokens, tmp_path, "mpi-run -n 1")
+
+
+def test_what_a_start_says_beside_the_settings_parts_no_recovery_checkpoints(settings: Make, tokens: Tokens) -> None:
+    told = settings().model_copy(update={"index_sha256": "0" * 64, "energy_options": "--gpu-freq=1200"})
+    assert identity(told, tokens["index"], None) == identity(settings(), tokens["index"], None)
+    assert identity(settings(learning_rate=0.1), tokens["index"], None) != identity(settings(), tokens["index"], None)
 
 
 def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:

@@ -118,6 +118,11 @@ def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
     experiments._best(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["speed"], ["score", "speed"]]
     assert [one["undominated"] for one in combinations] == [True, False, True]
+    # A lucky single seed: t is 0.02 / (0.01 sqrt(1 + 1/3)), 1.73 of two degrees of freedom, p 0.23; then 8.7 and 0.013.
+    for loss, best in ((2.09, [["score", "speed"]] * 2), (2.01, [["speed"], ["score", "speed"]])):
+        single = [combination(*losses[0]), combination(loss)]
+        experiments._best(single, "loss", 0.05)
+        assert [one["best"] for one in single] == best
     experiments._best(combinations, "loss", 0.02)  # half of it for each of two comparisons
     assert [one["best"] for one in combinations] == [["score", "speed"]] * 3
 
@@ -135,11 +140,12 @@ def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest
     made(run_folder, listed)
     told = {one["label"]: one for one in found[0]["combinations"]}
     bests = {label.split()[1]: (one["best"], one["undominated"]) for label, one in told.items()}
-    # By score 0.002, by speed 0.004; joules are those of a job alike; 0.001 is worse than 0.004 in both.
+    # By speed 0.004; by score 0.002, from whose two seeds the one of 0.004 is not told apart: p is 0.26. So 0.004 is as
+    # good in all, and alone on the front; joules are those of a job alike.
     assert bests == {
         "0.001": (["joules"], False),
-        "0.002": (["score", "joules"], True),
-        "0.004": (["speed", "joules"], True),
+        "0.002": (["score", "joules"], False),
+        "0.004": (["score", "speed", "joules"], True),
         "8.0": ([], False),
     }
     assert told["learning_rate 0.002"]["score"] == pytest.approx(-fmean(LOSSES[0.002]))  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.run.config import Config, load
 from pipeline.run.dag import Dag
-from pipeline.run.finished import Finished, past_changes
+from pipeline.run.finished import Finished
+from pipeline.run.past_changes import past_changes
 from pipeline.run.step_settings import pretrain_segment
 
 TRAINING = {
@@ -109,7 +110,9 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
         ({"decay_fraction": 0.5}, (40, 60), ["decay_fraction"]),
         ({"minimum_learning_rate_fraction": 0.2}, (80, 100), ["minimum_learning_rate_fraction"]),
         ({"sampling": {"mask_documents": True}}, (20, 40), ["sampling.mask_documents"]),
-        ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (40, 60), []),
+        ({"sampling": {"phases": [{"from_step": 60}]}}, (40, 60), []),
+        # Another name divides what was one stream, whose order is another then, in the steps before too.
+        ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
         ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (60, 80), ["sampling.phases"]),
         ({"sampling": {"phases": [{"from_share": 0.5, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
     ],
@@ -136,9 +139,13 @@ def test_shape_seed_and_the_milestone_before_are_told() -> None:
 PLANNED = ("{}", "code-of-today", "environment-of-today")
 
 
-def configured(folder: Path, run: Mapping[str, Any] | None = None, **training: Any) -> Config:
+def configured(
+    folder: Path, run: Mapping[str, Any] | None = None, vary: Sequence[float] = (), **training: Any
+) -> Config:
+    experiments = {"rates": {"base": "base", "vary": {"training.learning_rate": [*vary]}}} if vary else {}
     return load(
         {
+            "experiments": experiments,
             "run": {"name": "small", "results": folder.relative_to(Path.cwd()).as_posix(), **(run or {})},
             "sources": [
                 {
@@ -205,7 +212,7 @@ def finished(results: Path, run: Mapping[str, Any] | None = None, **training: An
 
 def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
     found = finished(made, micro_batch_size=4)
-    assert found.refusal() is None
+    assert found.refusal("base") is None
     settings, code, environment = found.kept("base", 20) or PLANNED
     assert (code, environment) == ("code-of-then", "environment-of-then")
     assert json.loads(settings)["training"]["micro_batch_size"] == 2  # as it was made
@@ -221,7 +228,7 @@ def test_what_is_as_today_is_not_told(made: Path) -> None:
 
 def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three_ways_out(made: Path) -> None:
     found = finished(made, learning_rate=0.002)
-    assert found.refusal() == (
+    assert found.refusal("base") == (
         "models.base was trained for 3 device hours; this would throw away its steps up to 20: "
         "training.learning_rate 0.003, now 0.002; undo the change, or give the other training a model of its own, or "
         "have this one trained again: run: {retrain: [base]}"
@@ -230,7 +237,7 @@ def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three
 
 
 def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the_way_out(made: Path) -> None:
-    sentence = finished(made, decay_fraction=0.3).refusal() or ""
+    sentence = finished(made, decay_fraction=0.3).refusal("base") or ""
     assert "its steps up to 60: training.decay_fraction 0.2, now 0.3" in sentence
     assert "a model of its own from there on (start: {model: base, step: 40})" in sentence
 
@@ -238,7 +245,7 @@ def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the
 @pytest.mark.parametrize("run", [{"retrain": ["base"]}, {"protected_device_hours": 3.1}])
 def test_what_may_be_trained_again_and_what_took_less_is_not_kept(made: Path, run: dict[str, Any]) -> None:
     found = finished(made, run, learning_rate=0.002)
-    assert (found.refusal(), found.kept("base", 20), found.stays()) == (None, None, [])
+    assert (found.refusal("base"), found.kept("base", 20), found.stays()) == (None, None, [])
 
 
 def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
@@ -262,7 +269,7 @@ def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made
     attempt(made, "pretrain.segment.base.20.20260301T0700.1", 3600.0, "{}")
     attempt(made, "pretrain.segment.base.20.20260301T0800.2", 1800.0, "{}")
     attempt(made, "pretrain.segment.base.20.20260201T0800.3", 9000.0, '{"seed": 2}')
-    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal() or "")  # 2 x (1.5 + 0.5 + 0.5)
+    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal("base") or "")  # 2 x (1.5 + 0.5 + 0.5)
 
 
 def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
@@ -270,27 +277,27 @@ def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
     settings = ["pretrain", "segment", "--settings", "{}"]
     change_record(made, 20, wall_seconds=1.0, taken_over_from=taken, command=settings)
     attempt(made, "pretrain.segment.other.20.20260301T0700.1", 5400.0, "{}")
-    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal() or "")
+    assert "for 5 device hours;" in (finished(made, learning_rate=0.002).refusal("base") or "")
 
 
 @pytest.mark.parametrize("changes", [{"inputs": []}, {"counts": None, "wall_seconds": None}, {"settings": None}])
 def test_an_odd_record_is_no_crash(made: Path, changes: dict[str, Any]) -> None:
     change_record(made, 20, **changes)
     found = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
-    assert found.refusal() and found.tokens_hash("base", 20) is None and found.of_other_tokens("base", 20) is None
+    assert found.refusal("base") and found.tokens_hash("base", 20) is None and found.of_other_tokens("base", 20) is None
 
 
 def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
     (made / "small/models/base/milestones/60/model.safetensors").write_bytes(b"less")
     found = finished(made, {"protected_device_hours": 0.5})
     assert (
-        found.kept("base", 20) and found.kept("base", 60) is None and found.refusal() is None
+        found.kept("base", 20) and found.kept("base", 60) is None and found.refusal("base") is None
     )  # the last is made anew
     (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
     found = finished(made, {"protected_device_hours": 0.5})
     assert found.kept("base", 20) is None
     sentence = "the milestone of step 20 is not there as its record says, and to make it anew would throw away what was"
-    assert sentence in (found.refusal() or "") and "up to step 40: put it back" in (found.refusal() or "")
+    assert sentence in (found.refusal("base") or "") and "up to step 40: put it back" in (found.refusal("base") or "")
 
 
 def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
@@ -328,7 +335,67 @@ def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
     record = json.loads(path.read_text())
     record["settings"]["training"]["momentum"] = 0.9
     path.write_text(json.dumps(record))
-    assert "settings that this version does not know" in (finished(made).refusal() or "")
+    assert "training.momentum, which this version of Polder does not take" in (finished(made).refusal("base") or "")
+
+
+def test_a_phase_that_divides_nothing_anew_concerns_the_steps_from_it_on() -> None:
+    now = {"epochs": {"laws": 2}, "phases": [{"from_step": 60, "epochs": {"laws": 4}}]}
+    made = segment(40, 60, sampling={"epochs": {"laws": 2}})
+    assert past_changes(made, segment(40, 60, sampling=now)) == []
+    now["phases"] = [{"from_step": 60, "weights": {"laws": 1}}]  # of all, each by itself
+    assert past_changes(made, segment(40, 60, sampling=now)) != []
+
+
+def test_the_own_width_as_base_width_changes_nothing() -> None:
+    made = segment()
+    for width, changes in ((32, []), (16, ["architecture.base_width null, now 16"])):
+        shape = made.architecture.model_copy(update={"base_width": width})
+        assert past_changes(made, made.model_copy(update={"architecture": shape})) == changes
+
+
+def test_a_milestone_that_is_none_of_todays_is_not_done_again(made: Path) -> None:
+    # Longer, with the last milestone alone: what the three milestones hold would be done again.
+    sentence = finished(made, steps=100, milestone_every=None).refusal("base") or ""
+    assert "the milestone of step 20, of 1 device hours, is none of today's" in sentence and "up to 100" in sentence
+    assert finished(made, {"retrain": ["base"]}, steps=100, milestone_every=None).refusal("base") is None
+    # Where what is planned is there, nothing is done again.
+    assert finished(made, milestone_every=40, steps=40).refusal("base") is not None  # its last steps decay
+    assert finished(made, milestone_every=60).refusal("base") is not None  # from another milestone than it was made
+
+
+def test_another_name_of_what_was_read_is_told(made: Path) -> None:
+    record = made / "small/provenance/records/pretrain.segment.base.20.json"
+    record.write_text(record.read_text().replace("tokens/main/index.json", "tokens/text/index.json"))
+    sentence = finished(made).refusal("base") or ""
+    assert "tokens/text/index.json, which it read, is called tokens/main/index.json now" in sentence
+
+
+def test_a_milestone_made_anew_is_told_of_those_that_went_on_from_the_old_one(made: Path) -> None:
+    state = "models/base/milestones/20/state.json"
+    (made / f"small/{state}").write_text("new")
+    outputs = [{"path": state, "bytes": 3, "sha256": "new"}]
+    change_record(made, 20, outputs=outputs)
+    inputs = json.loads((made / "small/provenance/records/pretrain.segment.base.40.json").read_text())["inputs"]
+    change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "new"}])
+    assert finished(made).refusal("base") is None
+    change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "old"}])
+    assert "the milestone of step 20, which it goes on from, was made anew" in (finished(made).refusal("base") or "")
+
+
+def test_what_did_not_reach_its_end_is_not_finished(made: Path) -> None:
+    outcome = {"status": "out of memory", "reason": "too much"}
+    change_record(made, 60, counts={"world_size": 2, "outcome": outcome})
+    assert finished(made, {"protected_device_hours": 1}).kept("base", 60) is None
+
+
+def test_the_name_of_an_experiment_stands_for_its_cells(made: Path) -> None:
+    config = configured(made, {"retrain": ["rates"]}, vary=[0.001, 0.003])
+    assert Finished(config, lambda *_: PLANNED)._retrained() > {*config.cells()}
+
+
+def test_a_record_that_is_protected_is_not_forgotten(made: Path) -> None:
+    found = finished(made, learning_rate=0.002)
+    assert found.protects("pretrain.segment.base.20.json") and not found.protects("pretrain.segment.base.80.json")
 
 
 def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:

@@ -56,6 +56,17 @@ def test_what_can_work_is_not_refused() -> None:
         assert said(config) == [] and [*foreseen.hints(config, foreseen.launches(config))] == []
 
 
+def test_an_energy_policy_needs_slurm() -> None:
+    config = run({**GPUS, "energy_policies": {"slow": "--gpu-freq=1200"}}, batch_size=16)
+    base = config.models["base"]
+    slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
+    config = config.model_copy(update={"models": {"base": slow}})
+    launched = foreseen.launches(config)
+    assert [*foreseen.problems(config, launched, slurm=True)] == []
+    (sentence,) = foreseen.problems(config, launched, slurm=False)
+    assert sentence.startswith("models.base.training.energy_policy slow: it is asked for with options of sbatch")
+
+
 @pytest.mark.parametrize(
     ("nodes", "training", "words"),
     [

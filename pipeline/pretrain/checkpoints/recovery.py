@@ -17,6 +17,7 @@ from pipeline.ground.hashing import sha256_of
 from pipeline.ground.space import is_full, no_room_in
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 
+_TOLD = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}
 
 
@@ -26,7 +27,7 @@ def identity(settings: SegmentSettings, index: Path, previous: Path | None) -> s
     Settings that divide the work otherwise, or say when to give up, are not among them: a checkpoint loads under all.
     """
     training: dict[str, Any] = {**dict.fromkeys(HOW_NUMBERS_ARE_COMPUTED, True), "stability": _FAULTS}
-    content = settings.model_dump(mode="json", exclude={"training": training})
+    content = settings.model_dump(mode="json", exclude={"training": training, **dict.fromkeys(_TOLD, True)})
     parts = [json.dumps(content, sort_keys=True).encode(), index.read_bytes()]
     if previous is not None:
         parts.append((previous / "state.json").read_bytes())
