@@ -45,6 +45,8 @@ class Finished:
     def __init__(self, config: Config, planned: Callable[[str, int], Versions]) -> None:
         self.config = config
         self._planned = planned
+        self._read_once: dict[tuple[str, int], dict[str, Any] | None] = {}
+        self._refusals: dict[str, str | None] = {}
 
     @cached_property
     def _records(self) -> dict[tuple[str, int], dict[str, Any]]:
@@ -65,6 +67,12 @@ class Finished:
         return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
 
     def _read(self, model: str, step: int) -> dict[str, Any] | None:
+        """Return the record of a segment whose files are there; a start reads each once."""
+        if (model, step) not in self._read_once:
+            self._read_once[model, step] = self._found(model, step)
+        return self._read_once[model, step]
+
+    def _found(self, model: str, step: int) -> dict[str, Any] | None:
         path = self.config.directory / f"provenance/records/pretrain.segment.{model}.{step}.json"
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -160,18 +168,22 @@ class Finished:
 
     def refusal(self, model: str) -> str | None:
         """Return why the jobs of a model would throw finished training away; None where they do not."""
+        if model not in self._refusals:
+            self._refusals[model] = self._changed(model) or self._unplanned(model) or self._missing(model)
+        return self._refusals[model]
+
+    def _changed(self, model: str) -> str | None:
         for (name, step), changes in sorted(self._changes.items()):
             if name == model and changes:
                 return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
-        return self._unplanned(model) or self._missing(model)
+        return None
 
     def _unplanned(self, model: str) -> str | None:
         """Return that steps would be done again which a milestone has that is none of today's."""
         training = self.config.models[model].training
         planned = training.milestones()
         open_steps = [step for step in planned if self._read(model, step) is None]
-        records = (self.config.directory / "provenance/records").glob(f"pretrain.segment.{model}.*.json")
-        for step in sorted({int(path.name.split(".")[3]) for path in records} - {*planned}):
+        for step in sorted(self._recorded.get(model, set()) - {*planned}):
             again = [one for one in open_steps if training.segment_start(one) < step]
             record = self._read(model, step) if again and model not in self._retrained() else None
             hours = self._device_hours(model, step, record) if record else 0.0
@@ -182,6 +194,17 @@ class Finished:
                     f"multiple, or have the model trained again: run: {{retrain: [{model}]}}"
                 )
         return None
+
+    @cached_property
+    def _recorded(self) -> dict[str, set[int]]:
+        """The steps of which each model has a record of a segment; a run may have very many other records."""
+        folder = self.config.directory / "provenance/records"
+        found: dict[str, set[int]] = {}
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            if name.startswith("pretrain.segment.") and name.endswith(".json"):
+                model, step = name.split(".")[2:4]
+                found.setdefault(model, set()).add(int(step))
+        return found
 
     def _missing(self, model: str) -> str | None:
         """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""

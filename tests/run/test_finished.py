@@ -338,12 +338,26 @@ def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
     assert "training.momentum, which this version of Polder does not take" in (finished(made).refusal("base") or "")
 
 
-def test_a_phase_that_divides_nothing_anew_concerns_the_steps_from_it_on() -> None:
-    now = {"epochs": {"laws": 2}, "phases": [{"from_step": 60, "epochs": {"laws": 4}}]}
-    made = segment(40, 60, sampling={"epochs": {"laws": 2}})
-    assert past_changes(made, segment(40, 60, sampling=now)) == []
-    now["phases"] = [{"from_step": 60, "weights": {"laws": 1}}]  # of all, each by itself
-    assert past_changes(made, segment(40, 60, sampling=now)) != []
+LAWS, BOTH, WEIGHTS = {"epochs": {"laws": 2}}, {"epochs": {"laws": 2, "news": 3}}, {"weights": {"laws": 1, "news": 2}}
+
+
+@pytest.mark.parametrize(
+    ("made", "phase", "concerned"),
+    [
+        (LAWS, {"from_step": 60, "epochs": {"laws": 4}}, False),
+        (LAWS, {"from_step": 50, "epochs": {"laws": 4}}, True),  # within the steps that are done
+        (LAWS, {"from_step": 60, "epochs": {"news": 4}}, True),  # news were among the rest
+        (LAWS, {"from_step": 60, "weights": {"laws": 1}}, True),  # by weights each is by itself
+        (BOTH, {"from_step": 60, "epochs": {"laws": 4}}, False),
+        (WEIGHTS, {"from_step": 60, "epochs": {"laws": 4}}, False),
+        ({}, {"from_step": 60, "weights": {"laws": 1}}, True),
+    ],
+)
+def test_a_phase_concerns_what_was_done_where_it_divides_one_stream(
+    made: dict[str, Any], phase: dict[str, Any], concerned: bool
+) -> None:
+    now = {**made, "phases": [phase]}
+    assert bool(past_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
 
 
 def test_the_own_width_as_base_width_changes_nothing() -> None:
@@ -373,7 +387,8 @@ def test_another_name_of_what_was_read_is_told(made: Path) -> None:
 def test_a_milestone_made_anew_is_told_of_those_that_went_on_from_the_old_one(made: Path) -> None:
     state = "models/base/milestones/20/state.json"
     (made / f"small/{state}").write_text("new")
-    outputs = [{"path": state, "bytes": 3, "sha256": "new"}]
+    weights = {"path": "models/base/milestones/20/model.safetensors", "bytes": 7, "sha256": "weights"}
+    outputs = [weights, {"path": state, "bytes": 3, "sha256": "new"}]
     change_record(made, 20, outputs=outputs)
     inputs = json.loads((made / "small/provenance/records/pretrain.segment.base.40.json").read_text())["inputs"]
     change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "new"}])
