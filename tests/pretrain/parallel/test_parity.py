@@ -19,7 +19,7 @@ from pipeline.pretrain.settings import SegmentSettings
 Make = Callable[..., SegmentSettings]
 Cases = dict[str, SegmentSettings]
 STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "12")), 8
-SHAPE = {"heads": 8, "key_value_heads": 4, "base_width": 16}  # so that parameters learn at several rates
+SHAPE = {"heads": 8, "key_value_heads": 4, "base_width": 24}  # so that parameters learn at several rates
 MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
     1: [],
     2: [
