@@ -47,3 +47,16 @@ def test_one_device_trains_through_slurm(platform: str, project: Project, cluste
     on_slurm.describe(platform, SECTION % ACCOUNT)
     on_slurm.run("pretrain")
     check(on_slurm)
+
+
+@pytest.mark.slurm
+def test_an_energy_policy_is_asked_of_slurm_and_stands_in_the_record(project: Project, cluster: Cluster) -> None:
+    project.edit("config/micro.yaml", "learning_rate: 0.003", "learning_rate: 0.003\n      energy_policy: slow")
+    on_slurm = OnSlurm(project.folder, cluster)
+    on_slurm.describe(SRUN + "energy_policies: {slow: --cpu-freq=Low}\n", SECTION % ACCOUNT)
+    on_slurm.run("pretrain")
+    record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
+    assert record["settings"]["training"]["energy_policy"] == "slow"
+    assert record["operation"]["energy_options"] == "--cpu-freq=Low"
+    job = f"--jobs={record['slurm']['slurm_job_id']}"
+    assert " --cpu-freq=Low" in cluster.ask("sacct", "--noheader", "--allocations", job, "--format=SubmitLine%2000")
