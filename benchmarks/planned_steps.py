@@ -14,9 +14,10 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
-from pipeline.plan import formulas
+from pipeline.model.size import flops_per_token
+from pipeline.pretrain.gauges.fits import estimate_bytes
 from pipeline.pretrain.gauges.memory_trace import Request, trace
+from pipeline.pretrain.parallel.layout import layout
 from pipeline.pretrain.settings import Training
 from tests.pretrain.gauges.real_steps import real_steps
 
@@ -35,31 +36,6 @@ def cells() -> dict[str, dict[str, Any]]:
     return {
         name: {**usual, **one, "batch_size": 2 * PROCESSES * one["micro_batch_size"]} for name, one in found.items()
     }
-
-
-def by_formula(training: Training, architecture: Architecture) -> float:
-    """Return what plan.json counts of a device: state, gathered weights and activations."""
-    tokens = training.micro_batch_size * training.sequence_length
-    parameters = parameter_count(architecture, VOCABULARY)
-    state = formulas.model_state_bytes(
-        parameters, strategy=training.strategy, precision=training.precision, devices=PROCESSES, node=PROCESSES
-    )
-    gathered = formulas.gathered_bytes(
-        architecture, VOCABULARY, strategy=training.strategy, precision=training.precision, tensor=1
-    )
-    recomputed = training.recomputation == "full"
-    return float(
-        state
-        + gathered
-        + activation_bytes(
-            architecture,
-            VOCABULARY,
-            tokens=tokens,
-            precision=training.precision,
-            recomputation=recomputed,
-            tensor=1,
-        )
-    )
 
 
 def main() -> None:
@@ -91,7 +67,12 @@ def main() -> None:
             per_node=4,
             device="cpu",
         )
-        traced, counted = trace(asked).peak_bytes, by_formula(training, architecture)
+        traced, counted = (
+            trace(asked).peak_bytes,
+            estimate_bytes(
+                training, architecture, VOCABULARY, layout(training, PROCESSES, 4), training.micro_batch_size
+            ),
+        )
         held, took, planned = real[name]["peak_bytes"], real[name]["seconds"], flops[name] / rate
         off = {"traced": traced / held - 1, "formula": counted / held - 1, "time": planned / took - 1}
         for key, value in off.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -32,3 +33,12 @@ def joined(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
     for key, value in operation.items():
         both[key] = joined(both[key], value) if isinstance(both.get(key), dict) else value
     return both
+
+
+def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting that is no section with something in it, by its keys joined with dots."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

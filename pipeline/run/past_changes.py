@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipeline.ground.settings import leaves
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.schedule import learning_rate
@@ -15,14 +15,6 @@ FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "f
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
 SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "schedule", "decay_fraction", "steps")
 """Keys that concern a step by its learning rate alone."""
-
-
-def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _rates(training: Training, first: int, last: int) -> list[float]:
@@ -57,7 +49,7 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
 
     Whether a schedule or a mixture does is told by what it comes to in these steps, not by its keys.
     """
-    before, now = (dict(_leaves(settings.of_result())) for settings in (made, today))
+    before, now = (dict(leaves(settings.of_result())) for settings in (made, today))
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
 
     def drop(*names: str) -> None:

@@ -7,7 +7,7 @@ function is of the step of its name, for a job with these values of its wildcard
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
-from pipeline.ground.settings import Settings
+from pipeline.ground.settings import Settings, leaves
 from pipeline.model.size import parameter_count
 from pipeline.opt_out.others import others
 from pipeline.opt_out.remains_settings import RemainsSettings
@@ -120,21 +120,13 @@ def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
     vocabulary_size = config.vocabulary_size(model.tokens)
     told = {
         name: value
-        for name, value in _leaves(trained)
+        for name, value in leaves(trained)
         if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
     }
     return ExportSettings(
         hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)},
         first_step=model.training.first_step,
     )
-
-
-def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def evaluate_suites(config: Config, i: Mapping[str, str]) -> Settings:
