@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,13 @@ def asked(stage: str, name: str) -> dict[str, Any]:
         update={"platform": Platform.model_validate(described)}
     )
     resources = Requests(config, Dag(config))(stage)
-    given = {"runtime": (WILDCARDS, 1), "mem_mb": (WILDCARDS, 1), "launch": (WILDCARDS,)}
-    return {key: value(*given[key]) if callable(value) else value for key, value in resources.items()}
+    return {key: resolved(value) if callable(value) else value for key, value in resources.items()}
+
+
+def resolved(resource: Callable[..., Any]) -> Any:
+    """Return what a resource is for a model's job at its first attempt, given by name as Snakemake gives it."""
+    given = {"wildcards": WILDCARDS, "attempt": 1}
+    return resource(*(given[name] for name in signature(resource).parameters))
 
 
 def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict[str, str]]:
