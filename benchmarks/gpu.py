@@ -1,11 +1,13 @@
 """Training on one GPU: speed, MFU, memory and power, each command a measurement of at most eight minutes.
 
     PYTHONPATH=. python benchmarks/gpu.py mfu --preset llama3-1b [--compile] [--float8] [--recomputation full] …
+    PYTHONPATH=. python benchmarks/gpu.py determinism --preset llama3-1b …
     PYTHONPATH=. python benchmarks/gpu.py peer --preset llama3-1b [--zero 1] …
     PYTHONPATH=. python benchmarks/gpu.py longest --preset llama3-8b
     PYTHONPATH=. python benchmarks/gpu.py strategies --preset llama3-1b
 
-`mfu` trains with the native backend in bf16 on random tokens. `peer` does so in turns with Hugging Face's
+`mfu` trains with the native backend in bf16 on random tokens. `determinism` does so in turns with
+deterministic kernels and with any, and prints the ratio. `peer` does so in turns with Hugging Face's
 LlamaForCausalLM under DeepSpeed's ZeRO, same shape and batch, and prints the ratio. `strategies` is the energy per
 token of every strategy that means something on one device, of its board alone. `longest` doubles the sequence until a
 step does not fit, then tries half as much again as what did, with full recomputation and a feed-forward block in tiles.
@@ -25,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,7 @@ class Session:
         o = self.options
         training = {"sequence_length": o.sequence, "batch_size": o.batch, "micro_batch_size": o.micro_batch}
         training |= {"strategy": "no_shard", "precision": "bf16", "steps": 1, "learning_rate": 1e-4}
+        training |= {"deterministic": not o.nondeterministic}
         if changes.get("backend") != "deepspeed":  # whose settings refuse them
             training |= {"recomputation": o.recomputation, "compile": o.compile, "cuda_graphs": o.cuda_graphs}
             training |= {"float8": o.float8}
@@ -71,7 +75,7 @@ class Session:
         except ValueError as error:
             raise InputError(str(error)) from None
         asked = {"side": side, "zero": o.zero, "vocabulary_size": self.vocabulary_size, "steps": steps or o.steps}
-        asked |= {"deterministic": not o.nondeterministic, "warm_up": 0 if steps else o.warm_up}
+        asked["warm_up"] = 0 if steps else o.warm_up
         asked["settings"] = settings.model_dump(mode="json")
         command = [sys.executable, str(TRAINING), json.dumps(asked)]
         try:
@@ -119,14 +123,29 @@ def mfu(session: Session) -> dict[str, Any]:
     return session.measure()
 
 
+def determinism(session: Session) -> dict[str, Any]:
+    """Return the same with deterministic kernels and with any, in turns, and the ratio of their best medians."""
+    choices = {"deterministic": True, "any": False}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in choices}
+    for _ in range(ROUNDS):
+        for name, deterministic in choices.items():
+            found[name].append(session.measure(deterministic=deterministic))
+    return {**found, "ratio": _ratio(found["deterministic"], found["any"])}
+
+
+def _ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return how the best tokens per second of two sides compare; None where one has none."""
+    best = [max((one.get("tokens_per_second", 0.0) for one in side), default=0.0) for side in (ours, theirs)]
+    return best[0] / best[1] if all(best) else None
+
+
 def peer(session: Session) -> dict[str, Any]:
     """Return those of both sides, in turns, and the ratio of their best medians."""
     found: dict[str, list[dict[str, Any]]] = {"native": [], "huggingface": []}
     for _ in range(ROUNDS):
         for side, outcomes in found.items():
             outcomes.append(session.measure(side))
-    best = {side: max((o.get("tokens_per_second", 0.0) for o in all_), default=0.0) for side, all_ in found.items()}
-    return {**found, "ratio": best["native"] / best["huggingface"] if all(best.values()) else None}
+    return {**found, "ratio": _ratio(found["native"], found["huggingface"])}
 
 
 def longest(session: Session) -> dict[str, Any]:
@@ -161,7 +180,7 @@ def strategies(session: Session) -> dict[str, Any]:
 def main() -> int:
     """Measure; return 2 where the settings contradict each other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {"mfu": mfu, "peer": peer, "longest": longest, "strategies": strategies}
+    commands = {"mfu": mfu, "determinism": determinism, "peer": peer, "longest": longest, "strategies": strategies}
     parser.add_argument("command", choices=commands)
     parser.add_argument("--preset", default="llama3-1b")
     parser.add_argument("--layers", type=int, help="fewer than the preset's")

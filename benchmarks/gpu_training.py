@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.model.determinism import set_determinism
 from pipeline.model.llama.model import Llama
 from pipeline.model.prepare import prepare
 from pipeline.pretrain.checkpoints.checkpoint import Start
@@ -181,10 +182,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     """Train in this process; return seconds of the steps, last loss, peak memory and power."""
     settings, vocabulary_size = SegmentSettings.model_validate(asked["settings"]), int(asked["vocabulary_size"])
     training = settings.training
-    if asked["deterministic"]:  # as every training is
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    set_determinism(training.deterministic)
     device = rendezvous.join("none")
     found: dict[str, Any] = {"machine": machine(device)}
     shape = (training.batch_size, training.sequence_length + 1)

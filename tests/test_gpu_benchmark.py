@@ -12,7 +12,7 @@ SMALL = ["--preset", "demo", "--layers", "1", "--sequence", "16", "--batch", "2"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["mfu", "longest"])
+@pytest.mark.parametrize("command", ["mfu", "determinism", "longest"])
 def test_a_measurement_is_appended(command: str, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [sys.executable, "benchmarks/gpu.py", command, *SMALL, "--largest", "16", "--results", str(results)]
@@ -24,6 +24,9 @@ def test_a_measurement_is_appended(command: str, tmp_path: Path) -> None:
     if command == "longest":
         assert outcome["longest"] == 16
         (outcome,) = outcome["tried"].values()
+    if command == "determinism":
+        assert outcome["ratio"] > 0 and [len(outcome[name]) for name in ("deterministic", "any")] == [2, 2]
+        outcome = outcome["any"][0]
     assert outcome["tokens_per_second"] > 0 and outcome["peak_memory_bytes"] > 0
     assert outcome["model_flops_utilization"] is None and outcome["watts"] is None
 

@@ -42,8 +42,9 @@ def run(
     """
     if settings.untrained_seed is not None and (ended := outcome.read(model[0])):
         return write_none(settings.name, None, ended, results, answers)
-    prepared(platform, settings.seed)
+    prepared(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.scorer import load_model
+    from pipeline.model.determinism import is_deterministic
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = next((file.parent for file in model if file.name == "config.json"), Path(scratch) / "untrained")
@@ -51,7 +52,7 @@ def run(
             _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
         asked = ask(settings, load_model(folder, settings.batch_size), tasks)
     write_items(answers, asked.measured)
-    return write_results(results, settings.name, None, asked)
+    return {**write_results(results, settings.name, None, asked), "deterministic": is_deterministic()}
 
 
 def _write_untrained(trained: Path, seed: int, folder: Path) -> None:

@@ -167,6 +167,11 @@ class Evaluation(Settings):
         ge=0,
         description="draws the examples; it is not the run's, so that models of other seeds are asked alike",
     )
+    deterministic: bool = Field(
+        default=True,
+        exclude_if=lambda on: bool(on),  # what was evaluated with it stays
+        description="no kernels but those that give the same bits every time; on a GPU that is slower",
+    )
     untrained: bool = Field(default=True, description="compare each model with what it was before its first step")
     baselines: dict[Name, str] = Field(
         default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
@@ -262,6 +267,7 @@ class AskedSettings(Settings):
     suites: list[SuiteSettings]
     batch_size: int = Field(default=16, ge=1)
     seed: int = Field(default=42, ge=0)
+    deterministic: bool = Field(default=True, exclude_if=lambda on: bool(on))
 
 
 class SuitesSettings(AskedSettings):

@@ -70,7 +70,7 @@ def run(
     if launch and world_size(launch) > 1:
         told = {"settings": settings.model_dump(mode="json"), "platform": platform}
         return answered(launch, told | {name: _absolute(path) for name, path in given.items()}, results)
-    prepared(platform, settings.seed)
+    prepared(platform, settings.seed, deterministic=settings.deterministic)
     return evaluate(settings, **given)
 
 
@@ -91,6 +91,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Do the same in this process, which may be one of several: then the first one writes."""
     from pipeline.evaluate.scorer import load_model
+    from pipeline.model.determinism import is_deterministic
 
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size, device)
@@ -99,24 +100,26 @@ def evaluate(
         return {}
     add_baselines(model, index, asked.measured, others)
     write_items(answers, asked.measured)
-    return write_results(results, settings.model, settings.step, asked)
+    counts = write_results(results, settings.model, settings.step, asked)
+    return {**counts, "deterministic": is_deterministic()}
 
 
-def prepared(platform: str | None, seed: int) -> None:
+def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
     """Set what the libraries read once: they are imported behind this."""
     # Tokenising in threads would fork after they have started.
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     # Standard errors are drawn in this process: others would fork after the threads of torch have started.
     os.environ["DISABLE_MULTIPROC"] = "1"
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import datasets
     import torch
+
+    from pipeline.model.determinism import set_determinism
 
     set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    set_determinism(deterministic)
 
 
 class Asked(NamedTuple):

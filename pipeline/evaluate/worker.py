@@ -29,7 +29,7 @@ def main() -> int:
 def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     settings = SuitesSettings.model_validate(given.pop("settings"))
     platform = given.pop("platform")
-    prepared(platform, settings.seed)
+    prepared(platform, settings.seed, deterministic=settings.deterministic)
     import torch.distributed as dist
 
     from pipeline.pretrain.processes import rendezvous

@@ -16,6 +16,7 @@ HOW_NUMBERS_ARE_COMPUTED = frozenset(
         *("backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "cuda_graphs"),
         *("recomputation", "tiled_feed_forward", "async_tensor_parallel", "flash_attention", "peak_flops_per_second"),
         "energy_policy",
+        "deterministic",
         *("checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"),
     )
 )
@@ -115,6 +116,11 @@ class Training(Settings):
         default=True,
         exclude_if=lambda on: bool(on),  # models with it stay trained
         description="a kernel of attention that keeps no scores; false, to compare: all scores of a block in memory",
+    )
+    deterministic: bool = Field(
+        default=True,
+        exclude_if=lambda on: bool(on),  # models with it stay trained
+        description="no kernels but those that give the same bits every time; on a GPU that is slower",
     )
     async_tensor_parallel: bool = Field(
         default=False, description="overlap mesh.tensor's communication with its matrix products; compile, NVIDIA GPUs"

@@ -182,6 +182,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "peak_flops_per_second": (last.get("counts") or {}).get("peak_flops_per_second"),
         "libraries": libraries(segments),
         "processes": (last.get("counts") or {}).get("world_size"),
+        "deterministic": (last.get("counts") or {}).get("deterministic"),
         "interruptions": training.interruptions([record.content for record in segments]),
         "recomputation": (recorded.get("training") or {}).get("recomputation"),
     }

@@ -143,6 +143,7 @@ def _asked(config: Config) -> dict[str, Any]:
         "suites": [SuiteSettings.model_validate(suite.model_dump()) for suite in config.suites()],
         "seed": config.evaluation.seed,
         "batch_size": config.evaluation.batch_size,
+        "deterministic": config.evaluation.deterministic,
     }
 
 

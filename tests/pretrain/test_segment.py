@@ -245,6 +245,30 @@ def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"precision": "bf16", "strategy": "full_shard"},
+        {"precision": "bf16", "strategy": "no_shard", "mesh": {"tensor": 2}},
+        {"precision": "bf16", "strategy": "no_shard", "mesh": {"pipeline": 2}, "schedule": "wsd"},
+        {"strategy": "no_shard", "mesh": {"context": 2}, "deterministic": False},
+    ],
+    ids=lambda training: "-".join([training.get("precision", "fp32"), *training.get("mesh", {"full_shard": 2})]),
+)
+def test_in_half_precision_and_on_a_mesh_it_continues_with_the_same_bytes(
+    training: dict[str, Any], settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    counts = train(settings(**training), tokens, tmp_path, TWO)
+    assert counts["deterministic"] == training.get("deterministic", True)
+    whole = hashes(tmp_path), losses(tmp_path)
+    shutil.rmtree(tmp_path / "milestone")
+    shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that what is done again is more than a step
+    again = train(settings(**training), tokens, tmp_path, TWO)
+    assert again["resumed_from"] == 6 and again["resumed_layout"]["world_size"] == 2
+    assert (hashes(tmp_path), losses(tmp_path)) == whole
+
+
+@pytest.mark.slow
 def test_a_stopped_segment_continues_under_another_strategy(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:

@@ -162,6 +162,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
                 "world_size": 4,
                 "device": "NVIDIA H100 80GB HBM3",
                 "peak_flops_per_second": 989.4e12,
+                "deterministic": False,
                 **(
                     {
                         "resumed_from": 260,

@@ -56,6 +56,7 @@ CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "tiled_feed_forward": (2,),
     "float8": (True,),
     "flash_attention": (False,),
+    "deterministic": (False,),
     "async_tensor_parallel": (True, {"compile": True, "mesh": {"tensor": 2}}),
     "peak_flops_per_second": (1e12,),
     "energy_policy": ("min_energy",),

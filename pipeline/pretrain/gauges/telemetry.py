@@ -21,6 +21,7 @@ from torch.cuda import nccl
 from pipeline.energy.watch import node_name
 from pipeline.ground import platform_files
 from pipeline.ground.machine import facts
+from pipeline.model.determinism import is_deterministic
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges.devices import Gauges, sampler
 from pipeline.pretrain.gauges.metrics import Metrics
@@ -70,6 +71,7 @@ class Telemetry:
                 "hip": torch.version.hip,
                 # Of the library that torch calls, AMD's RCCL under the same name.
                 "nccl": ".".join(map(str, nccl.version())) if device.type == "cuda" else None,  # type: ignore[no-untyped-call]
+                "deterministic": is_deterministic(),
                 "nodes": dict(sorted(nodes.items())),
             }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")

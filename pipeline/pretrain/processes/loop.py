@@ -19,7 +19,7 @@ import torch.distributed as dist
 from pipeline.ground import space
 from pipeline.ground.errors import InputError, OutOfMemory, Superseded
 from pipeline.ground.owner import Owner
-from pipeline.model import huggingface
+from pipeline.model import determinism, huggingface
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
@@ -60,9 +60,7 @@ class Worker:
         for number in SIGNALS:
             signal.signal(number, self._stop)
         torch.set_num_threads(self.training.threads)
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        determinism.set_determinism(self.training.deterministic)
         self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
             device.keep_memory()
@@ -279,7 +277,7 @@ def main() -> int:
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
     watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
     try:
-        with memory.explained(arguments):
+        with memory.explained(arguments), determinism.explained("training.deterministic"):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from pipeline.ground.parent import die_with_parent
+from pipeline.model.determinism import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.processes import rendezvous
@@ -89,8 +90,7 @@ def main() -> None:
     die_with_parent()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
     rendezvous.join("torchrun")
     found = {}
