@@ -24,13 +24,18 @@ WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met"
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the paths of index, tokenizer and configuration: about 20,000 tokens of shuffled words."""
-    folder = tmp_path_factory.mktemp("tokens")
+    return token_set(tmp_path_factory.mktemp("tokens"), "words")
+
+
+def token_set(folder: Path, *sources: str) -> dict[str, Path]:
+    """Make a token set of 150 documents, by turns of these sources."""
     draw = np.random.default_rng(5)
     rows = []
     for number in range(150):
-        name = f"words/all/{number}"
+        source = sources[number % len(sources)]
+        name = f"{source}/all/{number}"
         text = " ".join(draw.choice(WORDS, size=120)).capitalize() + "."
-        described = {"id": name, "text": text, "language": "nl", "language_score": 1.0, "source": "words"}
+        described = {"id": name, "text": text, "language": "nl", "language_score": 1.0, "source": source}
         known = {"license": "CC0-1.0", "cluster": name, "cluster_size": 1, "id_hash": id_hash(name)}
         rows.append({**described, **known})
     rows.sort(key=lambda row: (row["id_hash"], row["id"]))

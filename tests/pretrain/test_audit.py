@@ -7,17 +7,21 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
 from pipeline.ground.errors import InputError
+from pipeline.pretrain import segment
 from pipeline.pretrain.audit import Audit
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
+from tests.pretrain.conftest import token_set
 
 STEPS = 300
+TWO = "torchrun --standalone --nproc-per-node=2"
 SKIPS = [3, 150]
 
 
@@ -28,25 +32,7 @@ def run_directory(
     """A run whose model was trained for 300 steps, two batches of which were skipped."""
     run = tmp_path_factory.mktemp("audit") / "run"
     shutil.copytree(tokens["index"].parent, run / "tokens/main")
-    content = tokens["index"].read_bytes()
-    entry = {"name": "index", "path": "tokens/main/index.json", "sha256": hashlib.sha256(content).hexdigest()}
-    record = {
-        "step": "pretrain.segment",
-        "instance": {"model": "tiny", "step": str(STEPS)},
-        "settings": settings(last_step=STEPS, steps=STEPS).model_dump(mode="json"),
-        "command": [],
-        "inputs": [{**entry, "bytes": len(content)}],
-        "outputs": [],
-        "code_version": "",
-        "environment_version": "",
-        "started": "",
-        "ended": "",
-        "wall_seconds": 0,
-        "cpu_seconds": 0,
-        "peak_memory_bytes": 0,
-    }
-    (run / "provenance/records").mkdir(parents=True)
-    (run / f"provenance/records/pretrain.segment.tiny.{STEPS}.json").write_text(json.dumps(record))
+    written(run, settings(last_step=STEPS, steps=STEPS), tokens)
     (run / f"models/tiny/milestones/{STEPS}").mkdir(parents=True)
     (run / f"models/tiny/milestones/{STEPS}/state.json").write_text(json.dumps({"step": STEPS, "skips": SKIPS}))
     (run / "sources/words").mkdir(parents=True)
@@ -55,6 +41,31 @@ def run_directory(
     (run / "corpus/main/filtered").mkdir(parents=True)
     shutil.copy(tokens["index"].parent / "documents.parquet", run / "corpus/main/filtered/words.0.parquet")
     return run
+
+
+def written(run: Path, chosen: SegmentSettings, tokens: dict[str, Path]) -> None:
+    """Write the record of a segment of the model `tiny`, as its job does."""
+    metrics = f"models/tiny/milestones/{chosen.last_step}/metrics.jsonl"
+    entries = []
+    for name, path, content in (
+        ("index", "tokens/main/index.json", tokens["index"].read_bytes()),
+        ("milestone", metrics, (run / metrics).read_bytes() if (run / metrics).exists() else None),
+    ):
+        if content is not None:
+            hashed = hashlib.sha256(content).hexdigest()
+            entries.append({"name": name, "path": path, "sha256": hashed, "bytes": len(content)})
+    record = {
+        "step": "pretrain.segment",
+        "instance": {"model": "tiny", "step": str(chosen.last_step)},
+        "settings": chosen.model_dump(mode="json"),
+        "command": [],
+        "inputs": entries[:1],
+        "outputs": entries[1:],
+        **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
+        **dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_memory_bytes"), 0),
+    }
+    (run / "provenance/records").mkdir(parents=True, exist_ok=True)
+    (run / f"provenance/records/pretrain.segment.tiny.{chosen.last_step}.json").write_text(json.dumps(record))
 
 
 def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None:
@@ -123,3 +134,109 @@ def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) ->
     (changed / "tokens/main/index.json").write_text("{}")
     with pytest.raises(InputError, match=r"index\.json is gone or no longer what .* names"):
         Audit(changed, "tiny")
+
+
+@pytest.fixture(scope="module")
+def trained(settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model was trained by two processes: two segments, three mixtures of two sources, batches left out."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    (run / "tokens/main").mkdir(parents=True)
+    tokens = token_set(run / "tokens/main", "words", "verbs")
+    phases = [{"from_step": 7, "weights": {"words": 3, "verbs": 1}}, {"from_step": 15, "epochs": {"words": 2}}]
+    stability = {"window": 8, "loss_deviations": 0, "gradient_norm_deviations": 1e-9, "skips_in_a_row": 100}
+    usual: dict[str, Any] = {"steps": 20, "sampling": {"phases": phases}, "stability": stability}
+    previous: list[Path] = []
+    for first, last in ((0, 12), (12, 20)):
+        chosen = settings(first, last, **usual)
+        milestone = run / f"models/tiny/milestones/{last}"
+        segment.run(
+            chosen, **tokens, previous=previous, milestone=milestone, scratch=run / f"scratch{last}", launch=TWO
+        )
+        written(run, chosen, tokens)
+        previous = [milestone]
+    return run
+
+
+def altered(run: Path, folder: Path, change: Callable[[dict[str, Any]], None], file: str) -> Path:
+    """Copy a run, one of whose files is another."""
+    other = Path(shutil.copytree(run, folder / "run"))
+    content = json.loads((other / file).read_text())
+    change(content)
+    (other / file).write_text(json.dumps(content))
+    return other
+
+
+def test_what_is_told_of_a_training_is_what_its_processes_read(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = Audit(trained, "tiny")
+    assert len(audit.logged) == 20 and audit.skips, "some batches were left out, else nothing is shown"
+    assert main(["audit", str(trained), "tiny", "--check"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this very batch"
+    for question in (["--step", "16"], ["--document", audit.sample(16, 0)[0]["id"]]):
+        assert main(["audit", str(trained), "tiny", *question]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith("checked: ")
+
+
+LAST = "provenance/records/pretrain.segment.tiny.20.json"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "first"),
+    [
+        (LAST, lambda record: record["settings"].update(seed=8), 1),
+        (LAST, lambda record: record["settings"]["training"]["sampling"].update(phases=[]), 1),
+        (LAST, lambda record: record["settings"]["training"]["sampling"]["phases"][0]["weights"].update(words=9), 8),
+        (
+            LAST,
+            lambda record: record["settings"]["training"]["sampling"]["phases"].pop(),
+            17,
+        ),  # where 2 of 3 and 3 of 4 first differ
+        ("models/tiny/milestones/20/state.json", lambda state: state.update(skips=[]), None),
+    ],
+    ids=["another seed", "no phases", "other weights", "one phase less", "nothing left out"],
+)
+def test_what_was_not_trained_on_is_told_to_be_wrong(
+    file: str,
+    change: Callable[[dict[str, Any]], None],
+    first: int | None,
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = first or Audit(trained, "tiny").skips[0] + 1
+    other = altered(trained, tmp_path, change, file)
+    assert main(["audit", str(other), "tiny", "--check"]) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in said
+    assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
+    assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
+    document = Audit(other, "tiny").sample(first, 0)[0]["id"]
+    assert main(["audit", str(other), "tiny", "--document", document]) == 1
+
+
+def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(trained, tmp_path / "run"))
+    with (other / "models/tiny/milestones/12/metrics.jsonl").open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(InputError, match=r"12/metrics\.jsonl is gone or no longer what .* names: put it back"):
+        Audit(other, "tiny").proof([1])
+
+
+def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(trained, tmp_path / "run"))
+    (other / "provenance/records/pretrain.segment.tiny.12.json").unlink()  # as where another model took these steps
+    audit = Audit(other, "tiny")
+    assert "trained from step 12 of another model to step 20" in audit.header()
+    with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
+        audit.sample(12, 0)
+    visits = audit.visits(audit.sample(13, 0)[0]["id"])
+    assert all(visit["step"] is None or visit["step"] > 12 for visit in visits)
+    assert audit.proof(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this very batch", False)
+
+
+def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
+    assert Audit(run_directory, "tiny").proof([1, 2]) == (
+        "checked: 0 of 2 steps logged the hash of this very batch; 2 have no hash",
+        False,
+    )

@@ -423,3 +423,18 @@ def test_a_recovery_continues_under_another_strategy_but_not_with_other_numbers(
 
 def test_no_process_is_left(tmp_path: Path) -> None:
     assert not [pid for pid in workers_of(tmp_path.parent) if pid != os.getpid()]
+
+
+@pytest.mark.slow
+def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(
+    settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
+) -> None:
+    def batches(folder: Path) -> list[str]:
+        return [line["batch_hash"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+    for name, training in (("data", {}), ("zero", {"backend": "deepspeed", "strategy": "zero1"})):
+        train(settings(**training), tokens, tmp_path / name, TWO)
+        assert batches(tmp_path / name) == batches(alone)
+    meshed = settings(strategy="no_shard", mesh={"tensor": 2})
+    train(meshed, tokens, tmp_path / "mesh", TWO.replace("2", "4"))
+    assert batches(tmp_path / "mesh") == batches(alone) and len({*batches(alone)}) == 10

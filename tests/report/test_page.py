@@ -202,7 +202,9 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
 def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Run) -> None:
     page = made(run_folder)["page"]
     text = outline(page).text
-    assert "Device: NVIDIA H100 80GB HBM3, 4 processes; its peak is 989.4 TFLOP/s. Kernels were allowed to add in" in text
+    assert (
+        "Device: NVIDIA H100 80GB HBM3, 4 processes; its peak is 989.4 TFLOP/s. Kernels were allowed to add in" in text
+    )
     assert "Device utilisation: share of time in which anything ran 98.0 %" in text
     assert "Model FLOPs utilisation (MFU): useful arithmetic over the peak 41.0 %" in text
     assert "while the step lasted, 90 % measured, 10 % estimated" in text

@@ -11,10 +11,12 @@ import time
 import warnings
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from pipeline.ground import space
 from pipeline.ground.errors import InputError, OutOfMemory, Superseded
@@ -35,6 +37,7 @@ from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
 from pipeline.pretrain.validation import validate
+from pipeline.tokens.batch_hash import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
@@ -43,6 +46,15 @@ from pipeline.tokens.staging import stage
 
 STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
+
+
+class Tried(NamedTuple):
+    """What became of a batch: loss and gradient_norm, its hash, why it was left out, if a process is asked to stop."""
+
+    values: dict[str, float]
+    hash: str
+    reason: str | None
+    stop: bool
 
 
 class Worker:
@@ -97,12 +109,12 @@ class Worker:
 
         return FsdpBackend(*arguments)
 
-    def _micro_batches(self, step: int) -> list[Batch]:
-        """Return this process's share of a step, counted from 1."""
-        return self._split(*self.loader.get(step))
-
-    def _read(self, step: int) -> tuple[Integers, Integers]:
-        return self.sampler.batch_tokens(step - 1, self.backend.data_rank, self.backend.data_size)
+    def _read(self, step: int) -> tuple[NDArray[Any], ...]:
+        """Return this process's share of a step, counted from 1: input and target tokens, and its part of the hash."""
+        rank, size = self.backend.data_rank, self.backend.data_size
+        input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
+        tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
+        return input_BT, target_BT, batch_words(tokens_BT, rank * len(tokens_BT))
 
     def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor) -> list[Batch]:
         """Return micro-batches of input and target tokens on the device, (B, T)."""
@@ -110,12 +122,14 @@ class Worker:
         masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
         return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
 
-    def _try_batch(self, step: int) -> tuple[dict[str, float], str | None, bool]:
-        """Train on a batch; return loss and norm, why it was left out, and whether a process is asked to stop."""
-        loss = self.backend.accumulate(self._micro_batches(step))
+    def _try_batch(self, step: int) -> Tried:
+        """Train on a batch."""
+        input_BT, target_BT, words = self.loader.get(step)
+        loss = self.backend.accumulate(self._split(input_BT, target_BT))
         self.watchdog.beat()
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        loss_sum, stop, failed = all_reduce.sums(self.device, loss, float(asked), float(self.saver.failed))
+        flags = float(asked), float(self.saver.failed)
+        loss_sum, stop, failed, *summed = all_reduce.sums(self.device, loss, *flags, *words)
         if failed:
             self.settle()
         values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
@@ -129,7 +143,9 @@ class Worker:
 
         accept(self.backend.update(learning_rate(self.training, step), accept))
         self.watchdog.beat()
-        return values, reasons[0], stop > 0
+        # Processes that share a model's work have read the same: each number stands so often in the sum.
+        alike = self.world_size // self.backend.data_size
+        return Tried(values, batch_hash(np.array(summed) / alike), reasons[0], stop > 0)
 
     def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
         """Take one step, with the first batch that is fit for it.
@@ -142,7 +158,7 @@ class Worker:
         lines: list[metrics.Metrics] = []
         while True:
             number = self.sampler.data_step(step - 1)
-            values, reason, stop = self._try_batch(step)
+            values, hashed, reason, stop = self._try_batch(step)
             if reason is None:
                 break
             back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
@@ -153,6 +169,7 @@ class Worker:
         line = {
             "step": step,
             "data_step": number,
+            "batch_hash": hashed,
             "tokens_seen": step * tokens,
             **values,
             "learning_rate": learning_rate(training, step),
