@@ -79,6 +79,28 @@ def previous_milestone(wildcards):
     return [ancient(path) for path in found] if stays else found
 
 
+# What a model begins with stays as long as the segments behind it do.
+def first_stays(wildcards):
+    step = run.models[wildcards.model].training.milestones()[0]
+    return step if dag.finished.kept(wildcards.model, step) else None
+
+
+def adopted_model(wildcards):
+    found = dag.pretrained(wildcards)
+    return ancient(found) if first_stays(wildcards) else found
+
+
+def adopted_index(wildcards):
+    tokens = run.models[wildcards.model].tokens
+    return checkpoints.tokens_index.get(tokens=tokens).output.index
+
+
+def adopted_tokens_hash(wildcards):
+    stays = first_stays(wildcards)
+    made = stays and dag.finished.tokens_hash(wildcards.model, stays)
+    return made or tokens_hash(wildcards)
+
+
 def tokens_read(wildcards):
     """Return what a step behind a training waits for, as the training itself does."""
     return f"{RUN}/tokens/{run.models[wildcards.model].tokens}/index.json"

@@ -1,3 +1,28 @@
+rule pretrain_adopt:
+    input:
+        sources=SOURCES_READ,
+        index=ancient(adopted_index),
+        tokenizer=ancient(model_tokenizer("tokenizer.json")),
+        configuration=ancient(model_tokenizer("tokenizer_config.json")),
+        model=adopted_model,
+    output:
+        milestone=directory(f"{RUN}/models/{{model}}/milestones/0"),
+        record=record("pretrain.adopt"),
+    log:
+        log_file("pretrain.adopt"),
+    resources:
+        **resources_of("pretrain.adopt"),
+    params:
+        contract=contract("pretrain.adopt"),
+        tokens=adopted_tokens_hash,
+    message:
+        "Take over the model that {wildcards.model} begins with"
+    shell:
+        "python -m pipeline pretrain adopt {params.contract:q} --input index {input.index}"
+        " --input tokenizer {input.tokenizer} --input configuration {input.configuration}"
+        " --input model {input.model:q} --output milestone {output.milestone} --record {output.record} 2> {log}"
+
+
 rule pretrain_segment:
     input:
         sources=SOURCES_READ,
@@ -10,6 +35,8 @@ rule pretrain_segment:
         record=record("pretrain.segment"),
     log:
         log_file("pretrain.segment"),
+    wildcard_constraints:
+        step="[1-9][0-9]*",
     threads: 2
     resources:
         **resources_of("pretrain.segment"),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Item, Key, read_answers
-from pipeline.evaluate.settings import UNTRAINED
+from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.verdict import SLOR, credit, scaled
 from pipeline.ground.errors import InputError
 
@@ -43,14 +43,15 @@ class Answers(NamedTuple):
 def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:
     """Return what baselines answered, of `…/NAME/items.parquet` and `…/NAME/results.json`, by their names.
 
-    The untrained model is called so, as there is one for each model.
+    The untrained model, or the one that was adopted, is called so, as there is one for each model.
 
     Raises:
         InputError: a file is none of these.
     """
     found = {}
     for folder in sorted({file.parent for file in files}):
-        name = UNTRAINED if folder.name.startswith(f"{UNTRAINED}-") else folder.name
+        kind = folder.name.partition("-")[0]
+        name = kind if kind in (UNTRAINED, ADOPTED) else folder.name
         found[name] = Answers(read_answers(folder / "items.parquet"), _scores(folder / "results.json"))
     return found
 

@@ -1,6 +1,7 @@
 """The step `evaluate baselines`: another model answers the same items, so that a score can be compared with its.
 
-Either a folder in the layout of Hugging Face, or a model of the run with the weights that its training began with.
+Either a folder in the layout of Hugging Face, or a model of the run with the weights that its training began with, be
+they drawn or another model's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def run(
 
     Args:
         settings: the suites, as those of the models that are compared with it.
-        model: the files of a model's folder; of an untrained model the milestone whose shape and tokenizer it has.
+        model: the files of a model's folder; of one that was adopted the milestone of step 0; of an untrained model the
+            milestone whose shape and tokenizer it has.
         tasks: every file that the suites read.
         results: the file of its scores.
         answers: the file of its answers.
@@ -47,8 +49,9 @@ def run(
     from pipeline.model.determinism import is_deterministic
 
     with tempfile.TemporaryDirectory() as scratch:
-        folder = next((file.parent for file in model if file.name == "config.json"), Path(scratch) / "untrained")
+        folder = next((file.parent for file in model if file.name == "config.json"), model[0] / "huggingface")
         if settings.untrained_seed is not None:
+            folder = Path(scratch) / "untrained"
             _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
         asked = ask(settings, load_model(folder, settings.batch_size), tasks)
     write_items(answers, asked.measured)

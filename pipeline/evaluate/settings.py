@@ -56,6 +56,7 @@ class Suite(Settings):
 
 
 UNTRAINED = "untrained"  # a model of the run before its first step
+ADOPTED = "adopted"  # the same of one that goes on from a model that was trained elsewhere
 KnownSuite = Literal[
     "dutch",
     "english",
@@ -188,7 +189,7 @@ class Evaluation(Settings):
             raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
         if len(set(names)) < len(names):
             raise ValueError(f"suites: {max(names, key=names.count)!r} stands twice; give each suite its own name")
-        if taken := [name for name in self.baselines if name.partition("-")[0] == UNTRAINED]:
+        if taken := [name for name in self.baselines if name.partition("-")[0] in (UNTRAINED, ADOPTED)]:
             raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
 

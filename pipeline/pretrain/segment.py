@@ -147,8 +147,8 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
         )
     if settings.first_step >= settings.last_step:
         raise InputError(f"last_step {settings.last_step} is not after first_step {settings.first_step}")
-    if bool(settings.first_step) != bool(previous) or len(previous) > 1:
-        raise InputError(f"first_step {settings.first_step} needs {int(settings.first_step > 0)} milestone as previous")
+    if (settings.first_step and not previous) or len(previous) > 1:
+        raise InputError(f"first_step {settings.first_step} needs one milestone as previous, not {len(previous)}")
     for folder in previous:
         try:
             state = json.loads((folder / "state.json").read_text(encoding="utf-8"))

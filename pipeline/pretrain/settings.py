@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipeline.ground.pretrained import Pretrained
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
@@ -216,7 +217,19 @@ class Model(Settings):
         default=None, ge=0, description="of its first weights and the order of its sequences; default: the run's"
     )
     architecture: Architecture
+    pretrained: Pretrained | None = Field(
+        default=None,
+        exclude_if=lambda pretrained: pretrained is None,  # models without it stay trained
+        description="the model that the training begins with, instead of weights that are drawn",
+    )
     training: Training
+
+
+class AdoptSettings(Settings):
+    """What a model that was trained elsewhere has to be; whose it is concerns no weight."""
+
+    architecture: Architecture
+    folder: str
 
 
 class SegmentSettings(Settings):

@@ -60,6 +60,22 @@ def copies_of(workflow: list[Path]) -> dict[str, bytes]:
     return {f"{WORKFLOW}/{file.absolute().relative_to(below).as_posix()}": file.read_bytes() for file in workflow}
 
 
+def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]) -> None:
+    """Add what models of the run began with, with its licence, and that they are based on it."""
+    for record in records:
+        if record.step == "pretrain.adopt" and (model := str(record.instance["model"])) in settings.pretrained:
+            taken = settings.pretrained[model]
+            identifier = files.graph.add(
+                f"#pretrained/{quote(model)}",
+                "Dataset",
+                name=taken.folder,
+                license=reference(files.graph.license(taken.license)),
+                url=taken.url,
+                mentions=references(files.identifier(entry) for entry in record.inputs if entry.name == "model"),
+            )
+            files.graph.entities[f"models/{quote(model)}/"]["isBasedOn"] = reference(identifier)
+
+
 def _add_written(files: Files, written: dict[str, bytes]) -> None:
     """Add the files that are written together with the crate."""
     for path, content in sorted(written.items()):
@@ -150,6 +166,7 @@ def _metadata(
     inside = files.add_datasets()
     files.add()
     files.add_parameters()
+    _add_pretrained(files, settings, records)
     _add_written(files, written)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)

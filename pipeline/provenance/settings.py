@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from pipeline.ground.pretrained import Pretrained
 from pipeline.ground.settings import Settings
 
 
@@ -42,3 +43,6 @@ class CrateSettings(Settings):
     provider: str | None = Field(None, description="who ran the pipeline and publishes the run")
     provider_url: str | None = Field(None, description="the provider's page")
     contact: str | None = None
+    pretrained: dict[str, Pretrained] = Field(
+        default={}, exclude_if=lambda models: not models, description="what models of the run began with"
+    )

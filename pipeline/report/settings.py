@@ -9,6 +9,7 @@ from pydantic import Field
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import CarbonIntensitySeries
 from pipeline.experiment.settings import ExperimentPage
+from pipeline.ground.pretrained import Pretrained
 from pipeline.ground.settings import Settings
 from pipeline.report.disclosure import Disclosure
 
@@ -47,5 +48,8 @@ class PageSettings(Settings):
     contact: str | None = None
     disclosure: Disclosure = Disclosure()
     corpora: dict[str, str] = Field(default={}, description="by model, the corpus that it is trained on")
+    pretrained: dict[str, Pretrained] = Field(
+        default={}, exclude_if=lambda models: not models, description="what models of the run began with"
+    )
     experiments: dict[str, ExperimentPage] = Field(default={}, description="each has a page of its own")
     license_evidence_sha256: dict[str, str] = Field(default={}, description="by source, of the file that shows it")

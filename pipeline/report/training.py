@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.ground.pretrained import Pretrained
 from pipeline.report.charts import Series, lines
-from pipeline.report.read import Json
+from pipeline.report.read import Json, Material
 
 # What the table of a run tells: the key of the metrics, the words for it, and the filter of its figures.
 FIGURES = (
@@ -196,3 +197,14 @@ def interruptions(segments: list[Json]) -> list[tuple[str, str, int | None]]:
 
 def _because(words: str, reasons: list[str] | None) -> str:
     return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words
+
+
+def began_with(material: Material, name: str, taken: Pretrained | None) -> Json | None:
+    """Return the model that another one began with: name, licence, address, and how the embeddings were made."""
+    if taken is None:
+        return None
+    records = material.records_of("pretrain.adopt", model=name)
+    counts = (records[0].content.get("counts") or {}) if records else {}
+    made = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
+    told = {"name": taken.folder, "license": taken.license, "url": taken.url}
+    return {**told, "same_tokenizer": counts.get("same_tokenizer"), **made}

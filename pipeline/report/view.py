@@ -265,6 +265,12 @@ def context(material: Material, settings: PageSettings, account: Account, told: 
     """Return everything that the templates show; `told` says a sentence in the language of the page."""
     checks = conservation_checks(material, account)
     models = [model(material, metrics, account, told) for metrics in material.metrics]
+    bases = {one["name"]: (one["branch_of"] or [None])[0] for one in models}
+    for one in models:
+        first = one["name"]
+        while base := bases.get(first):
+            first = base
+        one["began_with"] = training.began_with(material, first, settings.pretrained.get(first))
     evaluated, differing = evaluations(material, account, told), checkpoint_differences(material)
     steps: dict[str, list[Artefact]] = {}
     for record in sorted(material.records, key=lambda artefact: (artefact.content["started"], artefact.link)):

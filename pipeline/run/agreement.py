@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from pipeline.run.sections import Sections
-from pipeline.sources.licenses import is_allowed
+from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bins
 
 
@@ -30,6 +30,15 @@ def _licenses(config: Sections) -> None:
                         f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
                         "which allowed_licenses does not allow: leave the file out, or allow its licence"
                     )
+    for name, model in config.models.items():
+        if (taken := model.pretrained) is None:
+            continue
+        license = canonical(taken.license)
+        if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
+            raise ValueError(
+                f"models.{name}.pretrained: {taken.folder} has the licence {license}, which allowed_licenses does not "
+                "allow: begin with another model, or allow its licence"
+            )
 
 
 def _references(config: Sections) -> None:
@@ -163,6 +172,10 @@ def _starts(config: Sections) -> None:
     for name, model in config.models.items():
         if (start := model.training.start) is None:
             continue
+        if model.pretrained:
+            raise ValueError(
+                f"models.{name} has training.start and pretrained, and can begin with one: remove the other"
+            )
         key, other = f"models.{name}.training.start", config.models.get(start.model)
         if other is None or start.model == name:
             others = ", ".join(sorted(config.models.keys() - {name})) or "there are none"

@@ -152,13 +152,31 @@ class Config(Sections):
         Raises:
             InputError: it is no folder of a model in the layout of Hugging Face, or its weights are no safetensors.
         """
-        folder = Path(self.resolved("evaluation.baselines", self.evaluation.baselines[baseline]))
+        return self._model_files(f"evaluation.baselines.{baseline}", self.evaluation.baselines[baseline])
+
+    def pretrained_files(self, model: str) -> list[str]:
+        """Return the files of the model that a training begins with.
+
+        Raises:
+            InputError: as of a baseline, or the model is of another shape than the configuration's.
+        """
+        section, what = self.models[model], f"models.{model}.pretrained"
+        if section.pretrained is None:
+            raise ValueError(f"models.{model} begins with weights that are drawn")
+        from pipeline.pretrain.adopt import check as check_shape  # here, for it loads torch
+
+        files = self._model_files(what, section.pretrained.folder)
+        check_shape(Path(files[0]).parent, section.architecture)
+        return files
+
+    def _model_files(self, what: str, written: str) -> list[str]:
+        folder = Path(self.resolved(what, written))
         files = [*folder.glob("[!.]*")] if folder.is_dir() else []
         names = [file.name for file in files]
         if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
             raise InputError(
-                f"evaluation.baselines.{baseline}: {folder} needs config.json, a tokenizer and *.safetensors; "
-                "name a folder of a model in the layout of Hugging Face"
+                f"{what}: {folder} needs config.json, a tokenizer and *.safetensors; name a folder of a model in the "
+                "layout of Hugging Face"
             )
         return sorted(str(file) for file in files if file.is_file())
 

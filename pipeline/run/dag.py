@@ -69,6 +69,8 @@ class Dag:
         """
         if step == "pretrain.segment" and (made := self.finished.kept(instance["model"], int(instance["step"]))):
             return made
+        if step == "pretrain.adopt" and (made := self.finished.adopted(instance["model"])):
+            return made
         return self._planned(step, instance)
 
     def _planned(self, step: str, instance: Mapping[str, str]) -> tuple[str, str, str]:
@@ -313,10 +315,12 @@ class Dag:
         return f"{self.run}/models/{model}/milestones/{step}"
 
     def baseline(self, wildcards: Any) -> list[str]:
-        """Return the files of a baseline, or of an untrained model the first milestone, which has its shape."""
+        """Return the files of a baseline, or the milestone of an adopted model, or the first, which has the shape."""
         model = self.config.baselines()[wildcards.baseline]
         if model is None:
             return self.config.baseline_files(wildcards.baseline)
+        if self.config.models[model].pretrained:
+            return [self.milestone(model, 0)]
         return self.milestones(model)[:1]
 
     def baselines(self, wildcards: Any) -> list[str]:
@@ -325,11 +329,16 @@ class Dag:
         return [f"{self.run}/baselines/{name}/{file}" for name in names for file in ("items.parquet", "results.json")]
 
     def previous_milestone(self, wildcards: Any) -> list[str]:
-        """Return the milestone that a segment starts from; none for the first, unless it is a branch's."""
-        training = self.config.models[wildcards.model].training
+        """Return the milestone that a segment starts from; none where its weights are drawn."""
+        section = self.config.models[wildcards.model]
+        training = section.training
         step = training.segment_start(int(wildcards.step))
         model = training.start.model if training.start and step == training.first_step else wildcards.model
-        return [self.milestone(model, step)] if step else []
+        return [self.milestone(model, step)] if step or section.pretrained else []
+
+    def pretrained(self, wildcards: Any) -> list[str]:
+        """Return the files of the model that a training begins with."""
+        return self.config.pretrained_files(wildcards.model)
 
     def scratch(self, wildcards: Any) -> str:
         """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""

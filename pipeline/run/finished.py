@@ -73,7 +73,8 @@ class Finished:
         return self._read_once[model, step]
 
     def _found(self, model: str, step: int) -> dict[str, Any] | None:
-        path = self.config.directory / f"provenance/records/pretrain.segment.{model}.{step}.json"
+        job = f"segment.{model}.{step}" if step else f"adopt.{model}"
+        path = self.config.directory / f"provenance/records/pretrain.{job}.json"
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
@@ -127,8 +128,10 @@ class Finished:
             "configuration": f"{tokenizer}/tokenizer_config.json",
         }
         start = section.training.start
-        at_start = start and section.training.segment_start(step) == section.training.first_step
-        before = start.model if start and at_start else model
+        is_first = section.training.segment_start(step) == section.training.first_step
+        before = start.model if start and is_first else model
+        if is_first and not start:
+            yield from self._other_beginning(model, record)
         for entry in record["inputs"]:
             if entry["path"] != today.get(entry["name"], entry["path"]):
                 yield f"{entry['path']}, which it read, is called {today[entry['name']]} now"
@@ -142,6 +145,22 @@ class Finished:
                 ):
                     yield f"the milestone of step {number}, which it goes on from, was made anew since"
 
+    def _other_beginning(self, model: str, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield that the first segment began with other weights than it would today: another model's, or drawn ones."""
+        pretrained = self.config.models[model].pretrained
+        today = pretrained.folder if pretrained else None
+        adopted = any(entry["name"] == "previous" for entry in record["inputs"])
+        made = (self._read(model, 0) or {"settings": {}})["settings"].get("folder", today) if adopted else None
+        if made != today:
+            yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
+
+    def adopted(self, model: str) -> Versions | None:
+        """Return what the model that a training began with was made with, as long as its first segment stays."""
+        record = self._read(model, 0)
+        return (
+            _made(record) if record and self.kept(model, self.config.models[model].training.milestones()[0]) else None
+        )
+
     def protects(self, record: str) -> bool:
         """Return whether the record of that name is of a segment that is not thrown away unasked."""
         return record in {f"pretrain.segment.{model}.{step}.json" for model, step in self._records}
@@ -150,9 +169,7 @@ class Finished:
         """Return what a finished segment was made with, which its job is planned with as long as it stays."""
         if self._changes.get((model, step), ["not protected"]):
             return None
-        record = self._records[model, step]
-        settings = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
-        return settings, record["code_version"], record["environment_version"]
+        return _made(self._records[model, step])
 
     def stays(self) -> list[str]:
         """Return a sentence for each model of which finished segments stay that would be made otherwise today."""
@@ -259,6 +276,12 @@ class Finished:
             f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
             f"or have this one trained again: run: {{retrain: [{model}]}}"
         )
+
+
+def _made(record: Mapping[str, Any]) -> Versions:
+    """Return what a record says that its job was made with."""
+    settings = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
+    return settings, record["code_version"], record["environment_version"]
 
 
 def _settings_of(said: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 from pipeline.corpus.quality_settings import Perplexity
 from pipeline.corpus.settings import Corpus
 from pipeline.energy.settings import Energy
-from pipeline.evaluate.settings import UNTRAINED, Evaluation
+from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
 from pipeline.experiment.settings import Experiment
 from pipeline.ground.settings import Settings
 from pipeline.pretrain.processes.launch import launcher
@@ -163,5 +163,6 @@ class Sections(Settings):
         """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
         if not self.evaluated():
             return {}
-        untrained = self.models if self.evaluation.untrained else {}
-        return {f"{UNTRAINED}-{name}": name for name in untrained} | dict.fromkeys(self.evaluation.baselines)
+        own = self.models if self.evaluation.untrained else {}
+        named = {f"{ADOPTED if model.pretrained else UNTRAINED}-{name}": name for name, model in own.items()}
+        return named | dict.fromkeys(self.evaluation.baselines)

@@ -19,13 +19,14 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
+from pipeline.ground.pretrained import Pretrained
 from pipeline.ground.settings import Settings, leaves
 from pipeline.model.size import parameter_count
 from pipeline.opt_out.others import others
 from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch import launcher
-from pipeline.pretrain.settings import ExportSettings, SegmentSettings
+from pipeline.pretrain.settings import AdoptSettings, ExportSettings, SegmentSettings
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
 from pipeline.run.calibration import forecast_plan
@@ -114,6 +115,12 @@ def pretrain_segment(config: Config, i: Mapping[str, str]) -> SegmentSettings:
     )
 
 
+def pretrain_adopt(config: Config, i: Mapping[str, str]) -> Settings:
+    model = config.models[i["model"]]
+    assert model.pretrained, "only such models have the job"
+    return AdoptSettings(architecture=model.architecture, folder=model.pretrained.folder)
+
+
 def pretrain_export(config: Config, i: Mapping[str, str]) -> Settings:
     model = config.models[i["model"]]
     trained = pretrain_segment(config, {**i, "step": str(model.training.steps)}).of_result()
@@ -148,8 +155,8 @@ def _asked(config: Config) -> dict[str, Any]:
 
 
 def evaluate_baselines(config: Config, i: Mapping[str, str]) -> Settings:
-    untrained = config.baselines()[i["baseline"]]
-    seed = None if untrained is None else config.model_seed(untrained)
+    model = config.baselines()[i["baseline"]]
+    seed = None if model is None or config.models[model].pretrained else config.model_seed(model)
     return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
 
 
@@ -205,6 +212,7 @@ def report_page(config: Config, i: Mapping[str, str]) -> Settings:
         contact=config.run.contact,
         disclosure=config.disclosure,
         corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},
+        pretrained=_pretrained(config),
         experiments=config.experiment_pages(),
         license_evidence_sha256=config.license_evidence(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
@@ -218,4 +226,10 @@ def provenance_crate(config: Config, i: Mapping[str, str]) -> Settings:
         provider=config.run.provider,
         provider_url=config.run.provider_url,
         contact=config.run.contact,
+        pretrained=_pretrained(config),
     )
+
+
+def _pretrained(config: Config) -> dict[str, Pretrained]:
+    """Return what models of the run began with, by their names."""
+    return {name: model.pretrained for name, model in config.models.items() if model.pretrained}

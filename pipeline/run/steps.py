@@ -91,6 +91,7 @@ SORTED_SHARD = Per(
     lambda c: [(name, str(n)) for name, section in c.tokens.items() if section.suffixes for n in range(section.shards)],
 )
 MODEL = Per(("model",), lambda c: [(name,) for name in c.models])
+ADOPTED_MODEL = Per(("model",), lambda c: [(name,) for name, model in c.models.items() if model.pretrained])
 SEARCHED_MODEL = Per(("model",), lambda c: [(name,) for name in c.searched_models()])
 SEGMENT = Per(
     ("model", "step"),
@@ -199,6 +200,7 @@ STEPS: dict[str, Step] = {
         Need("shard", 60, 20_000_000, memory_megabytes=700, memory_bytes_per_byte=36.0),
     ),
     "tokens.index": Step(TOKENS, of.tokens_index, Need("tokens", bytes_per_minute=QUICK)),
+    "pretrain.adopt": Step(ADOPTED_MODEL, of.pretrain_adopt, Need(minutes=60, memory_megabytes=8000), has_folders=True),
     "pretrain.segment": Step(SEGMENT, of.pretrain_segment, None, has_folders=True),
     "pretrain.export": Step(MODEL, of.pretrain_export, Need(memory_megabytes=4000), has_folders=True),
     "evaluate.suites": Step(EVALUATION, of.evaluate_suites, None),

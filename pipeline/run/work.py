@@ -98,6 +98,10 @@ def _exported(config: Config, raw: Raw) -> float | None:
     return sum(_parameters(config, name) for name in config.models) or None
 
 
+def _adopted(config: Config, raw: Raw) -> float | None:
+    return sum(_parameters(config, name) for name, model in config.models.items() if model.pretrained) or None
+
+
 def _searched(config: Config, raw: Raw) -> float | None:
     return sum(_parameters(config, name) for name in config.searched_models()) or None
 
@@ -146,6 +150,7 @@ WORK: dict[str, Work] = {
     "tokens.shard": Work(BYTES, _tokens),
     "tokens.suffixes": Work(BYTES, _sorted),
     "tokens.index": Work(BYTES, _tokens),
+    "pretrain.adopt": Work(PARAMETERS, _adopted),
     "pretrain.segment": Work(FLOP, _training),
     "pretrain.export": Work(PARAMETERS, _exported),
     "evaluate.suites": Work(PARAMETERS, _evaluated),

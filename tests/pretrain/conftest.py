@@ -50,13 +50,18 @@ def token_set(folder: Path, *sources: str) -> dict[str, Path]:
     tokenizer_step.run(
         settings, documents=[documents], tokenizer=paths["tokenizer"], configuration=paths["configuration"]
     )
+    sharded(paths, documents, folder)
+    return paths
+
+
+def sharded(paths: dict[str, Path], documents: Path, folder: Path) -> None:
+    """Make the shards and the index of documents by a tokenizer."""
     splits = {name: folder / f"{name}.arrow" for name in ("train", "validation")}
     shard = ShardSettings(shard=0, shards=1, validation_fraction=0.1)
     shard_step.run(shard, tokenizer=paths["tokenizer"], documents=[documents], **splits)
     lists = {name: [path] for name, path in splits.items()}
     index_step.run(IndexSettings(shards=1), **lists, index=paths["index"])
     assert json.loads(paths["index"].read_text())["train"]["tokens"] > 15_000
-    return paths
 
 
 @pytest.fixture(scope="session")

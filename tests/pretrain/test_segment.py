@@ -371,7 +371,7 @@ def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: T
 def test_a_missing_or_wrong_previous_milestone_is_refused(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:
-    with pytest.raises(InputError, match="needs 1 milestone"):
+    with pytest.raises(InputError, match="needs one milestone as previous, not 0"):
         train(settings(first_step=5), tokens, tmp_path)
     with pytest.raises(InputError, match="is of step 10, not 5"):
         train(settings(first_step=5), tokens, tmp_path, previous=[alone / "milestone"])

@@ -14,6 +14,7 @@ from rocrate.rocrate import ROCrate
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import describe
 
 
@@ -145,3 +146,21 @@ def test_licences_are_named_by_spdx_where_it_has_them(finished: Path, license: s
     graph = entities(finished)
     assert graph["./"]["license"] == {"@id": identifier}
     assert graph[identifier]["name"] == license
+
+
+def test_what_a_model_began_with_is_there_with_its_licence(finished: Path) -> None:
+    folder = finished
+    model = next(iter((folder / "models").iterdir())).name
+    (record,) = folder.glob(f"{RECORDS}/pretrain.export.{model}.json")
+    content = json.loads(record.read_text())
+    raw = {"name": "model", "path": "data:large/config.json", "sha256": "ab" * 32, "bytes": 7}
+    adopted = {**content, "step": "pretrain.adopt", "inputs": [raw], "outputs": []}
+    path = folder / f"{RECORDS}/pretrain.adopt.{model}.json"
+    path.write_text(json.dumps(adopted))
+    taken = {"folder": "{data}/large", "license": "Apache-2.0", "url": "https://example.org/large"}
+    describe(folder, [folder / name for name in artefacts(folder)], pretrained={model: taken})
+    graph = entities(folder)
+    base = graph[graph[f"models/{model}/"]["isBasedOn"]["@id"]]
+    assert base["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"}
+    assert (base["name"], base["url"]) == ("{data}/large", "https://example.org/large")
+    assert graph[base["mentions"]["@id"]]["sha256"] == "ab" * 32

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from pipeline.ground.errors import InputError
+from pipeline.model.llama.huggingface import configuration
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
 
@@ -111,6 +112,46 @@ def test_a_branch_fits_what_it_goes_on_from(path: str, value: Any, words: list[s
     with pytest.raises(InputError) as caught:
         load(raw)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+TAKEN = {"folder": "models/large", "license": "Apache-2.0"}
+
+
+@pytest.mark.parametrize(
+    ("model", "pretrained", "words"),
+    [
+        ("base", {**TAKEN, "license": "Large"}, ["'Large' is no SPDX licence"]),
+        ("base", {**TAKEN, "license": "CC-BY-4.0"}, ["models/large has the licence CC-BY-4.0", "allow its licence"]),
+        ("branch", TAKEN, ["models.branch has training.start and pretrained", "remove the other"]),
+    ],
+)
+def test_what_a_training_begins_with_has_a_licence_that_is_allowed(
+    model: str, pretrained: dict[str, str], words: list[str]
+) -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["allowed_licenses"] = ["CC0-1.0", "Apache-2.0"]
+    raw["models"]["base"]["pretrained"] = dict(TAKEN)
+    load(raw)
+    raw["models"][model]["pretrained"] = pretrained
+    with pytest.raises(InputError) as caught:
+        load(raw)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -> None:
+    raw = changed("models.base.pretrained", {**TAKEN, "folder": "{data}/large"})
+    config = load({**raw, "data": str(tmp_path)})
+    with pytest.raises(InputError, match=r"models\.base\.pretrained: .*large needs config\.json"):
+        config.pretrained_files("base")
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large/model.safetensors").touch()
+    shape = config.models["base"].architecture
+    written = tmp_path / "large/config.json"
+    written.write_text(json.dumps(configuration(shape, 600, 64)))
+    assert config.pretrained_files("base") == [str(written), str(tmp_path / "large/model.safetensors")]
+    written.write_text(json.dumps(configuration(shape.model_copy(update={"layers": 3}), 600, 64)))
+    with pytest.raises(InputError, match="of another shape than architecture says: write layers: 3"):
+        config.pretrained_files("base")
 
 
 def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:

@@ -32,8 +32,13 @@ PLANNED = ("{}", "code-of-today", "environment-of-today")
 
 
 def configured(
-    folder: Path, run: Mapping[str, Any] | None = None, vary: Sequence[float] = (), **training: Any
+    folder: Path,
+    run: Mapping[str, Any] | None = None,
+    vary: Sequence[float] = (),
+    pretrained: str | None = None,
+    **training: Any,
 ) -> Config:
+    begins = {"pretrained": {"folder": pretrained, "license": "Apache-2.0"}} if pretrained else {}
     experiments = {"rates": {"base": "base", "vary": {"training.learning_rate": [*vary]}}} if vary else {}
     return load(
         {
@@ -48,7 +53,9 @@ def configured(
                     "rights": {"basis": "public-domain", "holder": "somebody"},
                 }
             ],
-            "models": {"base": {"architecture": ARCHITECTURE, "training": {**TRAINING, "steps": 60, **training}}},
+            "models": {
+                "base": {"architecture": ARCHITECTURE, "training": {**TRAINING, "steps": 60, **training}} | begins
+            },
         }
     )
 
@@ -279,3 +286,53 @@ def test_a_record_that_is_protected_is_not_forgotten(made: Path) -> None:
 def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:
     with pytest.raises(Exception, match=r"run.retrain: there is no model 'bas'; choose of base"):
         configured(made, {"retrain": ["bas"]})
+
+
+def adopted(results: Path, folder: str) -> None:
+    """Have the first segment begun with another model's weights, which is milestone 0."""
+    run = results / "small"
+    weights = run / "models/base/milestones/0/state.json"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"weights")
+    first = json.loads((run / "provenance/records/pretrain.segment.base.20.json").read_text())
+    described = {"path": "models/base/milestones/0/state.json", "sha256": "0" * 64}
+    record = {**first, "settings": {"folder": folder}, "outputs": [{**described, "bytes": 7}]}
+    (run / "provenance/records/pretrain.adopt.base.json").write_text(json.dumps(record))
+    change_record(results, 20, inputs=[*first["inputs"], {**described, "name": "previous"}])
+
+
+def test_a_training_goes_on_with_what_it_began_with(made: Path) -> None:
+    adopted(made, "models/large")
+    found = finished(made, pretrained="models/large")
+    assert found.refusal("base") is None and found.kept("base", 20)
+    assert (found.adopted("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
+    assert json.loads((found.adopted("base") or PLANNED)[0]) == {"folder": "models/large"}
+    again = finished(made, {"retrain": ["base"]}, pretrained="models/large")
+    assert again.adopted("base") is None, "with the training what it began with is made anew"
+
+
+@pytest.mark.parametrize(
+    ("before", "today", "told"),
+    [
+        ("models/large", "models/other", "it began with models/large, and pretrained is models/other now"),
+        ("models/large", None, "it began with models/large, and pretrained is nothing now"),
+        (None, "models/large", "it began with weights that were drawn, and pretrained is models/large now"),
+    ],
+)
+def test_another_beginning_throws_the_training_away(
+    before: str | None, today: str | None, told: str, made: Path
+) -> None:
+    if before:
+        adopted(made, before)
+    refused = finished(made, pretrained=today).refusal("base")
+    assert refused and told in refused
+
+
+def test_a_beginning_that_was_made_anew_is_told(made: Path) -> None:
+    adopted(made, "models/large")
+    path = made / "small/provenance/records/pretrain.adopt.base.json"
+    record = json.loads(path.read_text())
+    record["outputs"][0]["sha256"] = "1" * 64
+    path.write_text(json.dumps(record))
+    refused = finished(made, pretrained="models/large").refusal("base")
+    assert refused and "the milestone of step 0, which it goes on from, was made anew since" in refused

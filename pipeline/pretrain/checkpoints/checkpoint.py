@@ -207,6 +207,8 @@ class Start:
         """Fill the pieces of a process; only the boxes are read. The optimizer's stay as they are at the first step."""
         if self.reader:
             for piece in pieces:
+                if self.optimizer_step == 0 and piece.name.partition(".")[0] in MOMENTS:
+                    continue
                 piece.tensor.copy_(self.reader.read(piece.name, piece.box))
             self.reader.close()
             return

@@ -58,15 +58,22 @@ class Answers:
         )
 
     def dependence(self) -> Answer:
-        """Whether a model began at another one: this pipeline begins at random weights."""
+        """Whether a model began at another one, or at random weights."""
         w = self.words
-        return self.of_models(
-            lambda m: (
-                w("on no other model; training began at random weights, of the seed {seed}", seed=m.seed)
-                if m.seed is not None
-                else w("on no other model; training began at random weights")
-            )
-        )
+
+        def told(model: ModelFacts) -> str:
+            if taken := model.began_with:
+                sentence = w(
+                    "on {model}, licence {license}: training began at its weights",
+                    model=taken["name"],
+                    license=taken["license"],
+                )
+                return f"{sentence} ({taken['url']})" if taken["url"] else sentence
+            if model.seed is None:
+                return w("on no other model; training began at random weights")
+            return w("on no other model; training began at random weights, of the seed {seed}", seed=model.seed)
+
+        return self.of_models(told)
 
     def architecture(self) -> Answer:
         """Shape of every model."""
@@ -227,8 +234,10 @@ class Answers:
         return self.of_models(told, *(model.records for model in self.models), "provenance/attempts/")
 
     def _before(self, model: ModelFacts) -> str:
-        """Return where a branch's time and energy begin; nothing of another model."""
+        """Return where time and energy begin of a model that goes on from another one; nothing of any other."""
         if model.branch_of is None:
+            if taken := model.began_with:
+                return f" ({self.words('without what {model} took before', model=taken['name'])})"
             return ""
         base, step = model.branch_of
         told = self.words("from step {step} of {model} on, where what came before is told", step=step, model=base)

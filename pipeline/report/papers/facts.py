@@ -62,6 +62,7 @@ class ModelFacts:
     lost_attempts: int
     energy: Figure
     branch_of: tuple[str, int] | None
+    began_with: Json | None
     epochs: dict[str, float]
     validation_loss: float | None
     validation_bits_per_byte: float | None
@@ -196,6 +197,7 @@ def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores
         ),
         energy=shown["energy"],
         branch_of=shown["branch_of"],
+        began_with=shown["began_with"],
         epochs=_epochs(index, training, int(last["instance"]["step"])),
         validation_loss=shown["validation_loss"],
         validation_bits_per_byte=shown["validation_bits_per_byte"],

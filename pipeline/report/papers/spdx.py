@@ -80,7 +80,7 @@ def _entries(values: Iterable[tuple[str, Any]]) -> list[Json]:
 
 def _before(model: ModelFacts) -> str:
     if model.branch_of is None:
-        return ""
+        return f"; without what {model.began_with['name']} took before" if model.began_with else ""
     base, step = model.branch_of
     return f"; it goes on from step {step} of {base}, whose seconds and energy are not in it"
 
@@ -186,7 +186,18 @@ def document(
         made.relate(identifier, "trainedOn", [corpora[name] for name in corpora_of(material, model) if name in corpora])
         if license := stated.text("model_license"):
             made.relate(identifier, "hasDeclaredLicense", [made.license(license)])
-    roots = [e["spdxId"] for e in made.elements if e["type"] == "ai_AIPackage"] or [*corpora.values()]
+        if taken := model.began_with:
+            base = made.add(
+                "ai_AIPackage",
+                f"pretrained/{model.name}",
+                name=taken["name"],
+                software_primaryPurpose="model",
+                software_downloadLocation=safe_url(taken["url"]),
+            )
+            made.relate(identifier, "descendantOf", [base])
+            made.relate(base, "hasDeclaredLicense", [made.license(taken["license"])])
+    own = [e["spdxId"] for e in made.elements if e["type"] == "ai_AIPackage" and e.get("suppliedBy")]
+    roots = own or [*corpora.values()]
     made.add(
         "SpdxDocument",
         "document",

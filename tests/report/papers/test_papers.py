@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.ground.pretrained import Pretrained
 from pipeline.report import papers as package
 from pipeline.report.disclosure import Crawler, Disclosure
 from pipeline.report.papers import answers
@@ -134,6 +135,23 @@ def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divid
         "the rate is that of width 256, which matrices of this one divide by 1,024 / 256, by maximal "
         "update parametrisation (Yang et al. 2022)"
     )
+
+
+def test_a_model_that_began_with_another_one_says_so_and_of_which_licence(run_folder: Run) -> None:
+    title, form = "Depends on another model", "model-documentation-form"
+    assert "training began at random weights" in answer(written(run_folder), form, title)["text"]
+    taken = Pretrained(folder="{data}/models/<b>Large</b>", license="Apache-2.0", url="https://example.org/large")
+    run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
+    folder = written(run_folder)
+    assert answer(folder, form, title)["text"].endswith(
+        "on {data}/models/<b>Large</b>, licence Apache-2.0: training began at its weights (https://example.org/large)"
+    )
+    elements = json.loads((folder / "spdx.json").read_text())["@graph"]
+    (base,) = [element for element in elements if element.get("name") == taken.folder]
+    related = [(one["relationshipType"], one["to"]) for one in elements if one["type"] == "Relationship"]
+    assert ("descendantOf", [base["spdxId"]]) in related
+    (document,) = [element for element in elements if element["type"] == "SpdxDocument"]
+    assert base["spdxId"] not in document["rootElement"], "it is not what this run hands over"
 
 
 def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:

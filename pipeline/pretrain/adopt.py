@@ -1,0 +1,151 @@
+"""The step `pretrain adopt`: a model in Transformers' layout becomes the milestone that a training begins from.
+
+Its weights stay as they are; where the tokens of the run are another tokenizer's, its embeddings are made anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.ground.errors import InputError
+from pipeline.model import huggingface
+from pipeline.model.networks import parameter_shapes
+from pipeline.model.settings import Architecture
+from pipeline.pretrain.checkpoints import checkpoint
+from pipeline.pretrain.settings import AdoptSettings
+from pipeline.pretrain.transfer import Transfer, transfer
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_bytes import token_bytes
+
+OF_VOCABULARY = ("embedding.weight", "output.weight")
+MAY_DIFFER = ("preset", "rope_theta", "rope_scaling", "initial_deviation", "base_width")
+"""Of a shape: how positions turn, which a longer context needs otherwise, and what concerns no weight that is there."""
+_FILE = "rank-00000.safetensors"
+
+
+def run(
+    settings: AdoptSettings,
+    *,
+    model: list[Path],
+    index: Path,
+    tokenizer: Path,
+    configuration: Path,
+    milestone: Path,
+) -> dict[str, Any]:
+    """Write the milestone of step 0; return how many parameters it has and how its embeddings were made.
+
+    Args:
+        settings: the shape that the model is to have.
+        model: the files of a folder that AutoModelForCausalLM loads.
+        index: of the tokens of the training.
+        tokenizer: theirs.
+        configuration: its roles.
+        milestone: the new folder; in `huggingface` the same for Transformers.
+
+    Raises:
+        InputError: the folder holds no whole model of this shape, or its tokenizer's text is not known.
+    """
+    folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
+    check(folder, settings.architecture)
+    reader = TokenReader(index, "train")
+    of_theirs, their_size, theirs = huggingface.read(folder)
+    mapping = _transfer(folder, their_size, tokenizer, configuration, reader.vocabulary_size)
+    shapes = parameter_shapes(settings.architecture, reader.vocabulary_size)
+
+    def weight(name: str) -> Tensor:
+        found = theirs[name]
+        return (mapping.apply(found) if mapping and name in OF_VOCABULARY else found).contiguous()
+
+    _write(milestone, shapes, weight)
+    longest = huggingface.read_architecture(folder)[2]
+    huggingface.export(
+        checkpoint.Reader(milestone).weights(),
+        of_theirs,
+        reader.vocabulary_size,
+        longest,
+        tokenizer=tokenizer,
+        tokenizer_configuration=configuration,
+        folder=milestone / "huggingface",
+    )
+    kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
+    counts = mapping.counts() if mapping else kept
+    return {"parameters": sum(shape.numel() for shape in shapes.values()), "same_tokenizer": mapping is None, **counts}
+
+
+def check(folder: Path, architecture: Architecture) -> None:
+    """Check that a model has the shape that is configured, but for what may differ.
+
+    Raises:
+        InputError: it has not, with every key and its value; or it is no model that can be read.
+    """
+    theirs = huggingface.read_architecture(folder)[0]
+    if theirs.name != architecture.name:
+        raise InputError(
+            f"{folder} holds a {theirs.name}, and architecture is a {architecture.name}: change one of them"
+        )
+    effective: dict[str, Callable[[Architecture], object]] = {
+        "head_width": lambda a: a.head_dimension,
+        "key_value_heads": lambda a: a.groups,
+        "feed_forward_width": lambda a: a.hidden,
+    }
+    wanted = [
+        f"{key}: {value(theirs)}"
+        for key in Architecture.model_fields
+        if key not in MAY_DIFFER
+        for value in [effective.get(key, lambda a, key=key: getattr(a, key))]
+        if value(theirs) != value(architecture)
+    ]
+    if wanted:
+        raise InputError(f"{folder} holds a model of another shape than architecture says: write {', '.join(wanted)}")
+
+
+def _transfer(
+    folder: Path, their_size: int, tokenizer: Path, configuration: Path, vocabulary_size: int
+) -> Transfer | None:
+    """Return how our embeddings are made; None where the tokens are the same, and so are all of them."""
+    ours, theirs = token_bytes(tokenizer), token_bytes(folder / "tokenizer.json")[:their_size]
+    special = _special(folder, tokenizer, configuration)
+    if ours == theirs and vocabulary_size == their_size and all(a == b for a, b in special.items()):
+        return None
+    return transfer(ours, theirs, special, vocabulary_size)
+
+
+def _special(folder: Path, tokenizer: Path, configuration: Path) -> dict[int, int]:
+    """Return by the number of our begin, end and padding token that of theirs; theirs may be missing, or several."""
+    ours = huggingface.special_token_ids(tokenizer, configuration)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    theirs = {key: (value[0] if isinstance(value, list) else value) for key, value in config.items() if key in ours}
+    return {ours[key]: int(number) for key, number in theirs.items() if isinstance(number, int)}
+
+
+class _Tensors(Mapping[str, Tensor]):
+    """The tensors of a checkpoint by name, each made when it is asked for, so that one at a time is in memory."""
+
+    def __init__(self, names: list[str], get: Callable[[str], Tensor]) -> None:
+        self._names, self._get = names, get
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._get(name.removeprefix("model."))
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"model.{name}" for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@torch.no_grad()
+def _write(milestone: Path, shapes: Mapping[str, torch.Size], get: Callable[[str], Tensor]) -> None:
+    """Write a checkpoint that has no optimizer and no steps."""
+    milestone.mkdir(parents=True)
+    written = checkpoint.write_tensors(milestone / _FILE, _Tensors([*shapes], get))
+    tensors = {f"model.{name}": list(shape) for name, shape in shapes.items()}
+    state = {"step": 0, "optimizer_step": 0, "tokens_seen": 0, "torch": str(torch.__version__)}
+    files = {_FILE: {**written, "pieces": tensors}}
+    checkpoint.write_json(milestone / "state.json", {**state, "files": files, "tensors": tensors})

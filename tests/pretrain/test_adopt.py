@@ -1,0 +1,165 @@
+"""A model of Transformers becomes the first milestone: it computes the same, and other tokens keep what they can."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from pipeline.ground.errors import InputError
+from pipeline.model.huggingface import special_token_ids
+from pipeline.model.settings import RopeScaling
+from pipeline.pretrain import adopt, segment
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.settings import AdoptSettings, SegmentSettings
+from pipeline.tokenizer import train as tokenizer_step
+from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+from tests.pretrain.conftest import sharded
+
+Make = Callable[..., SegmentSettings]
+Tokens = dict[str, Path]
+TWO = "torchrun --standalone --nproc-per-node=2"
+
+
+def taken(settings: SegmentSettings, model: Path, tokens: Tokens, milestone: Path) -> dict[str, Any]:
+    chosen = AdoptSettings(architecture=settings.architecture, folder="{data}/model")
+    return adopt.run(chosen, model=sorted(model.iterdir()), **tokens, milestone=milestone)
+
+
+def trained(settings: SegmentSettings, tokens: Tokens, folder: Path, previous: list[Path], launch: str = "") -> float:
+    """Train and return the loss of the first batch."""
+    places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "previous": previous}
+    segment.run(settings, **tokens, **places, launch=launch)
+    return float(metrics.read(folder / "milestone/metrics.jsonl")[0]["loss"])
+
+
+@pytest.fixture(scope="module")
+def theirs(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama that Transformers made and wrote, in half precision, with the tokenizer of the tokens."""
+    torch.manual_seed(3)
+    shape = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    vocabulary = {"vocab_size": TokenReader(tokens["index"], "train").vocabulary_size, "num_key_value_heads": 2}
+    rotation = {"rope_theta": 500_000.0, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
+    folder = tmp_path_factory.mktemp("theirs") / "model"
+    special = special_token_ids(tokens["tokenizer"], tokens["configuration"])
+    LlamaForCausalLM(LlamaConfig(**shape, **vocabulary, **rotation, **special)).bfloat16().save_pretrained(folder)
+    shutil.copyfile(tokens["tokenizer"], folder / "tokenizer.json")
+    return folder
+
+
+def first_loss(model: Path, settings: SegmentSettings, index: Path) -> float:
+    """The loss of the first batch by Transformers' own code."""
+    training = settings.training
+    sampler = Sampler(TokenReader(index, "train"), training.sequence_length, training.batch_size, settings.seed)
+    input_BT, target_BT = map(torch.from_numpy, sampler.batch_tokens(0))
+    with torch.no_grad():
+        logits_BTV = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)(input_BT).logits
+    return float(torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten()))
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{}, pytest.param({"backend": "deepspeed", "strategy": "zero1"}, marks=pytest.mark.slow)],
+    ids=["fsdp", "deepspeed"],
+)
+def test_a_training_goes_on_from_the_very_model(
+    training: dict[str, Any], theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    chosen = settings(architecture={"feed_forward_width": 128}, last_step=2, steps=2, **training)
+    counts = taken(chosen, theirs, tokens, tmp_path / "0")
+    assert counts["same_tokenizer"] and counts["tokens_unknown"] == counts["tokens_composed"] == 0
+    (written, original) = (
+        AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
+        for path in (tmp_path / "0/huggingface", theirs)
+    )
+    assert written.keys() == original.keys() and all(torch.equal(written[name], original[name]) for name in original)
+    expected = first_loss(theirs, chosen, tokens["index"])
+    assert trained(chosen, tokens, tmp_path, [tmp_path / "0"], TWO if training else "") == pytest.approx(
+        expected, abs=2e-5
+    )
+    assert abs(expected - math.log(304)) > 0.05, "another model's first loss would be another"
+
+
+def test_the_first_segment_goes_on_after_a_kill_as_if_there_was_none(
+    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    chosen = settings(architecture={"feed_forward_width": 128})
+    taken(chosen, theirs, tokens, tmp_path / "0")
+    trained(chosen, tokens, tmp_path, [tmp_path / "0"])
+    whole = (tmp_path / "milestone/rank-00000.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "milestone")
+    trained(chosen, tokens, tmp_path, [tmp_path / "0"])
+    assert (tmp_path / "milestone/rank-00000.safetensors").read_bytes() == whole
+
+
+def test_the_same_model_gives_the_same_bytes(theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(architecture={"feed_forward_width": 128})
+    hashes = []
+    for name in ("a", "b"):
+        taken(chosen, theirs, tokens, tmp_path / name)
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        hashes.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
+    assert hashes[0] == hashes[1] and len(hashes[0]) >= 6
+
+
+@pytest.fixture(scope="module")
+def learned(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned these words, by another vocabulary: of fewer tokens than ours."""
+    folder = tmp_path_factory.mktemp("learned")
+    documents = tokens["index"].parent / "documents.parquet"
+    others = {name: folder / tokens[name].name for name in ("tokenizer", "configuration", "index")}
+    chosen = TrainSettings(vocabulary_size=290, validation_fraction=0.1)
+    places = {name: others[name] for name in ("tokenizer", "configuration")}
+    tokenizer_step.run(chosen, documents=[documents], **places)
+    sharded(others, documents, folder)
+    trained(settings(last_step=60, steps=60, checkpoint_every=0), others, folder, [])
+    return folder / "milestone/huggingface"
+
+
+def test_other_tokens_keep_what_the_model_knows(learned: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(last_step=2, steps=2)
+    counts = taken(chosen, learned, tokens, tmp_path / "0")
+    assert not counts["same_tokenizer"] and counts["tokens_copied"] > 280 and counts["tokens_composed"] > 5
+    assert counts["tokens_copied"] + counts["tokens_composed"] + counts["tokens_unknown"] == 304
+    adopted = trained(chosen, tokens, tmp_path / "adopted", [tmp_path / "0"])
+    drawn = trained(chosen, tokens, tmp_path / "drawn", [])
+    assert adopted < drawn - 0.5, "embeddings of the wrong rows would know nothing"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "message"),
+    [
+        ({"layers": 3, "feed_forward_width": 128}, "write layers: 2$"),
+        ({"heads": 2, "feed_forward_width": 64}, "write feed_forward_width: 128, heads: 4, head_width: 8$"),
+        ({"feed_forward_width": 128, "tie_embeddings": True}, "write tie_embeddings: False$"),
+    ],
+)
+def test_another_shape_is_refused_with_what_to_write(
+    architecture: dict[str, Any], message: str, theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        taken(settings(architecture=architecture), theirs, tokens, tmp_path / "0")
+    assert not (tmp_path / "0").exists()
+
+
+def test_a_longer_context_turns_positions_otherwise(
+    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    scaling = RopeScaling(factor=4, original_context_length=32).model_dump()
+    longer = settings(
+        architecture={"feed_forward_width": 128, "rope_scaling": scaling}, sequence_length=128, last_step=1, steps=2
+    )
+    taken(longer, theirs, tokens, tmp_path / "0")
+    trained(longer, tokens, tmp_path, [tmp_path / "0"])
+    config = json.loads((tmp_path / "milestone/huggingface/config.json").read_text())
+    assert config["rope_scaling"]["factor"] == 4 and config["max_position_embeddings"] == 128
+    before = json.loads((tmp_path / "0/huggingface/config.json").read_text())
+    assert "rope_scaling" not in before, "the model that was taken stays what it is"

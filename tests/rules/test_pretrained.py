@@ -1,0 +1,55 @@
+"""A run goes on from the model of another run, with other tokens and a longer context, and says so everywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Project
+from tests.rules.test_finished_training import files
+from tests.rules.test_reruns import MICRO
+
+
+@pytest.mark.slow
+def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
+    config: dict[str, Any] = yaml.safe_load(project.path(MICRO).read_text())
+    base = config["models"].pop("base")
+    base["architecture"]["rope_scaling"] = {"factor": 2, "original_context_length": 64}
+    base["training"] |= {"sequence_length": 128, "steps": 4, "milestone_every": 2, "learning_rate": 0.0003}
+    folder = f"results/{project.results.name}/models/base/final"
+    config["models"]["longer"] = {**base, "pretrained": {"folder": folder, "license": "Apache-2.0"}}
+    config["run"]["name"] = "longer"
+    config["tokenizer"]["main"]["vocabulary_size"] = 620
+    config["evaluation"] = {"suites": ["dutch"], "checkpoints": "final"}
+    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
+    asked: dict[str, Any] = {"configuration": "config/longer.yaml"}
+    project.run(**asked)
+    results = project.results.parent / "longer"
+    record = json.loads((results / "provenance/records/pretrain.adopt.longer.json").read_text())
+    assert not record["counts"]["same_tokenizer"] and record["counts"]["tokens_copied"] > 590
+    first = json.loads((results / "provenance/records/pretrain.segment.longer.2.json").read_text())
+    assert "models/longer/milestones/0/state.json" in {entry["path"] for entry in first["inputs"]}
+    page = re.sub(r"<[^>]+>", "", (results / "report/index.html").read_text())
+    assert f"The training of longer began with the weights of {folder} (licence Apache-2.0)." in page
+    assert "Adopted is the model that its training began with." in page
+    crate = {entity["@id"]: entity for entity in json.loads((results / "ro-crate-metadata.json").read_text())["@graph"]}
+    taken = crate[crate["models/longer/"]["isBasedOn"]["@id"]]
+    assert taken["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"} and len(taken["mentions"]) >= 4
+
+    # What long training began with stays, whatever is edited; another model is refused.
+    config["run"] |= {"protected_device_hours": 0}
+    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
+    project.edit(
+        "pipeline/pretrain/transfer.py", "max(map(len, numbers), default=0)", "max(map(len, numbers), default=1)"
+    )
+    before = files(results / "models/longer/milestones")
+    assert "Nothing to be done" in project.run("pretrain", **asked)
+    config["models"]["longer"]["pretrained"]["folder"] = f"results/{project.results.name}/models/base/final/."
+    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
+    printed = project.run("pretrain", **asked, check=False)
+    assert f"it began with {folder}, and pretrained is {folder}/. now" in printed
+    assert files(results / "models/longer/milestones") == before
