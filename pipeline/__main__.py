@@ -1,7 +1,7 @@
 """The one command line.
 
 `CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `environment`,
+`model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `profile`, `environment`,
 `platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
 """
 
@@ -36,6 +36,7 @@ COMMANDS = {
     "items": ("pipeline.commands", "items"),
     "energy": ("pipeline.run.progress", "main"),
     "follow": ("pipeline.pretrain.follow", "main"),
+    "profile": ("pipeline.pretrain.profile", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),
     "environment": ("pipeline.job.environment", "main"),

@@ -11,12 +11,15 @@ import json
 import time
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 
 SECONDS = 5.0  # between two looks
+RECENT = 50  # steps whose pace is that of those to come
+QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is told: a validation takes long, too
 Lines = list[dict[str, Any]]
 
 
@@ -37,20 +40,29 @@ def lines(run_directory: Path, model: str) -> Lines:
 
     The segment that trains is the one that was started last; what an older one left behind is not told.
     """
-    milestones = {int(path.name): path for path in run_directory.glob(f"models/{model}/milestones/[0-9]*")}
+    milestones = _milestones(run_directory, model)
     found = [line for step in sorted(milestones) for line in read(milestones[step] / "metrics.jsonl")]
-    last = max(milestones, default=0)
+    if newest := trains_in(run_directory, model):
+        last = max(milestones, default=0)
+        found += [line for line in read(newest / "metrics.jsonl") if int(line["step"]) > last]
+    for path in run_directory.glob(f"evaluation/{model}/[0-9]*/results.json"):
+        found += _scores(path)
+    return sorted(found, key=lambda line: int(line["step"]))
+
+
+def _milestones(run_directory: Path, model: str) -> dict[int, Path]:
+    return {int(path.name): path for path in run_directory.glob(f"models/{model}/milestones/[0-9]*")}
+
+
+def trains_in(run_directory: Path, model: str) -> Path | None:
+    """Return the scratch of the segment behind the last milestone that was started last; None where there is none."""
+    last = max(_milestones(run_directory, model), default=0)
     starts = {
         path.parent: path.stat().st_mtime_ns
         for path in run_directory.glob(f"scratch/{model}/[0-9]*/*/starts")
         if int(path.parts[-3]) > last
     }
-    if starts:
-        newest = max(starts, key=starts.__getitem__)
-        found += [line for line in read(newest / "metrics.jsonl") if int(line["step"]) > last]
-    for path in run_directory.glob(f"evaluation/{model}/[0-9]*/results.json"):
-        found += _scores(path)
-    return sorted(found, key=lambda line: int(line["step"]))
+    return max(starts, key=starts.__getitem__) if starts else None
 
 
 def _scores(path: Path) -> Lines:
@@ -91,18 +103,52 @@ class Board:
         return True
 
 
-def told(model: str, found: Lines) -> str:
-    """Return in one line how far a training is."""
-    line = next((line for line in reversed(found) if "loss" in line), None)
-    if line is None:
+def planned_steps(run_directory: Path, model: str) -> int | None:
+    """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
+    begun = []
+    for path in run_directory.glob(f"provenance/attempts/pretrain.segment.{model}.*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            attempt = json.loads(path.read_text(encoding="utf-8"))
+            settings = attempt["command"][attempt["command"].index("--settings") + 1]
+            begun.append((str(attempt["started"]), int(json.loads(settings)["training"]["steps"])))
+    return max(begun)[1] if begun else None
+
+
+def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None) -> str:
+    """Return in one line how far a training is, how fast, how full, how long it takes yet, and whether it goes on.
+
+    Args:
+        last: the last step of the training.
+        starts: how often the segment that trains was started.
+        now: in Unix seconds, to tell how long ago the last step was.
+    """
+    steps = [line for line in found if "loss" in line]
+    if not steps:
         return f"{model}: no step is done yet"
-    speed = line.get("tokens_per_second")
+    line, recent = steps[-1], [one["seconds"] for one in steps[-RECENT:] if one.get("seconds")]
+    pace = median(recent) if recent else None
     validation = [one["validation_loss"] for one in found if one.get("validation_loss") is not None]
-    return (
-        f"{model}: step {line['step']}  loss {line['loss']:.4f}"
-        f"{f'  {speed:,.0f} tokens/s' if speed else ''}"
-        f"{f'  validation {validation[-1]:.4f}' if validation else ''}"
-    )
+    memory = line.get("memory_used_bytes") or line.get("memory_bytes")
+    parts = [
+        f"{model}: step {line['step']}{f' of {last}' if last else ''}",
+        f"loss {line['loss']:.4f}",
+        f"validation {validation[-1]:.4f}" if validation else "",
+        f"{speed:,.0f} tokens/s" if (speed := line.get("tokens_per_second")) else "",
+        f"MFU {utilization:.1%}" if (utilization := line.get("model_flops_utilization")) else "",
+        f"{memory / 2**30:.1f} GiB" if memory else "",
+        f"{pace * (last - line['step']) / 3600:.1f} hours of steps left" if pace and last else "",
+        f"started {starts} times" if starts > 1 else "",
+    ]
+    ended = line.get("ended_unix_seconds")
+    if now and ended and pace and line["step"] != last and now - ended > max(QUIET_STEPS * pace, QUIET_SECONDS):
+        parts.append(f"no step for {(now - ended) / 60:.0f} minutes")
+    return "  ".join(filter(None, parts))
+
+
+def _sentence(run_directory: Path, model: str, found: Lines) -> str:
+    folder = trains_in(run_directory, model)
+    starts = len([*(folder / "starts").iterdir()]) if folder else 1
+    return told(model, found, planned_steps(run_directory, model), starts, time.time())
 
 
 def main(arguments: list[str]) -> int:
@@ -125,9 +171,11 @@ def main(arguments: list[str]) -> int:
                     print(f"tensorboard --logdir {folder}", flush=True)
                 with suppress(FileNotFoundError):  # a rule that runs again removes what is read
                     found = lines(options.run_directory, model)
-                    if boards[model].show(found) and told(model, found) != said.get(model):
-                        said[model] = told(model, found)
-                        print(said[model], flush=True)
+                    boards[model].show(found)
+                    sentence = _sentence(options.run_directory, model, found)
+                    if sentence != said.get(model):
+                        said[model] = sentence
+                        print(sentence, flush=True)
             if options.once:
                 break
             time.sleep(SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.__main__ import main
-from pipeline.pretrain.follow import Board, lines, models
+from pipeline.pretrain.follow import Board, lines, models, told
 
 Points = list[tuple[int, float]]
 
@@ -83,9 +83,38 @@ def test_the_command_says_where_to_look_and_how_far_it_is(run: Path, capsys: pyt
     assert main(["follow", str(run), "--once"]) == 0
     said = capsys.readouterr().out
     assert f"tensorboard --logdir {run}/scratch/live-base" in said
-    assert "base: step 2  loss 4.0000  1,000 tokens/s  validation 4.2500" in said
+    assert "base: step 2  loss 4.0000  validation 4.2500  1,000 tokens/s\n" in said
     assert shown(run / "scratch/live-base") == [(1, 5.0), (2, 4.0)]
     assert main(["follow", str(run), "--once"]) == 0 and models(run) == ["base"]
+
+
+def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attempts = run / "provenance/attempts"
+    attempts.mkdir()
+    for began, steps in (("2026-11-01", 50), ("2026-11-02", 2000)):  # a longer training since
+        settings = json.dumps({"training": {"steps": steps}})
+        attempt = {"started": began, "command": ["python", "--settings", settings, "--code", "x"]}
+        (attempts / f"pretrain.segment.base.{steps}.{began}.1.json").write_text(json.dumps(attempt))
+    (attempts / "pretrain.segment.base.9.half.json").write_text("{")
+    utilization = {"model_flops_utilization": 0.412, "memory_bytes": 3 * 2**30, "memory_used_bytes": None}
+    line = {"step": 200, "loss": 3.0, "seconds": 4.0, "tokens_per_second": 1000.0, **utilization}
+    folder = scratch(run, 2000, "new", json.dumps({**line, "ended_unix_seconds": time.time()}) + "\n")
+    for number in (1, 2, 3):
+        (folder / "starts" / str(number)).mkdir()
+    assert main(["follow", str(run), "--once"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  2.0 hours of steps left  "
+        "started 3 times"
+    )
+
+
+@pytest.mark.parametrize(("quiet", "told_so"), [(100, False), (130, True)])
+def test_a_training_that_stands_still_is_told(quiet: float, told_so: bool) -> None:
+    lines = [{"step": step, "loss": 3.0, "seconds": 2.0, "ended_unix_seconds": 1000.0} for step in (1, 2)]
+    assert ("no step for 2 minutes" in told("base", lines, 10, now=1000.0 + quiet)) == told_so
+    assert "no step for" not in told("base", lines, 2, now=1000.0 + quiet), "it is done"
+    slow = [{**line, "seconds": 60.0} for line in lines]
+    assert "no step for" not in told("base", slow, 10, now=1000.0 + quiet), "ten steps take longer"
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.gauges import memory, metrics
+from pipeline.pretrain.gauges.profiler import Profiler
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
@@ -95,6 +96,7 @@ class Worker:
         self.loader = Loader(self._read, self.device)
         place = self.owner.place if self.rank == 0 else None
         self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
+        self.profiler = Profiler(self.owner.folder if self.rank == 0 else None, self.device)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
@@ -246,7 +248,9 @@ class Worker:
             for rewind in self.rewinds:
                 log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
         for step in range(first + 1, last + 1):
+            self.profiler.begin(step)
             lines, stop = self._train_step(step)
+            self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
             if training.validation_every and (step % training.validation_every == 0 or step == training.steps):

@@ -1,0 +1,48 @@
+"""A trace of some steps of a training that runs, when somebody asks: `python -m pipeline profile RUN MODEL`.
+
+Process 0 finds the request in the scratch of its segment, as it finds that it is to stop. Nothing is started again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+REQUEST, TRACES = "profile", "traces"
+
+
+class Profiler:
+    """Traces the steps that are asked for, of one process; without a folder it does nothing."""
+
+    def __init__(self, folder: Path | None, device: torch.device) -> None:
+        self._folder = folder
+        self._activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+        self._running: Any = None
+        self._first = self._last = 0
+
+    def begin(self, step: int) -> None:
+        """Begin a trace before a step where one is asked for; a request that is no number is thrown away."""
+        if self._folder is None or self._running or not (request := self._folder / REQUEST).exists():
+            return
+        asked = request.read_text(encoding="utf-8").strip()
+        request.unlink()
+        if asked.isdecimal() and int(asked):
+            self._first, self._last = step, step + int(asked) - 1
+            self._running = profile(activities=self._activities, record_shapes=True, profile_memory=True)
+            self._running.start()
+
+    def end(self, step: int, *, is_last: bool) -> None:
+        """Write the trace behind its last step, or the training's; the file has its name when it is whole."""
+        if self._folder is None or self._running is None or (step < self._last and not is_last):
+            return
+        self._running.stop()
+        path = self._folder / TRACES / f"steps-{self._first}-{step}.json"
+        path.parent.mkdir(exist_ok=True)
+        partial = path.with_name(f".{path.name}")
+        self._running.export_chrome_trace(str(partial))
+        partial.replace(path)
+        self._running = None
+        print(f"traced steps {self._first} to {step}: {path}", flush=True)

@@ -1,0 +1,85 @@
+"""Steps are traced when somebody asks, and only then; the numbers of the training stay what they are."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.__main__ import main
+from pipeline.pretrain.gauges.profiler import REQUEST, TRACES, Profiler
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step
+
+CPU = torch.device("cpu")
+
+
+def steps(profiler: Profiler, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        profiler.begin(step)
+        torch.ones(64, 64) @ torch.ones(64, 64)
+        profiler.end(step, is_last=step == 9)
+
+
+def test_the_steps_behind_a_request_are_in_one_trace(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path, CPU)
+    steps(profiler, 1, 2)
+    assert not (tmp_path / TRACES).exists()
+    (tmp_path / REQUEST).write_text("2\n")
+    steps(profiler, 3, 6)
+    (trace,) = (tmp_path / TRACES).iterdir()
+    assert trace.name == "steps-3-4.json" and not (tmp_path / REQUEST).exists()
+    products = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("name") == "aten::mm"]
+    assert len(products) == 2 and "[64, 64]" in str(products[0]["args"]["Input Dims"])
+
+
+def test_a_request_that_is_longer_than_the_training_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / REQUEST).write_text("100")
+    steps(Profiler(tmp_path, CPU), 8, 9)
+    assert [path.name for path in (tmp_path / TRACES).iterdir()] == ["steps-8-9.json"]
+
+
+@pytest.mark.parametrize("asked", ["", "all", "0", "-1"])
+def test_a_request_that_is_no_number_is_thrown_away(asked: str, tmp_path: Path) -> None:
+    (tmp_path / REQUEST).write_text(asked)
+    steps(Profiler(tmp_path, CPU), 1, 2)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_a_training_that_runs_is_traced_without_another_start(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    chosen = settings(last_step=300, steps=300)
+    train(chosen, tokens, tmp_path / "alone")
+    run = tmp_path / "run"
+    (run / "provenance").mkdir(parents=True)
+    (run / "scratch/base/300").mkdir(parents=True)
+    folder = run / "scratch/base/300/code"
+    folder.symlink_to(tmp_path / "traced/scratch")
+    process = start_apart(chosen, tokens, tmp_path / "traced", "")
+    wait_for_step(tmp_path / "traced", 5, process)
+    words = [sys.executable, "-m", "pipeline", "profile", str(run), "base", "--steps", "2", "--seconds", "120"]
+    asked = subprocess.run(words, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    assert process.wait(timeout=120) == 0
+    (trace,) = (tmp_path / "traced/scratch" / TRACES).iterdir()
+    assert str(trace.name) in asked.stdout and json.loads(trace.read_text())["traceEvents"]
+    assert losses(tmp_path / "traced") == losses(tmp_path / "alone")
+    assert hashes(tmp_path / "traced") == hashes(tmp_path / "alone")
+
+
+def test_what_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "provenance").mkdir()
+    assert main(["profile", str(tmp_path), "base"]) == 2
+    assert "has no training of base that runs" in capsys.readouterr().err
+    (tmp_path / "scratch/base/8/code/starts").mkdir(parents=True)
+    began = time.monotonic()
+    assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
+    assert "no step was traced within 0.1 seconds" in capsys.readouterr().err and time.monotonic() - began < 10
+    assert not (tmp_path / "scratch/base/8/code" / REQUEST).exists()
+    assert main(["profile", str(tmp_path), "base", "--steps", "0"]) == 2
