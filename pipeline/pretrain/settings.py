@@ -85,6 +85,11 @@ class Training(Settings):
     schedule: Literal["cosine", "wsd"] = "cosine"
     decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
     weight_decay: float = Field(default=0.1, ge=0, description="of matrices; norms are not decayed")
+    decay_embedding: bool = Field(
+        default=True,
+        exclude_if=lambda decays: bool(decays),  # models whose embedding decays stay trained
+        description="whether the table of embeddings is decayed as the other matrices are; a tied output is that table",
+    )
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)

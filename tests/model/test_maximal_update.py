@@ -111,6 +111,28 @@ def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width
     }
 
 
+@pytest.mark.parametrize("base_width", [None, 32])
+def test_without_its_decay_the_embedding_moves_as_a_norm_does_and_the_other_matrices_as_before(
+    base_width: int | None,
+) -> None:
+    settings = settings_of(128, base_width)
+    names = {"embedding.weight": 2, "blocks.0.attention.query.weight": 2, "output.weight": 2, "norm.weight": 1}
+    moved: dict[bool, dict[str, float]] = {}
+    for decays in (True, False):
+        chosen = settings.training.model_copy(update={"decay_embedding": decays})
+        named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
+        optimizer = adamw(named, settings.model_copy(update={"training": chosen}), fused=False)
+        assert all(group["params"] for group in optimizer.param_groups)
+        set_learning_rate(optimizer, 0.1)
+        for parameter in named.values():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        moved[decays] = {name: 0.5 - float(parameter.detach().mean()) for name, parameter in named.items()}
+    assert moved[True].pop("embedding.weight") == pytest.approx(0.1 + 0.005, rel=1e-4)
+    assert moved[False].pop("embedding.weight") == pytest.approx(0.1, rel=1e-4)
+    assert moved[False] == moved[True]
+
+
 def test_tied_embeddings_cannot_learn_at_two_rates() -> None:
     with pytest.raises(ValueError, match=r"base_width .* set tie_embeddings to false"):
         Architecture(layers=2, width=64, heads=4, base_width=32, tie_embeddings=True)

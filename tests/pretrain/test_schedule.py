@@ -96,6 +96,7 @@ def test_contradictions_are_refused_by_name(changes: dict[str, object], message:
         training(**changes)
 
 
-def test_a_training_with_flash_attention_is_written_as_before_there_was_a_choice() -> None:
-    assert "flash_attention" not in training().model_dump(mode="json")
-    assert training(flash_attention=False).model_dump(mode="json")["flash_attention"] is False
+@pytest.mark.parametrize(("key", "value"), [("flash_attention", False), ("decay_embedding", False)])
+def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
+    assert key not in training().model_dump(mode="json")
+    assert training(**{key: value}).model_dump(mode="json")[key] == value

@@ -27,6 +27,7 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "warmup_steps": (30,),
     "schedule": ("cosine",),
     "weight_decay": (0.2,),
+    "decay_embedding": (False,),
     "beta1": (0.8,),
     "beta2": (0.9,),
     "epsilon": (1e-6,),

@@ -78,6 +78,8 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
 def adamw(parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool) -> torch.optim.AdamW:
     """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone.
 
+    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
+
     Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
     it: the product, which is what a step takes from a weight, is that of the settings.
     """
@@ -85,7 +87,8 @@ def adamw(parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSetting
     groups: dict[tuple[bool, float], list[torch.nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
     for name, parameter in parameters.items():
         factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
-        groups.setdefault((parameter.dim() >= 2, factor), []).append(parameter)
+        decays = parameter.dim() >= 2 and (training.decay_embedding or name != "embedding.weight")
+        groups.setdefault((decays, factor), []).append(parameter)
     optimizer = torch.optim.AdamW(
         [
             {
@@ -94,6 +97,7 @@ def adamw(parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSetting
                 "learning_rate_factor": factor,
             }
             for (decays, factor), members in groups.items()
+            if members
         ],
         lr=training.learning_rate,
         betas=(training.beta1, training.beta2),

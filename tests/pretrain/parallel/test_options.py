@@ -1,0 +1,48 @@
+"""What is chosen of the optimizer and of the loss gives the same numbers in 1 and 2 processes, however they share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "embedding not decayed": {"decay_embedding": False, "weight_decay": 1.0},
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "full_shard": {},
+    "hybrid_shard, groups of 1": {"strategy": "hybrid_shard", "mesh": {"shard": 1}},
+    "full_shard, tensor 2": {"mesh": {"tensor": 2}, "micro_batch_size": BATCH},
+    "full_shard, pipeline 2": {"mesh": {"pipeline": 2}},
+    "full_shard, context 2": {"mesh": {"context": 2}, "micro_batch_size": BATCH},
+    "zero1": {"backend": "deepspeed", "strategy": "zero1"},
+    "zero3": {"backend": "deepspeed", "strategy": "zero3"},
+}
+
+
+@pytest.mark.slow
+def test_two_processes_agree_with_one(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    def made(**changes: Any) -> SegmentSettings:
+        chosen: SegmentSettings = case(settings, **{"micro_batch_size": BATCH // 4, **changes})
+        return chosen
+
+    alone = outcome(
+        1, {name: made(strategy="no_shard", **chosen) for name, chosen in OPTIONS.items()}, tokens, tmp_path
+    )
+    for name in OPTIONS.keys() - {"plain"}:
+        assert alone[name]["losses"] != alone["plain"]["losses"], name
+    cases = {
+        f"{name} | {layout}": (name, made(**chosen, **how))
+        for name, chosen in OPTIONS.items()
+        for layout, how in LAYOUTS.items()
+        if chosen
+    }
+    found = outcome(2, {key: chosen for key, (_, chosen) in cases.items()}, tokens, tmp_path)
+    for key, (name, _) in cases.items():
+        check_equal(found[key], alone[name], key)
