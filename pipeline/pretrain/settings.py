@@ -94,6 +94,12 @@ class Training(Settings):
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
+    z_loss: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: weight == 0,  # models without it stay trained
+        description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
+    )
     precision: Literal["fp32", "bf16"] = "fp32"
     gradient_reduction: Literal["fp32", "bf16"] = Field(
         default="fp32", description="in which gradients are summed over processes with precision bf16"

@@ -96,7 +96,7 @@ def test_contradictions_are_refused_by_name(changes: dict[str, object], message:
         training(**changes)
 
 
-@pytest.mark.parametrize(("key", "value"), [("flash_attention", False), ("decay_embedding", False)])
+@pytest.mark.parametrize(("key", "value"), [("flash_attention", False), ("decay_embedding", False), ("z_loss", 1e-4)])
 def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
     assert key not in training().model_dump(mode="json")
     assert training(**{key: value}).model_dump(mode="json")[key] == value

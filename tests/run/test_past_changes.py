@@ -32,6 +32,7 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "beta2": (0.9,),
     "epsilon": (1e-6,),
     "gradient_clip": (0.5,),
+    "z_loss": (1e-4,),
 }
 CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "backend": ("deepspeed", {"strategy": "zero2"}),

@@ -43,6 +43,7 @@ class DeepSpeedBackend:
         self.stage = self.strategy.zero_stage
         self.plain = self.stage == 0 and training.precision == "fp32"
         model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        model.output.z_loss = training.z_loss
         prepare(model, device, flash_attention=training.flash_attention)
         with torch.no_grad():
             named = dict(model.named_parameters())

@@ -42,6 +42,7 @@ class FsdpBackend:
         # Moving a model off the meta device would part tied weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
+        self.model.output.z_loss = self.training.z_loss
         prepare(
             self.model,
             device,

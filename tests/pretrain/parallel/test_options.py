@@ -12,6 +12,7 @@ from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcom
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "embedding not decayed": {"decay_embedding": False, "weight_decay": 1.0},
+    "z-loss": {"z_loss": 0.01},
 }
 LAYOUTS: dict[str, dict[str, Any]] = {
     "full_shard": {},
