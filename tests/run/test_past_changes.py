@@ -26,6 +26,7 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "learning_rate": (0.002,),
     "warmup_steps": (30,),
     "schedule": ("cosine",),
+    "optimizer": ("muon",),
     "weight_decay": (0.2,),
     "decay_embedding": (False,),
     "beta1": (0.8,),
