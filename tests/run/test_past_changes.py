@@ -142,6 +142,14 @@ def test_a_phase_concerns_what_was_done_where_it_divides_one_stream(
     assert bool(past_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
 
 
+def test_a_default_that_is_not_written_is_told_as_what_it_is() -> None:
+    assert past_changes(segment(), segment(optimizer="muon", z_loss=1e-4, decay_embedding=False)) == [
+        "training.decay_embedding true, now false",
+        'training.optimizer "adamw", now "muon"',
+        "training.z_loss 0.0, now 0.0001",
+    ]
+
+
 def test_the_own_width_as_base_width_changes_nothing() -> None:
     made = segment()
     for width, changes in ((32, []), (16, ["architecture.base_width null, now 16"])):
