@@ -26,7 +26,7 @@ from pipeline.model.prepare import prepare
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.gauges.memory import is_exceeded
-from pipeline.pretrain.parallel.backend import Batch, adamw
+from pipeline.pretrain.parallel.backend import Batch, optimizer_of
 from pipeline.pretrain.processes import device as devices
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -80,7 +80,7 @@ class HuggingFace:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(dict(model.named_parameters()), settings, fused=True)
+        optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=True)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def step(self, micro_batches: Sequence[Batch]) -> float:

@@ -40,7 +40,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
 
     from pipeline.model.networks import initial_state, network
     from pipeline.model.settings import Architecture
-    from pipeline.pretrain.parallel.backend import adamw, set_learning_rate
+    from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
     from pipeline.pretrain.schedule import learning_rate
     from pipeline.pretrain.settings import SegmentSettings, Training
 
@@ -58,7 +58,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
     settings = SegmentSettings(architecture=architecture, training=training, seed=seed, first_step=0, last_step=STEPS)
     model = network(architecture.name).model(architecture, 256)
     model.load_state_dict(initial_state(architecture, 256, seed))
-    optimizer = adamw(dict(model.named_parameters()), settings, fused=True)
+    optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=True)
     rows = torch.frombuffer(bytearray(text), dtype=torch.uint8).long().view(-1, LENGTH + 1)
     held_out, rows = rows[:HELD_OUT], rows[HELD_OUT:]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))

@@ -19,7 +19,14 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3ForCausalLM,
+)
 
 from pipeline.evaluate.items import hash_of
 from pipeline.ground.errors import InputError
@@ -29,6 +36,8 @@ Result = TypeVar("Result")
 Tokens = tuple[int, ...]
 Answer = tuple[float, bool]
 """The log-probability of a continuation in nats, and whether each of its tokens is the likeliest."""
+KNOWN = (LlamaForCausalLM, Qwen3ForCausalLM)
+"""Models that multiply their last hidden states by `lm_head`, and do no more; others are asked by lm-eval itself."""
 LOGITS = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
 
 
@@ -93,7 +102,8 @@ class Scorer(HFLM):  # type: ignore[misc]
     def _loglikelihood_tokens(
         self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, override_bs: Any = None
     ) -> list[Answer]:
-        if not isinstance(self.model, LlamaForCausalLM):  # others do more between their last layer and the logits
+        windowed = getattr(self.model.config, "use_sliding_window", False)  # our mask would let it see everything
+        if windowed or not isinstance(self.model, KNOWN):
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
         batches = batches_of(rows_of(requests, self.max_length), self.batch_size * self.max_length)
         answers: dict[tuple[Tokens, Tokens], Answer] = {}

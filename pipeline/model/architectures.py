@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 ARCHITECTURES = {
     "llama": "pipeline.model.llama",
+    "qwen3": "pipeline.model.qwen3",
 }
 """By name, the package that declares its `SHAPE`."""
 

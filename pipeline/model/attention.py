@@ -83,15 +83,23 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
+    def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (B, T, H, E), keys and values (B, T, K, E) before positions are told.
+
+        The heads are counted here, so that a process may hold a part of them.
+        """
+        q_BTHE, k_BTKE, v_BTKE = (
+            projection(x_BTD).unflatten(-1, (-1, self.head_dimension))
+            for projection in (self.query, self.key, self.value)
+        )
+        return q_BTHE, k_BTKE, v_BTKE
+
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
         """Return what each position reads from itself and those before it in its document, (B, T, D).
 
-        The heads are counted here, so that a process may hold a part of them. `limits`: see `document_limits`.
+        `limits`: see `document_limits`.
         """
-        q_BHTE, k_BKTE, v_BKTE = (
-            projection(x_BTD).unflatten(-1, (-1, self.head_dimension)).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
+        q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
         q_BHTE, k_BKTE = rotate(q_BHTE, cosine_TE, sine_TE), rotate(k_BKTE, cosine_TE, sine_TE)
         grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
         if limits is not None and limits.dtype == torch.int32:

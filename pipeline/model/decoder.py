@@ -64,6 +64,9 @@ class Block(nn.Module, ABC):
 class Output(nn.Linear):
     """From the stream to the vocabulary: logits, or with targets their loss."""
 
+    z_loss = 0.0
+    """Weight of the z-loss in the gradients of the loss: see `pipeline.model.loss`."""
+
     def forward(self, x_BTD: Tensor, target_BT: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V), or the sum of the token losses in nats, which takes a fraction of their memory."""
         if target_BT is None:
@@ -71,8 +74,8 @@ class Output(nn.Linear):
         if isinstance(self.weight, DTensor) and isinstance(x_BTD, DTensor):  # split by vocabulary
             group = self.weight.device_mesh.get_group()
             x_BTD = x_BTD.to_local(grad_placements=[Partial()])
-            return linear_cross_entropy(x_BTD, self.weight.to_local(), target_BT, group)
-        return linear_cross_entropy(x_BTD, self.weight, target_BT)
+            return linear_cross_entropy(x_BTD, self.weight.to_local(), target_BT, group, z_loss=self.z_loss)
+        return linear_cross_entropy(x_BTD, self.weight, target_BT, z_loss=self.z_loss)
 
 
 class Decoder(nn.Module):

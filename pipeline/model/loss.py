@@ -5,6 +5,10 @@ used again. The gradients are computed with the losses, so that no logits are ma
 `linear_cross_entropy` does likewise, but adds the losses up in the logits' precision: in bf16 the sum over 1,000 tokens
 is off by a percent. Where the vocabulary is split over processes, each has its own columns of the logits, and only a
 row's largest logit, its sum and its target's logit are exchanged (Shoeybi et al. 2020).
+
+A z-loss may pull the logarithm of that sum, log Z, towards 0: weight x log^2 Z of each token that counts is added to
+what is minimised (Chowdhery et al. 2022, PaLM, section 5). It is in the gradients alone. The loss that is returned is
+the cross-entropy, so that the curves of trainings with and without it can be compared.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         target_N: Tensor,
         with_gradient: bool,
         group: dist.ProcessGroup | None,
+        z_loss: float,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float32, device=x_ND.device)
         x_gradient_ND = torch.empty_like(x_ND) if with_gradient else None
@@ -39,17 +44,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, x_ND.shape[0], rows):
             part = slice(start, start + rows)
             into = None if x_gradient_ND is None else x_gradient_ND[part]
-            total += _part(x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group)
+            total += _part(x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group, z_loss)
         if x_gradient_ND is not None and weight_gradient_VD is not None:
             ctx.save_for_backward(x_gradient_ND, weight_gradient_VD.to(weight_VD.dtype))
         return total
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         x_gradient_ND, weight_gradient_VD = ctx.saved_tensors
         scale = upstream[0]
         # In place: PyTorch refuses a second backward pass, because the saved tensors have changed.
-        return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None
+        return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None, None
 
 
 def _part(
@@ -59,6 +64,7 @@ def _part(
     x_gradient_ND: Tensor | None,
     weight_gradient_VD: Tensor | None,
     group: dist.ProcessGroup | None,
+    z_loss: float,
 ) -> Tensor:
     """Return the sum of some rows' losses; set their gradient and add to that of the weight where they are wanted."""
     counts = target_N != IGNORED
@@ -79,6 +85,8 @@ def _part(
         of_target_N, sums_N = both_2N
     if x_gradient_ND is not None and weight_gradient_VD is not None:
         buffer_NV /= sums_N[:, None]
+        if z_loss:  # whose gradient is 2 weight log Z times the probabilities
+            buffer_NV *= (1 + 2 * z_loss * (sums_N.log() + largest_N))[:, None]
         buffer_NV[place] -= here.float()
         buffer_NV *= counts[:, None]
         gradient_NV = buffer_NV.to(x_ND.dtype)
@@ -98,15 +106,21 @@ def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def linear_cross_entropy(
-    x_BTD: Tensor, weight_VD: Tensor, target_BT: Tensor, group: dist.ProcessGroup | None = None
+    x_BTD: Tensor,
+    weight_VD: Tensor,
+    target_BT: Tensor,
+    group: dist.ProcessGroup | None = None,
+    *,
+    z_loss: float = 0.0,
 ) -> Tensor:
     """Return the summed cross-entropy of the logits x W^T in nats, a float32 scalar; a target of -100 does not count.
 
     It holds a sixteenth of the logits at a time, float32, beside the gradients of both arguments. In a group each
     process has an equal share of the vocabulary, in the order of the ranks, and all have the same x: the loss is that
-    of the whole vocabulary, the gradient of x the part that comes from the own share.
+    of the whole vocabulary, the gradient of x the part that comes from the own share. `z_loss`: the weight of log^2 Z,
+    in nats, in the gradients; the loss that is returned is without it.
     """
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group
+        x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group, z_loss
     )
     return loss

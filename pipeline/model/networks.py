@@ -20,12 +20,14 @@ from pipeline.model.settings import Architecture
 
 NETWORKS = {
     "llama": "pipeline.model.llama.network",
+    "qwen3": "pipeline.model.qwen3.network",
 }
 """By name, the module that declares its `NETWORK`."""
 
-Split = Literal["positions", "columns", "rows"]
+Split = Literal["positions", "columns", "rows", "heads"]
 """How tensor parallelism splits a part of a block: what normalises a branch's input works on a share of the positions,
-matrices that open the branch are split by columns, those that close it by rows."""
+matrices that open the branch are split by columns, those that close it by rows; what normalises heads works on a share
+of them, (B, T, H, E)."""
 
 
 @dataclass(frozen=True)

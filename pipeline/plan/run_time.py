@@ -70,6 +70,8 @@ def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[st
     ]
     if model.training.precision != "bf16":
         found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
+    if model.training.optimizer != "adamw":
+        found.append(f"the matrix products of optimizer {model.training.optimizer} are not counted")
     if STRATEGIES[model.training.strategy].offloads_optimizer:
         found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
     return found

@@ -40,6 +40,7 @@ class TrainingPlan(_Part):
     first_step: int = Field(default=0, ge=0, description="that were done before, by another model of the run")
     steps: int = Field(ge=1)
     recomputation: Literal["none", "selective", "full"] = "none"
+    optimizer: str = Field(default="adamw", exclude_if=lambda optimizer: optimizer == "adamw")
     gradient_reduction: Precision = "fp32"
     compile: bool = False
     async_tensor_parallel: bool = False

@@ -86,11 +86,27 @@ class Training(Settings):
     warmup_steps: int = Field(default=0, ge=0)
     schedule: Literal["cosine", "wsd"] = "cosine"
     decay_fraction: float = Field(default=0.2, gt=0, le=1, description="share of the steps in which wsd decays")
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw",
+        exclude_if=lambda optimizer: optimizer == "adamw",  # models with it stay trained
+        description="muon: that of the matrices of the blocks, with adamw for all else",
+    )
     weight_decay: float = Field(default=0.1, ge=0, description="of matrices; norms are not decayed")
+    decay_embedding: bool = Field(
+        default=True,
+        exclude_if=lambda decays: bool(decays),  # models whose embedding decays stay trained
+        description="whether the table of embeddings is decayed as the other matrices are; a tied output is that table",
+    )
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
     gradient_clip: float = Field(default=1.0, ge=0, description="largest global norm of the gradient; 0: no limit")
+    z_loss: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: weight == 0,  # models without it stay trained
+        description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
+    )
     precision: Literal["fp32", "bf16"] = "fp32"
     gradient_reduction: Literal["fp32", "bf16"] = Field(
         default="fp32", description="in which gradients are summed over processes with precision bf16"
@@ -171,6 +187,10 @@ class Training(Settings):
         for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
             if self.backend == "deepspeed" and getattr(self, key) != off:
                 raise ValueError(f"{key} is not available with backend deepspeed: set {key} to {str(off).lower()}")
+        if self.optimizer == "muon" and self.backend == "deepspeed":
+            raise ValueError(
+                "optimizer muon needs whole matrices, which deepspeed does not gather: set backend to fsdp"
+            )
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
             raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
@@ -223,6 +243,15 @@ class Model(Settings):
         description="the model that the training begins with, instead of weights that are drawn",
     )
     training: Training
+
+    @model_validator(mode="after")
+    def _scaled(self) -> Self:
+        """Check that the rates that base_width gives are those of the optimizer."""
+        if self.architecture.base_width and self.training.optimizer == "muon":
+            raise ValueError(
+                "architecture.base_width gives the rates of adamw: remove it or set training.optimizer to adamw"
+            )
+        return self
 
 
 class AdoptSettings(Settings):

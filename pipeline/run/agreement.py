@@ -192,6 +192,7 @@ def _starts(config: Sections) -> None:
             "seed": (config.model_seed(name), config.model_seed(start.model)),
             "training.sequence_length": (model.training.sequence_length, other.training.sequence_length),
             "training.batch_size": (model.training.batch_size, other.training.batch_size),
+            "training.optimizer": (model.training.optimizer, other.training.optimizer),
         }
         for what, (own, wanted) in alike.items():
             if own != wanted:

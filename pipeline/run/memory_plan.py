@@ -19,7 +19,9 @@ TRACED_AT_ONCE = 2
 """Each takes a core and up to a few GB."""
 PROPOSALS_TRACED = 4
 """Of those that the formulas say fit: one of the first does, or the formulas are far off."""
-NO_MATTER = {"training": {"learning_rate", "weight_decay", "warmup_steps", "steps", "milestone_every"}}
+NO_MATTER = {
+    "training": {"learning_rate", "weight_decay", "decay_embedding", "warmup_steps", "steps", "milestone_every"}
+}
 """Settings of which cells of an experiment often have several values, and memory has none."""
 BESIDE = (
     "memory: the largest moment of a step of the real model on these processes, traced without a device; CUDA's "

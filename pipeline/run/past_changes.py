@@ -44,6 +44,14 @@ def _streams(training: Training) -> dict[str, Any]:
     return found
 
 
+def _told(written: dict[str, Any], settings: SegmentSettings, key: str) -> str:
+    """Return the value of a key, also of one that is not written because it is the default."""
+    value: Any = written.get(key, settings)
+    for name in () if key in written else key.split("."):
+        value = getattr(value, name, None)
+    return json.dumps(value)
+
+
 def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
     """Return which settings of a finished segment concern steps that are done and are others today, with both values.
 
@@ -66,4 +74,5 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
     if _slower(made.architecture) == _slower(today.architecture):
         differing = [key for key in differing if key != "architecture.base_width"]
     names = {"first_step": "milestone_every: the milestone before it is of step"}
-    return [f"{names.get(key, key)} {json.dumps(before.get(key))}, now {json.dumps(now.get(key))}" for key in differing]
+    both = ((key, _told(before, made, key), _told(now, today, key)) for key in differing)
+    return [f"{names.get(key, key)} {then}, now {told}" for key, then, told in both]

@@ -21,7 +21,8 @@ from pipeline.run.runs import Run, folder_of, last_segments, runs_below
 
 FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
 FREE |= {"schedule", "decay_fraction", "validation_every", "validation_tokens", "checkpoint_every", "keep_checkpoints"}
-FREE |= {"keep_every", "stability", "sampling", "weight_decay", "beta1", "beta2", "epsilon", "gradient_clip"}
+FREE |= {"keep_every", "stability", "sampling", "weight_decay", "decay_embedding", "beta1", "beta2", "epsilon"}
+FREE |= {"gradient_clip"}
 """Keys of a training that change no step's work on a device, or are what scaling varies."""
 NONE = (
     "no two models of {number} are the same training on different numbers of devices, with one batch or with one that "

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from pipeline.evaluate.scorer import Row, batches_of, cut, load_model, rows_of
+from pipeline.evaluate.scorer import Row, Scorer, batches_of, cut, load_model, rows_of
 from pipeline.evaluate.scores import measure, seeded
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.shipped import _configurations
@@ -145,6 +145,32 @@ def test_what_the_model_would_write_is_told_from_what_it_would_not(milestone: Pa
     other = [*written[:2], (written[2] + 1) % 250]
     answers = ours._loglikelihood_tokens([(None, context, written), (None, context, other)])
     assert [is_likeliest for _, is_likeliest in answers] == [True, False]
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_qwen3_is_asked_as_a_llama_is_unless_it_sees_a_window(
+    window: int | None, milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(1)
+    shape: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "head_dim": 8}
+    layers: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    seen: dict[str, Any] = {"use_sliding_window": window is not None, "sliding_window": window, "max_window_layers": 0}
+    Qwen3ForCausalLM(Qwen3Config(**shape, **layers, **seen, initializer_range=0.5)).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(milestone / "huggingface").save_pretrained(tmp_path)
+    model = load_model(tmp_path, 2)
+    asked: list[int] = []
+    answers = Scorer._answers
+    monkeypatch.setattr(Scorer, "_answers", lambda *given: (asked.append(1), answers(*given))[1])
+    context, choices = [*range(5, 25)], ([8, 9], [4], [8, 7, 6])
+    found = model._loglikelihood_tokens([(None, context, choice) for choice in choices])
+    assert bool(asked) == (window is None)
+    for choice, (log_probability, _) in zip(choices, found, strict=True):
+        with torch.no_grad():
+            said = torch.log_softmax(model.model(torch.tensor([[*context, *choice]])).logits[0], dim=-1)
+        expected = sum(float(said[len(context) - 1 + place, token]) for place, token in enumerate(choice))
+        assert log_probability == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_model_of_another_shape_is_scored_by_lm_eval_itself(milestone: Path, tmp_path: Path) -> None:

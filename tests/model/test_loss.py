@@ -1,6 +1,7 @@
 """The loss in parts equals the loss of all logits, at a fraction of their memory."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -27,6 +28,13 @@ def reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(x, weight).float().flatten(0, 1), target.flatten(), reduction="sum")
 
 
+def reference_with_z_loss(x: Tensor, weight: Tensor, target: Tensor, z_loss: float) -> Tensor:
+    """Return the plain formula on all logits; it counts where the target does."""
+    logits = F.linear(x, weight).float().flatten(0, 1)
+    z = torch.where(target.flatten() != -100, logits.exp().sum(-1).log(), 0.0)
+    return F.cross_entropy(logits, target.flatten(), reduction="sum") + z_loss * z.square().sum()
+
+
 def results(loss: object, x: Tensor, weight: Tensor, target: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
     value = loss(x, weight, target)  # type: ignore[operator]
@@ -45,6 +53,26 @@ def test_equals_the_reference(rows: int, length: int, width: int, vocabulary: in
         results(linear_cross_entropy, *arguments, scale), results(reference, *arguments, scale), strict=True
     ):
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("z_loss", [1e-4, 0.3])
+def test_a_z_loss_is_in_the_gradients_and_not_in_the_loss(z_loss: float) -> None:
+    arguments = drawn(3, 40, 9, 70, seed=4)
+    loss, *gradients = results(partial(linear_cross_entropy, z_loss=z_loss), *arguments, 0.1)
+    _, *expected = results(partial(reference_with_z_loss, z_loss=z_loss), *arguments, 0.1)
+    plain, *others = results(linear_cross_entropy, *arguments, 0.1)
+    assert torch.equal(loss, plain)
+    for found, right, other in zip(gradients, expected, others, strict=True):
+        torch.testing.assert_close(found, right, atol=1e-6, rtol=1e-5)
+        assert (found - other).norm() > z_loss * other.norm()
+
+
+def test_a_model_of_bf16_has_the_gradients_of_the_plain_formula_in_fp32() -> None:
+    x, weight, target = (t.bfloat16() if t.is_floating_point() else t for t in drawn(2, 256, 64, 1000))
+    _, *gradients = results(partial(linear_cross_entropy, z_loss=0.01), x, weight, target, 1.0)
+    _, *truth = results(partial(reference_with_z_loss, z_loss=0.01), x.float(), weight.float(), target, 1.0)
+    for found, expected in zip(gradients, truth, strict=True):
+        assert (found.float() - expected).norm() < 0.01 * expected.norm()
 
 
 def test_in_bf16_it_is_nearer_to_the_truth_than_bf16_logits() -> None:

@@ -11,7 +11,7 @@ import torch
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.backend import adamw, set_learning_rate
+from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 BASE, WIDTHS = 32, (32, 64, 128, 256)
@@ -43,7 +43,7 @@ def changes(width: int, base_width: int | None, seed: int) -> dict[str, float]:
         return dict(given)
 
     before = looked()
-    optimizer = adamw(dict(model.named_parameters()), settings, fused=False)
+    optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=False)
     for _ in range(STEPS):
         optimizer.zero_grad()
         (model(tokens[:, :-1], tokens[:, 1:]) / tokens[:, 1:].numel()).backward()
@@ -96,7 +96,7 @@ def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width
     settings = settings_of(128, 32)
     names = {"embedding.weight": 2, "blocks.0.attention.query.weight": 2, "output.weight": 2, "norm.weight": 1}
     named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
-    optimizer = adamw(named, settings, fused=False)
+    optimizer = optimizer_of(named, settings, fused=False)
     set_learning_rate(optimizer, 0.1)
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
@@ -109,6 +109,28 @@ def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width
         "output.weight": pytest.approx(0.025 + 0.005, rel=1e-4),
         "norm.weight": pytest.approx(0.1, rel=1e-4),
     }
+
+
+@pytest.mark.parametrize("base_width", [None, 32])
+def test_without_its_decay_the_embedding_moves_as_a_norm_does_and_the_other_matrices_as_before(
+    base_width: int | None,
+) -> None:
+    settings = settings_of(128, base_width)
+    names = {"embedding.weight": 2, "blocks.0.attention.query.weight": 2, "output.weight": 2, "norm.weight": 1}
+    moved: dict[bool, dict[str, float]] = {}
+    for decays in (True, False):
+        chosen = settings.training.model_copy(update={"decay_embedding": decays})
+        named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
+        optimizer = optimizer_of(named, settings.model_copy(update={"training": chosen}), fused=False)
+        assert all(group["params"] for group in optimizer.param_groups)
+        set_learning_rate(optimizer, 0.1)
+        for parameter in named.values():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        moved[decays] = {name: 0.5 - float(parameter.detach().mean()) for name, parameter in named.items()}
+    assert moved[True].pop("embedding.weight") == pytest.approx(0.1 + 0.005, rel=1e-4)
+    assert moved[False].pop("embedding.weight") == pytest.approx(0.1, rel=1e-4)
+    assert moved[False] == moved[True]
 
 
 def test_tied_embeddings_cannot_learn_at_two_rates() -> None:

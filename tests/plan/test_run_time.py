@@ -142,6 +142,7 @@ def test_a_figure_that_is_not_needed_is_not_asked_for():
     assert run_time(model(mesh={"tensor": 4}), node, 4)["step_exchange_seconds"] > 0
     assert "bf16" in obstacles(model(precision="fp32"), platform(), 16)[0]
     assert "main memory" in obstacles(model(strategy="zero3_offload_all"), platform(), 16)[0]
+    assert "products of optimizer muon are not counted" in obstacles(model(optimizer="muon"), platform(), 16)[0]
 
 
 def test_published_hours_come_out_of_the_plan_again():

@@ -86,6 +86,7 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),
         ({"backend": "deepspeed", "strategy": "zero1", "tiled_feed_forward": 2}, "tiled_feed_forward to 1"),
         ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),
+        ({"backend": "deepspeed", "strategy": "zero1", "optimizer": "muon"}, "set backend to fsdp"),
         ({"flash_attention": False, "recomputation": "selective"}, "flash_attention to true"),
         ({"flash_attention": False, "sampling": {"mask_documents": True}}, "mask_documents to false"),
         ({"learning_rat": 1}, "learning_rat"),
@@ -96,6 +97,9 @@ def test_contradictions_are_refused_by_name(changes: dict[str, object], message:
         training(**changes)
 
 
-def test_a_training_with_flash_attention_is_written_as_before_there_was_a_choice() -> None:
-    assert "flash_attention" not in training().model_dump(mode="json")
-    assert training(flash_attention=False).model_dump(mode="json")["flash_attention"] is False
+@pytest.mark.parametrize(
+    ("key", "value"), [("flash_attention", False), ("decay_embedding", False), ("z_loss", 1e-4), ("optimizer", "muon")]
+)
+def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
+    assert key not in training().model_dump(mode="json")
+    assert training(**{key: value}).model_dump(mode="json")[key] == value

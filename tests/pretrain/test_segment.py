@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 from pipeline.ground.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
@@ -298,6 +298,25 @@ def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_
     train(settings(first_step=5, architecture=tied), tokens, tmp_path / "second", previous=previous)
     assert hashes(tmp_path / "second") == hashes(tmp_path / "whole")
     assert "model.output.weight" not in Reader(tmp_path / "whole/milestone").shapes
+
+
+@pytest.mark.slow
+def test_a_qwen3_moved_by_muon_goes_on_bit_for_bit_and_in_two_processes(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    def chosen(**changes: Any) -> SegmentSettings:
+        shape = {"preset": "qwen3", "head_width": 16}
+        return settings(architecture=shape, optimizer="muon", z_loss=1e-3, decay_embedding=False, **changes)
+
+    train(chosen(), tokens, tmp_path / "whole")
+    train(chosen(last_step=5), tokens, tmp_path / "first")
+    previous = [tmp_path / "first/milestone"]
+    train(chosen(first_step=5), tokens, tmp_path / "second", previous=previous)
+    assert hashes(tmp_path / "second") == hashes(tmp_path / "whole")
+    train(chosen(first_step=5), tokens, tmp_path / "two", TWO, previous=previous)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "whole")[5:], abs=1e-5)
+    assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0] - 0.3
+    assert isinstance(AutoModelForCausalLM.from_pretrained(tmp_path / "two/milestone/huggingface"), Qwen3ForCausalLM)
 
 
 def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_path: Path) -> None:

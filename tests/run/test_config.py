@@ -96,6 +96,7 @@ BRANCH = {
         ("training.batch_size", 8, ["needs training.batch_size of models.base"]),
         ("training.sequence_length", 32, ["needs training.sequence_length of models.base"]),
         ("architecture.layers", 1, ["needs architecture of models.base"]),
+        ("training.optimizer", "muon", ["needs training.optimizer of models.base"]),
         ("seed", 8, ["needs seed of models.base"]),
         ("tokens", "other", ["needs the tokenizer of its tokens of models.base"]),
     ],

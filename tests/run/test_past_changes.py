@@ -26,11 +26,14 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "learning_rate": (0.002,),
     "warmup_steps": (30,),
     "schedule": ("cosine",),
+    "optimizer": ("muon",),
     "weight_decay": (0.2,),
+    "decay_embedding": (False,),
     "beta1": (0.8,),
     "beta2": (0.9,),
     "epsilon": (1e-6,),
     "gradient_clip": (0.5,),
+    "z_loss": (1e-4,),
 }
 CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "backend": ("deepspeed", {"strategy": "zero2"}),
@@ -138,6 +141,14 @@ def test_a_phase_concerns_what_was_done_where_it_divides_one_stream(
 ) -> None:
     now = {**made, "phases": [phase]}
     assert bool(past_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
+
+
+def test_a_default_that_is_not_written_is_told_as_what_it_is() -> None:
+    assert past_changes(segment(), segment(optimizer="muon", z_loss=1e-4, decay_embedding=False)) == [
+        "training.decay_embedding true, now false",
+        'training.optimizer "adamw", now "muon"',
+        "training.z_loss 0.0, now 0.0001",
+    ]
 
 
 def test_the_own_width_as_base_width_changes_nothing() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,12 @@ from pipeline.model.settings import Architecture
 class Block(decoder.Block):
     """One layer: attention and feed-forward, each on normalised input and added to the stream."""
 
+    attention_kind: ClassVar[type[Attention]] = Attention
+
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.attention = Attention(architecture)
+        self.attention = self.attention_kind(architecture)
         self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.feed_forward = decoder.FeedForward(architecture)
 

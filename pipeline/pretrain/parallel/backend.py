@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
+from pipeline.pretrain.parallel.muon import Muon
 from pipeline.pretrain.settings import SegmentSettings
 
 Accept = Callable[[float], bool]
@@ -75,31 +76,45 @@ def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
     return torch.cat(rows)
 
 
-def adamw(parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool) -> torch.optim.AdamW:
+def optimizer_of(
+    parameters: Mapping[str, torch.nn.Parameter], settings: SegmentSettings, *, fused: bool
+) -> torch.optim.AdamW:
     """Return AdamW (Loshchilov & Hutter 2019) that decays matrices and leaves the norms' vectors alone.
 
+    Without `decay_embedding` the table of embeddings is not decayed either, as in OLMo 2 (Walsh et al. 2025).
+
     Each group has as `learning_rate_factor` what the step's learning rate is multiplied by, and its decay is divided by
-    it: the product, which is what a step takes from a weight, is that of the settings.
+    it: the product, which is what a step takes from a weight, is that of the settings. With optimizer muon the matrices
+    of the blocks are a group that it moves: see `pipeline.pretrain.parallel.muon`.
     """
     training = settings.training
-    groups: dict[tuple[bool, float], list[torch.nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
+    muon = training.optimizer == "muon"
+    groups: dict[tuple[bool, float, bool], list[torch.nn.Parameter]] = {}
+    groups |= {(True, 1.0, False): [], (False, 1.0, False): []}
     for name, parameter in parameters.items():
         factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
-        groups.setdefault((parameter.dim() >= 2, factor), []).append(parameter)
-    optimizer = torch.optim.AdamW(
+        decays = parameter.dim() >= 2 and (training.decay_embedding or name != "embedding.weight")
+        orthogonalises = muon and parameter.dim() == 2 and name.startswith("blocks.")
+        groups.setdefault((decays, factor, orthogonalises), []).append(parameter)
+    kind = Muon if muon else torch.optim.AdamW
+    optimizer = kind(
         [
             {
                 "params": members,
                 "weight_decay": training.weight_decay / factor if decays else 0.0,
                 "learning_rate_factor": factor,
+                "orthogonalises": orthogonalises,
             }
-            for (decays, factor), members in groups.items()
+            for (decays, factor, orthogonalises), members in groups.items()
+            if members
         ],
         lr=training.learning_rate,
         betas=(training.beta1, training.beta2),
         eps=training.epsilon,
         fused=fused,
     )
+    if isinstance(optimizer, Muon) and training.precision == "bf16":
+        optimizer.precision = torch.bfloat16
     set_learning_rate(optimizer, training.learning_rate)
     return optimizer
 

@@ -20,7 +20,7 @@ from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
@@ -43,6 +43,7 @@ class DeepSpeedBackend:
         self.stage = self.strategy.zero_stage
         self.plain = self.stage == 0 and training.precision == "fp32"
         model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        model.output.z_loss = training.z_loss
         prepare(model, device, flash_attention=training.flash_attention)
         with torch.no_grad():
             named = dict(model.named_parameters())
@@ -62,7 +63,7 @@ class DeepSpeedBackend:
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = adamw(named, settings, fused=training.fused_optimizer)
+        optimizer = optimizer_of(named, settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
         self.parameters = dict(self.engine.module.named_parameters())

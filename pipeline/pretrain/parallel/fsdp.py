@@ -24,7 +24,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, adamw, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -42,6 +42,7 @@ class FsdpBackend:
         # Moving a model off the meta device would part tied weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
             self.model = self._model(settings, vocabulary_size)
+        self.model.output.z_loss = self.training.z_loss
         prepare(
             self.model,
             device,
@@ -102,11 +103,13 @@ class FsdpBackend:
         """Give memory to the parameters and to an optimizer that has taken so many steps."""
         self.model.to_empty(device=self.device)
         self.parameters = dict(self.model.named_parameters())
-        self.optimizer = adamw(self.parameters, self.settings, fused=self.training.fused_optimizer)
-        for parameter in self.parameters.values():
-            counter = torch.tensor(float(optimizer_step), device=parameter.device)
-            moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
-            self.optimizer.state[parameter] = {"step": counter, **moments}
+        self.optimizer = optimizer_of(self.parameters, self.settings, fused=self.training.fused_optimizer)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                counter = torch.tensor(float(optimizer_step), device=parameter.device)
+                held = MOMENTS[:1] if group["orthogonalises"] else MOMENTS
+                moments = {moment: torch.zeros_like(parameter) for moment in held}
+                self.optimizer.state[parameter] = {"step": counter, **moments}
 
     def _own(self, batch: Batch) -> Batch:
         """Return the targets of this process's positions; the input stays whole, the model cuts it."""
@@ -168,8 +171,9 @@ class FsdpBackend:
         found: list[Piece] = []
         for name, parameter in self.parameters.items():
             found += placed(f"model.{name}", parameter)
-            for moment in MOMENTS:
-                found += placed(f"{moment}.{name}", self.optimizer.state[parameter][moment])
+            state = self.optimizer.state[parameter]
+            for moment in (one for one in MOMENTS if one in state):
+                found += placed(f"{moment}.{name}", state[moment])
         return found
 
     def optimizer_step(self) -> int:

@@ -56,6 +56,7 @@ _SPLIT: dict[Split, ParallelStyle] = {
     "positions": SequenceParallel(),
     "columns": ColwiseParallel(),
     "rows": RowwiseParallel(output_layouts=_POSITIONS),
+    "heads": SequenceParallel(sequence_dim=2, use_local_output=True),
 }
 # Once for all matrices that read the same input, not by each of them.
 _GATHER = PrepareModuleOutput(output_layouts=_POSITIONS, desired_output_layouts=Replicate(), use_local_output=False)

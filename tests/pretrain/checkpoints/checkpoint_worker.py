@@ -87,6 +87,8 @@ def main() -> None:
     else:
         found: dict[str, Any] = {}
         for strategy, name in STRATEGIES.items():
+            if name == "deepspeed" and "optimizer" in given["training"]:
+                continue
             given["training"] |= {"strategy": strategy, "backend": name}
             settings = SegmentSettings.model_validate(given)
             mine = tried(settings, Path(sys.argv[3]), output / strategy)

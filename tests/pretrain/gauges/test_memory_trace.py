@@ -84,6 +84,13 @@ def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
     assert memory.gradients_bytes == 4 * number / 8  # of the micro-batch before
 
 
+def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
+    adamw, muon = (trace(request(8, batch_size=64, optimizer=name)).optimizer_bytes for name in ("adamw", "muon"))
+    shape = Architecture.model_validate(SHAPE)
+    matrices = parameter_count(shape, VOCABULARY) - 2 * VOCABULARY * shape.width - (2 * 3 + 1) * shape.width
+    assert adamw - muon == 4 * matrices / 8
+
+
 def test_the_kernels_of_a_gpu_keep_less() -> None:
     asked = {"batch_size": 64, "precision": "bf16"}
     on_cpu, on_gpu = (trace(request(8, device=device, **asked)) for device in ("cpu", "gpu"))

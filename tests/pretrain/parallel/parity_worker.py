@@ -1,7 +1,7 @@
 """One process that trains with many strategies and meshes, one after the other: torchrun parity_worker.py CASES.json.
 
 Process 0 writes for every case the losses and the gradients' norms of all steps, the validation loss and the norms of
-the final weights.
+the final weights and of the means of their gradients.
 """
 
 import json
@@ -81,9 +81,12 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, [(p.name, p.box, float(p.tensor.double().square().sum())) for p in made.pieces()])
-    boxes = {(name, box): square for held in everyone for name, box, square in held if name.startswith("model.")}
-    weights = {name: math.sqrt(sum(s for (n, _), s in boxes.items() if n == name)) for name in {n for n, _ in boxes}}
-    return {"losses": losses, "norms": norms, "validation": validation, "weights": weights}
+    boxes = {(name, box): square for held in everyone for name, box, square in held}
+    of_all = {name: math.sqrt(sum(s for (n, _), s in boxes.items() if n == name)) for name in {n for n, _ in boxes}}
+    weights, moments = (
+        {name: norm for name, norm in of_all.items() if name.startswith(kind)} for kind in ("model.", "exp_avg.")
+    )
+    return {"losses": losses, "norms": norms, "validation": validation, "weights": weights, "moments": moments}
 
 
 def main() -> None:

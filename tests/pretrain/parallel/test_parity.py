@@ -106,6 +106,7 @@ def check_equal(found: dict[str, Any], expected: dict[str, Any], name: str) -> N
     assert max(norms[:10]) < 1e-5 and max(norms) < 1e-3, name
     assert found["validation"] == pytest.approx(expected["validation"], rel=1e-5), name
     assert found["weights"] == pytest.approx(expected["weights"], rel=1e-5), name
+    assert found["moments"] == pytest.approx(expected["moments"], rel=1e-3), name
 
 
 @pytest.mark.slow

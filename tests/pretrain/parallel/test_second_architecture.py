@@ -1,4 +1,4 @@
-"""A second architecture trains with both backends and every kind of parallelism, and the numbers are those of one."""
+"""Other architectures than Llama train with both backends and every kind of parallelism to the same numbers."""
 
 import json
 import subprocess
@@ -37,7 +37,9 @@ def outcome(
 
 
 @pytest.mark.slow
-def test_a_second_architecture_trains_everywhere_alike(
+@pytest.mark.parametrize("preset", ["second-tiny", "qwen3"])
+def test_another_architecture_trains_everywhere_alike(
+    preset: str,
     settings: Callable[..., SegmentSettings],
     tokens: dict[str, Path],
     tmp_path: Path,
@@ -47,11 +49,11 @@ def test_a_second_architecture_trains_everywhere_alike(
     monkeypatch.setitem(NETWORKS, "second", "tests.model.second.network")
 
     def case(**training: Any) -> SegmentSettings:
-        return settings(last_step=STEPS, architecture={"preset": "second-tiny"}, **training)
+        return settings(last_step=STEPS, architecture={"preset": preset}, **training)
 
     alone = outcome(1, {"alone": case()}, tokens, tmp_path)["alone"]
     names = parameter_shapes(case().architecture, json.loads(tokens["index"].read_text())["vocabulary_size"])
     assert alone["weights"].keys() == {f"model.{name}" for name in names} and alone["losses"][-1] < alone["losses"][0]
     for name, found in outcome(2, {n: case(**changes) for n, changes in TWO.items()}, tokens, tmp_path).items():
-        for key in ("losses", "norms", "validation", "weights"):
+        for key in ("losses", "norms", "validation", "weights", "moments"):
             assert found[key] == pytest.approx(alone[key], rel=1e-4), (name, key)

@@ -1,0 +1,84 @@
+"""Muon's update is the published one: that of PyTorch's own optimizer on whole matrices, and of a decomposition."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.model.networks import initial_state
+from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
+from pipeline.pretrain.parallel.muon import orthogonalised
+from pipeline.pretrain.settings import Model, SegmentSettings
+
+VOCABULARY = 96
+RATE = 0.02
+DRAW = torch.Generator().manual_seed(3)
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (96, 32), (24, 80)])
+def test_singular_vectors_stay_and_singular_values_come_near_one(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=DRAW)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    found = left.T @ orthogonalised(matrix, torch.float32) @ right.T
+    near = found.diagonal()[values > 0.01 * values.norm()]
+    assert len(near) > 0.9 * min(shape) and near.min() > 0.65 and near.max() < 1.25
+    assert (found - found.diagonal().diag()).abs().max() < 1e-3
+    assert torch.allclose(
+        orthogonalised(1e-3 * matrix, torch.float32), orthogonalised(matrix, torch.float32), atol=1e-4
+    )
+    assert not orthogonalised(torch.zeros(shape), torch.float32).any()
+
+
+def stepped(settings: SegmentSettings, gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the weights after these steps, as the backend of one process takes them."""
+    weights = initial_state(settings.architecture, VOCABULARY, 1)
+    named = {name: torch.nn.Parameter(weight.clone()) for name, weight in weights.items()}
+    optimizer = optimizer_of(named, settings, fused=False)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            kinds = ("exp_avg",) if group["orthogonalises"] else ("exp_avg", "exp_avg_sq")
+            moments = {kind: torch.zeros_like(parameter) for kind in kinds}
+            optimizer.state[parameter] = {"step": torch.tensor(0.0), **moments}
+    set_learning_rate(optimizer, RATE)
+    for given in gradients:
+        for name, parameter in named.items():
+            parameter.grad = given[name].clone()
+        optimizer.step()
+    return {name: parameter.detach() for name, parameter in named.items()}
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("bf16", 0.005), ("fp32", 0.05)])
+def test_blocks_move_as_by_pytorchs_muon_and_all_else_as_by_adamw(
+    precision: str, apart: float, settings: Callable[..., SegmentSettings]
+) -> None:
+    """PyTorch's iterates in bf16, to which the one in fp32 is as near as bf16 is."""
+    shape = {"feed_forward_width": 80}
+    chosen = settings(optimizer="muon", precision=precision, architecture=shape, weight_decay=0.3)
+    first = initial_state(chosen.architecture, VOCABULARY, 1)
+    gradients = [{name: torch.randn(w.shape, generator=DRAW) for name, w in first.items()} for _ in range(4)]
+    found = stepped(chosen, gradients)
+    plain = chosen.model_copy(update={"training": chosen.training.model_copy(update={"optimizer": "adamw"})})
+    as_adamw = stepped(plain, gradients)
+    blocks = [name for name, weight in first.items() if name.startswith("blocks.") and weight.dim() == 2]
+    expected = {name: torch.nn.Parameter(first[name].clone()) for name in blocks}
+    theirs = torch.optim.Muon(expected.values(), RATE, weight_decay=0.3, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    for given in gradients:
+        for name, parameter in expected.items():
+            parameter.grad = given[name].clone()
+        theirs.step()
+    assert len(blocks) == 2 * 7
+    for name in first:
+        if name in expected:
+            moved, right = found[name] - first[name], expected[name].detach() - first[name]
+            assert (moved - right).norm() < apart * right.norm(), name
+            assert moved.square().mean().sqrt() < 2 * (as_adamw[name] - first[name]).square().mean().sqrt()
+        else:
+            assert torch.equal(found[name], as_adamw[name]), name
+
+
+def test_a_base_width_is_refused() -> None:
+    training = {"sequence_length": 8, "batch_size": 1, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
+    shape = {"layers": 1, "width": 32, "heads": 4, "base_width": 16}
+    with pytest.raises(ValueError, match=r"base_width gives the rates of adamw: remove it"):
+        Model.model_validate({"architecture": shape, "training": {**training, "optimizer": "muon"}})
