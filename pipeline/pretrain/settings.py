@@ -18,7 +18,7 @@ HOW_NUMBERS_ARE_COMPUTED = frozenset(
         *("recomputation", "tiled_feed_forward", "async_tensor_parallel", "flash_attention", "peak_flops_per_second"),
         "energy_policy",
         "deterministic",
-        *("checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens"),
+        *("checkpoint_every", "keep_checkpoints", "keep_every", "validation_every", "validation_tokens", "norms_every"),
     )
 )
 """Keys of a training that say how its numbers are computed and looked at, not which: it goes on under others."""
@@ -118,6 +118,12 @@ class Training(Settings):
         ge=1,
         description="held-out tokens of one validation, of each source and language in their shares; default: all",
     )
+    norms_every: int = Field(
+        default=0,
+        ge=0,
+        exclude_if=lambda steps: steps == 0,  # models without it stay trained
+        description="steps between norms of each layer's gradients and weights in the metrics; 0: none",
+    )
     checkpoint_every: int = Field(default=500, ge=0, description="steps between recovery checkpoints; 0: none")
     keep_checkpoints: int = Field(default=2, ge=1, description="newest recovery checkpoints that are kept")
     keep_every: int | None = Field(default=None, ge=1, description="recovery checkpoints of every so many steps stay")
@@ -187,6 +193,8 @@ class Training(Settings):
         for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
             if self.backend == "deepspeed" and getattr(self, key) != off:
                 raise ValueError(f"{key} is not available with backend deepspeed: set {key} to {str(off).lower()}")
+        if self.norms_every and self.backend == "deepspeed":
+            raise ValueError("norms_every is not available with backend deepspeed: set norms_every to 0")
         if self.optimizer == "muon" and self.backend == "deepspeed":
             raise ValueError(
                 "optimizer muon needs whole matrices, which deepspeed does not gather: set backend to fsdp"
@@ -289,7 +297,14 @@ class SegmentSettings(Settings):
 
         Whether it is a cell neither: one that has reached its end is what an ordinary model would be.
         """
-        keys = ["validation_every", "validation_tokens", "keep_checkpoints", "keep_every", "peak_flops_per_second"]
+        keys = [
+            "validation_every",
+            "validation_tokens",
+            "norms_every",
+            "keep_checkpoints",
+            "keep_every",
+            "peak_flops_per_second",
+        ]
         if self.training.stability.bad_step != "rewind":  # which goes back to a checkpoint
             keys.append("checkpoint_every")
         training = {**dict.fromkeys(keys, True), "stability": {"restarts", "hang_seconds"}}

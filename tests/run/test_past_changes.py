@@ -49,6 +49,7 @@ CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "fused_optimizer": (False,),
     "validation_every": (5,),
     "validation_tokens": (1000,),
+    "norms_every": (10,),
     "checkpoint_every": (7,),
     "keep_checkpoints": (4,),
     "keep_every": (50,),

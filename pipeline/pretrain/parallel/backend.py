@@ -46,6 +46,9 @@ class Backend(Protocol):
         Where the norm is not accepted the gradients are dropped; weights and optimizer stay as they are, bit for bit.
         """
 
+    def layer_norms(self) -> dict[str, float]:
+        """Return the norms of gradients, before they are clipped, and weights by layer, of all processes; FSDP only."""
+
     def token_losses(self, batch: Batch) -> Tensor:
         """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
 

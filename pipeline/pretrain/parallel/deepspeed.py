@@ -162,6 +162,10 @@ class DeepSpeedBackend:
             vars(self.base)["step"] = step
         return self._norm() if norm is None else norm
 
+    def layer_norms(self) -> dict[str, float]:
+        """Return nothing: the engine has gradients in pieces of its own; `norms_every` is refused."""
+        return {}
+
     def _norm(self) -> float:
         """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""
         norm = float(self.engine.optimizer._global_grad_norm)

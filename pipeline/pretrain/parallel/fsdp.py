@@ -29,6 +29,11 @@ from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_
 from pipeline.pretrain.settings import SegmentSettings
 
 
+def layer_of(name: str) -> str:
+    """Return the layer of a parameter by its name: `blocks.3`, `embedding`, `norm`, `output`."""
+    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
+
+
 class FsdpBackend:
     """The `Backend` with FSDP2. Parameters are float32; bf16 concerns the computation only."""
 
@@ -154,6 +159,23 @@ class FsdpBackend:
             norm = norm.sqrt()
         nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
         return float(norm)
+
+    @torch.no_grad()
+    def layer_norms(self) -> dict[str, float]:
+        """See Backend. A stage of a pipeline has its own layers; the others' come from theirs."""
+        layers: dict[str, list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            layers.setdefault(layer_of(name), []).append(parameter)
+        known: list[dict[str, float]] = [{}]
+        for layer, members in layers.items():
+            gradients = [p.grad for p in members if p.grad is not None]
+            for kind, tensors in (("gradient", gradients), ("weight", members)):
+                norm = nn.utils.get_total_norm(tensors)
+                known[0][f"{kind}_norm/{layer}"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        if self.pipeline:
+            own, known = known[0], [{} for _ in range(self.layout.pipeline)]
+            dist.all_gather_object(known, own, group=self.stages.get_group())
+        return {name: norm for held in known for name, norm in held.items()}
 
     @torch.no_grad()
     def token_losses(self, batch: Batch) -> Tensor:

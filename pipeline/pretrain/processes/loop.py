@@ -50,9 +50,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
 class Tried(NamedTuple):
-    """What became of a batch: loss and gradient_norm, its hash, why it was left out, if a process is asked to stop."""
+    """What became of a batch: loss and gradient_norm, those of layers, its hash, why it was left out, if to stop."""
 
     values: dict[str, float]
+    norms: dict[str, float]
     hash: str
     reason: str | None
     stop: bool
@@ -135,6 +136,8 @@ class Worker:
         if failed:
             self.settle()
         values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
+        norms_every = self.training.norms_every
+        norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
         reasons: list[str | None] = []
 
         def accept(norm: float) -> bool:
@@ -147,7 +150,7 @@ class Worker:
         self.watchdog.beat()
         # Processes that share a model's work have read the same: each number stands so often in the sum.
         alike = self.world_size // self.backend.data_size
-        return Tried(values, batch_hash(np.array(summed) / alike), reasons[0], stop > 0)
+        return Tried(values, norms, batch_hash(np.array(summed) / alike), reasons[0], stop > 0)
 
     def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
         """Take one step, with the first batch that is fit for it.
@@ -160,7 +163,7 @@ class Worker:
         lines: list[metrics.Metrics] = []
         while True:
             number = self.sampler.data_step(step - 1)
-            values, hashed, reason, stop = self._try_batch(step)
+            values, norms, hashed, reason, stop = self._try_batch(step)
             if reason is None:
                 break
             back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
@@ -174,6 +177,7 @@ class Worker:
             "batch_hash": hashed,
             "tokens_seen": step * tokens,
             **values,
+            **norms,
             "learning_rate": learning_rate(training, step),
             **self.telemetry.line(tokens, seconds, self.loader.stall_seconds),
             "seconds": seconds,
