@@ -397,4 +397,6 @@ def test_the_model_that_a_training_began_with_is_named_with_how_its_tokens_were_
         f"{sentence} Its tokens are others: 900 have the embedding of a token with the same text, 90 the mean" in text
     )
     run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts={**counts, "same_tokenizer": True})
-    assert f"{sentence} The tokens are the same." in outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder)["page"]).text
+    assert f"{sentence} The tokens are the same. Tokens, time and electricity are of this training alone." in text
+    assert "held-out texts and evaluation items may have been among it" in text, "a loss on them may be too good"
