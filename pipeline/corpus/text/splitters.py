@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Any, Literal
@@ -28,6 +30,19 @@ _EDGES_KEPT, _MOST_PARTS = 2**14, 16
 _CONTRACTIONS = {"cannot", "gimme", "gonna", "gotta", "lemme", "wanna"}
 
 
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Let spaCy not load torch, which takes it most of its start and 260 MB, and which splitting has no use for."""
+    hidden = "torch" not in sys.modules  # None stands for what cannot be imported
+    if hidden:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hidden:
+            del sys.modules["torch"]
+
+
 @cache
 def spacy_words(language: str) -> Tokenize:
     """Return what splits pretokens as spaCy's tokenizer for the language does, which also begins with white space.
@@ -35,7 +50,8 @@ def spacy_words(language: str) -> Tokenize:
     Raises:
         InputError: spaCy does not know the language.
     """
-    import spacy
+    with _without_torch():
+        import spacy
 
     try:
         blank: Any = spacy.blank(language)
