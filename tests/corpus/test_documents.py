@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus import documents
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, id_hash, is_validation, read_documents
+from pipeline.corpus.documents import (
+    DOCUMENT_SCHEMA,
+    DocumentCollector,
+    id_hash,
+    is_validation,
+    read_documents,
+    write_removed,
+)
 
 
 def collected(ids: list[str], path: Path) -> Path:
@@ -79,3 +86,14 @@ def test_no_documents_make_a_valid_file(tmp_path: Path) -> None:
     path = collected([], tmp_path / "empty")
     assert list(read_documents([path])) == []
     assert pq.read_table(path).schema.equals(DOCUMENT_SCHEMA)
+
+
+def test_the_order_of_rows_and_metadata_does_not_change_the_bytes_of_removed_documents(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "source": "s", "stage": "filter", "reason": "language", "bytes": 3} for name in ("b", "é", "a")
+    ]
+    metadata = {"unit": 0, "source": "s"}
+    write_removed(tmp_path / "one", rows, metadata)
+    write_removed(tmp_path / "other", rows[::-1], dict(reversed(metadata.items())))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert pq.read_table(tmp_path / "one")["id"].to_pylist() == ["a", "b", "é"]

@@ -42,10 +42,13 @@ def _without_marks(match: re.Match[str]) -> str:
 
 def _simple_words(pretokens: str) -> str:
     """Return the simplified words, spaces between them, of pretokens, each with a line feed behind it."""
-    lines = NUMBERS_PATTERN.sub("0", pretokens.lower()).translate(PUNCTUATION_TRANS).split("\n")
+    every = pretokens.split("\n")
+    # One character beyond ASCII makes the translation of all of them slow.
+    plain = "\n".join(pretoken if pretoken.isascii() else "" for pretoken in every)
+    lines = NUMBERS_PATTERN.sub("0", plain.lower()).translate(PUNCTUATION_TRANS).split("\n")
     # What is left of printable ASCII is letters, digits and spaces: the words are seen as it is.
     control = _CONTROL.search(pretokens) is not None
-    for place, pretoken in enumerate(pretokens.split("\n")):
+    for place, pretoken in enumerate(every):
         if control or not pretoken.isascii():
             lines[place] = " ".join(word_tokenize(simplify(pretoken)))
     return "\n".join(lines)

@@ -114,6 +114,7 @@ class MaskPersonalData(PipelineStep):  # type: ignore[misc]
     def __init__(self, kinds: PersonalData) -> None:
         super().__init__()
         check_regions(kinds.telephone_regions)
+        _model(kinds)  # may need torch, so that it is loaded before spaCy's words are, without
         self.kinds = kinds
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:

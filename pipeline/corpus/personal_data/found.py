@@ -67,6 +67,11 @@ def written_before(text: str, start: int, characters: int) -> str:
     return _without_markers(text[max(0, start - characters) : start])
 
 
+def written_behind(text: str, end: int, characters: int) -> str:
+    """Return the characters behind a place as they are written, with full stops for markers."""
+    return _without_markers(text[end : end + characters])
+
+
 def before(text: str, start: int, characters: int) -> str:
     """Return the characters before a place in small letters: a pattern that ignores case takes three times as long."""
     return written_before(text, start, characters).lower()
@@ -74,7 +79,7 @@ def before(text: str, start: int, characters: int) -> str:
 
 def around(text: str, start: int, end: int, ahead: int, behind: int) -> str:
     """Return the characters before and after text[start:end] in small letters, with a space in its place."""
-    return f"{before(text, start, ahead)} {_without_markers(text[end : end + behind]).lower()}"
+    return f"{before(text, start, ahead)} {written_behind(text, end, behind).lower()}"
 
 
 def numbers_a_thing(text: str, start: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from stdnum.iso7064 import mod_97_10
 from stdnum.nl import bsn, identiteitskaartnummer
 
-from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing, written_before
+from pipeline.corpus.personal_data.found import Found, around, before, numbers_a_thing, written_before, written_behind
 from pipeline.corpus.personal_data.places import Places, matches
 
 _BSN = re.compile(
@@ -64,7 +64,7 @@ def _named_bsn(text: str, start: int, end: int) -> bool:
     if _BSN_CONTEXT.search(around(text, start, end, 60, 60)):
         return True
     ahead = _SENTENCE_END.split(written_before(text, start, _SENTENCES_AHEAD))[-2:]
-    behind = _SENTENCE_END.split(text[end : end + _SENTENCES_BEHIND])[:2]
+    behind = _SENTENCE_END.split(written_behind(text, end, _SENTENCES_BEHIND))[:2]
     return bool(_BSN_CONTEXT.search(" . ".join([*ahead, *behind]).lower()))
 
 

@@ -13,6 +13,10 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import LANGUAGE, MIXED_LANGUAGE
 
+# Documents that are judged one after another before the next block sees the first of them: what the model looks up then
+# stays near the processor, where it has no room beside what the other blocks look up.
+_AT_ONCE = 32
+
 
 class Identifier(Protocol):
     """A model that knows languages by their codes: of ISO 639-1 where there is one, else of ISO 639-3."""
@@ -54,7 +58,7 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
         mixed_language: Mapping[str, float | None] | None = None,
         model: Path | None = None,
     ) -> None:
-        super().__init__(exclusion_writer)
+        super().__init__(exclusion_writer, _AT_ONCE)
         self.minimum_scores = dict(minimum_scores)
         self.mixed_language = dict(mixed_language or {})
         self.model = model
@@ -79,6 +83,10 @@ class IdentifyLanguage(BaseFilter):  # type: ignore[misc]
             doc.metadata["filter_value"] = f"{others.most_common(1)[0][0]} {share:.2f}"
             return False, MIXED_LANGUAGE
         return True
+
+    def filter_batch(self, batch: list[Document]) -> list[bool | tuple[bool, str]]:
+        """Return for each document what `filter` does."""
+        return list(map(self.filter, batch))
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the model out of what is copied to workers: it is loaded where it is used."""

@@ -23,6 +23,7 @@ _ENTITY = re.compile("&#?[0-9A-Za-z]{1,24};")
 # All mojibake has one of these characters or two neighbours outside ASCII, which is far quicker to see. Each pattern
 # begins with a character or a set of them: `re` skips to that.
 _BAD = (re.compile("[\x80-\x9fÂÃŒœ]"), re.compile(r"[^\x00-\x7f][^\x00-\x7f]"))
+_ODD, _NEAR = re.compile(r"[^\x00-\x7f]{2,}|[\x80-\x9fÂÃŒœ]"), 8  # characters around them that mojibake may take
 
 # Soft hyphens, zero-width spaces and joiners of words, marks of direction; the joiners of emoji and scripts stay.
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -88,6 +89,11 @@ def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
         match = pattern.search(text, end)
 
 
+def _looks_bad(line: str) -> bool:
+    """Return whether ftfy looks for mojibake in a line; it may look in vain, and its search is slow on long lines."""
+    return any(is_bad(line[max(0, found.start() - _NEAR) : found.end() + _NEAR]) for found in _ODD.finditer(line))
+
+
 def _repaired(text: str, seen: int) -> str:
     """Return what ftfy makes of each line; lines that it would leave as they are, which most are, do not get there."""
     lines = {
@@ -97,7 +103,7 @@ def _repaired(text: str, seen: int) -> str:
     }
     harmed = lines.pop(_ENTITY) | lines.pop(_SUSPECT, set())
     unsure = set().union(*lines.values()) - harmed
-    harmed |= {(start, end) for start, end in unsure if is_bad(text[start:end])}
+    harmed |= {(start, end) for start, end in unsure if _looks_bad(text[start:end])}
     if not harmed:
         return text
     # As ftfy does for a whole text: HTML entities are only a mistake where there are no tags.

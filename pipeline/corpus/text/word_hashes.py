@@ -47,7 +47,8 @@ def _characters(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt
     inside[marks] = inside[marks + 1] = False
     after = np.flatnonzero(data[:last] == 0xC3) + 1
     second = data[after]
-    inside[after[(second == 0x97) | (second == 0xB7)]] = False  # × and ÷
+    marks = after[(second == 0x97) | (second == 0xB7)]  # × and ÷
+    inside[marks - 1] = inside[marks] = False
     folded[after[(second >= 0x80) & (second <= 0x9E) & (second != 0x97)]] += 32
     marks = np.flatnonzero(data[: max(0, last - 1)] == 0xE2)
     marks = marks[data[marks + 1] < 0xB0]

@@ -86,28 +86,43 @@ class Vocabulary:
     """The number of each pretoken, and for each number the words of the pretoken, their lengths and what they are."""
 
     def __init__(self, tokenize: TokenizePretokens, stops: Callable[[str], bool]) -> None:
-        self.words: dict[str, int] = {}
         self._tokenize = tokenize
         self._stops = stops
         self._pretokens, self._words = PretokenNumbers(), PretokenNumbers()
         self._ends, self._flat = Column([0]), Column()
         self._lengths, self._kinds = Column(), Column()
+        self._wanted: dict[frozenset[str], Integers] = {}
 
     def __len__(self) -> int:
         return len(self._pretokens)
 
+    @property
+    def bound(self) -> int:
+        """The numbers of words are less than this."""
+        return len(self._words)
+
     def _learn(self, pretokens: str) -> None:
         """Split new pretokens, each with a line feed behind it, into words."""
         words, count_P = self._tokenize(pretokens)
-        numbers_W, _, new = self._words.read("\n".join(words), len(words))
         self._ends.add(np.cumsum(count_P) + len(self._flat))
-        self._flat.add(numbers_W)
+        self._flat.add(self._numbers(words))
+
+    def _numbers(self, words: list[str]) -> Integers:
+        """Return the numbers of words after noting of those that are new what they are."""
+        numbers_W, _, new = self._words.read("\n".join(words))
         different = new.split("\n")[:-1]
-        self.words.update(zip(different, range(len(self.words), len(self._words)), strict=True))
         self._lengths.add(np.fromiter(map(len, different), dtype=np.int64, count=len(different)))
         self._kinds.add(
             np.array([LETTER if word.isalpha() else self._kind(word) for word in different], dtype=np.int64)
         )
+        return numbers_W
+
+    def numbers(self, words: Iterable[str]) -> Integers:
+        """Return the numbers of different words, in any order; what holds white space is no word and has none."""
+        wanted = frozenset(words)
+        if wanted not in self._wanted:
+            self._wanted[wanted] = self._numbers([word for word in sorted(wanted) if word.split() == [word]])
+        return self._wanted[wanted]
 
     def _kind(self, word: str) -> int:
         if word[:-1].isalpha():
@@ -140,7 +155,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Words:
-    """The W words of a text of L lines: equal words have equal numbers, which are less than `bound`.
+    """The W words of a text of L lines: equal words have equal numbers.
 
     `pretokens_L` and `words_L` are how many pretokens and words each line has.
     """
@@ -150,10 +165,6 @@ class Words:
     words_L: Numbers
     numbers_W: Numbers
     vocabulary: Vocabulary
-
-    @property
-    def bound(self) -> int:
-        return len(self.vocabulary.words)
 
     @property
     def lengths_W(self) -> Numbers:
@@ -166,20 +177,19 @@ class Words:
         return self.vocabulary.kinds(self.numbers_W)
 
     def different(self, words: Iterable[str]) -> int:
-        """Return how many of the given different words the text has."""
-        present = np.zeros(self.bound, dtype=bool)
-        present[self.numbers_W] = True
-        return int(present[self._known(words)].sum())
+        """Return how many of the given words the text has."""
+        return len(set(self._found(words).tolist()))
 
     def occurrences(self, words: Iterable[str]) -> int:
         """Return how often the text has one of the given words."""
-        wanted = np.zeros(self.bound, dtype=bool)
-        wanted[self._known(words)] = True
-        return int(wanted[self.numbers_W].sum())
+        return len(self._found(words))
 
-    def _known(self, words: Iterable[str]) -> list[int]:
-        known = self.vocabulary.words
-        return [known[word] for word in words if word in known]
+    def _found(self, words: Iterable[str]) -> Numbers:
+        """Return the numbers of those of the text's words that are among the given ones, in order."""
+        numbers = self.vocabulary.numbers(words)
+        wanted = np.zeros(self.vocabulary.bound, dtype=bool)
+        wanted[numbers] = True
+        return self.numbers_W[wanted[self.numbers_W]]
 
     def sentences_L(self) -> Numbers:
         """Return the sentences of each line, each line split by itself: a stop ends one where a word follows."""

@@ -363,6 +363,16 @@ def test_values_are_nowhere_but_in_the_text(capsys: pytest.CaptureFixture[str]) 
     assert not any(EVERY_KIND[found.start : found.end] in written for found in find(EVERY_KIND, ALL))
 
 
+def test_what_was_replaced_before_is_no_word_for_a_number() -> None:
+    number = "111222333"
+    assert bsn.is_valid(number) and mask(f"BSN, {number}", PersonalData()) == ("BSN, <BSN>", {"bsn": 1})
+    for words in range(
+        70
+    ):  # the marker stands at every place of the words that are looked at, and is cut by their ends
+        for text in (f"<BSN>{' ' * words}{number}", f"{number}{' ' * words}<BSN>"):
+            assert mask(text, PersonalData()) == (text, {})
+
+
 def test_the_markers_that_are_told_are_those_that_are_written() -> None:
     assert set(PersonalData().markers()) == {f"<{kind.upper()}>" for kind in KINDS}
     assert PersonalData(replacement="synthetic").markers() == []

@@ -1,0 +1,31 @@
+"""What the description of a data set counts of its documents."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipeline.corpus.data_set.description import GROUPS, Counts
+
+
+def test_years_are_the_first_four_digits_of_dates() -> None:
+    dates = ["2019", "2019-05-01", "20190501", "1885 of later", "19", "mei 2019", "", None]
+    rows = len(dates)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "text": ["é"] * rows,
+            "date": pa.array(dates, pa.string()),
+            "language": ["nl"] * rows,
+            "license": ["CC0-1.0"] * rows,
+            "source": ["s"] * rows,
+            "language_score": [0.5] * rows,
+        }
+    )
+    counts = Counts()
+    counts.add(batch)
+    place = list(GROUPS).index("years")
+    assert {group[place]: number for group, number in counts.documents.items()} == {
+        "2019": 3,
+        "1885": 1,
+        "not stated": 4,
+    }
+    assert {group[place]: size for group, size in counts.bytes.items()} == {"2019": 6, "1885": 2, "not stated": 8}

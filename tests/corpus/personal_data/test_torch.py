@@ -1,0 +1,29 @@
+"""Words of spaCy do without torch; the model of names may need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOADED = """
+import sys
+from pathlib import Path
+from pipeline.corpus.personal_data import MaskPersonalData
+from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.text.words import split
+MaskPersonalData(PersonalData(names=sys.argv[1] or None))
+print(len(split("Jan (en Piet).", "spacy", "nl").numbers_W), "torch" in sys.modules)
+import torch
+from thinc.compat import has_torch
+print(has_torch)
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_spacy_loads_torch_only_where_names_are_sought(named: bool, names_model: Path) -> None:
+    command = [sys.executable, "-c", LOADED, str(names_model) if named else ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["6", str(named), str(named)]
