@@ -47,11 +47,12 @@ try:
     forecast_plan(run)  # a calibration run that is none is told now, in one sentence
     for scored in run.scored("quality"):
         run.seed_files(scored)  # so is a file of seeds that is missing
+    # And a model that is missing, or of another shape.
     for trained in run.models if workflow.is_main_process else ():
-        if run.models[trained].pretrained:
-            run.pretrained_files(
-                trained
-            )  # and a model that is missing, or of another shape
+        for turned in run.turned_positions(trained):
+            logger.warning(
+                f"models.{trained}: positions turn otherwise than in the model that it begins with: {turned}"
+            )
     task_files = [str(file) for suite in run.suites() for file in suite_files(suite)]
 except InputError as error:
     raise WorkflowError(str(error)) from None

@@ -60,12 +60,14 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+        if config.get("quantization_config"):
+            raise InputError(f"{path} describes quantised weights: give the model in bfloat16, float16 or float32")
         known = {network(name).model_type: network(name) for name in NETWORKS}
         if config["model_type"] not in known:
             raise InputError(f"{path} describes a {config['model_type']}: only a {' or a '.join(known)} can be read")
         architecture = known[config["model_type"]].read_configuration(config, path)
-        return architecture, config["vocab_size"], config["max_position_embeddings"]
-    except (OSError, ValueError, KeyError) as error:
+        return architecture, int(config["vocab_size"]), int(config["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no configuration of such a model ({error!r}): give a whole folder") from None
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from pipeline.ground.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.networks import parameter_shapes
-from pipeline.model.settings import Architecture
+from pipeline.model.settings import Architecture, RopeScaling
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.settings import AdoptSettings
 from pipeline.pretrain.transfer import Transfer, transfer
@@ -60,6 +60,8 @@ def run(
 
     def weight(name: str) -> Tensor:
         found = theirs[name]
+        if not found.isfinite().all():
+            raise InputError(f"{folder} has numbers in {name} that are not finite: give a model that works")
         return (mapping.apply(found) if mapping and name in OF_VOCABULARY else found).contiguous()
 
     _write(milestone, shapes, weight)
@@ -75,7 +77,14 @@ def run(
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
     counts = mapping.counts() if mapping else kept
-    return {"parameters": sum(shape.numel() for shape in shapes.values()), "same_tokenizer": mapping is None, **counts}
+    same = mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)]
+    parameters = sum(shape.numel() for shape in shapes.values())
+    return {
+        "parameters": parameters,
+        "same_tokenizer": same,
+        "rotation": turned(folder, settings.architecture),
+        **counts,
+    }
 
 
 def check(folder: Path, architecture: Architecture) -> None:
@@ -84,7 +93,8 @@ def check(folder: Path, architecture: Architecture) -> None:
     Raises:
         InputError: it has not, with every key and its value; or it is no model that can be read.
     """
-    theirs = huggingface.read_architecture(folder)[0]
+    theirs = huggingface.read(folder)[0]
+    token_bytes(folder / "tokenizer.json")
     if theirs.name != architecture.name:
         raise InputError(
             f"{folder} holds a {theirs.name}, and architecture is a {architecture.name}: change one of them"
@@ -105,23 +115,36 @@ def check(folder: Path, architecture: Architecture) -> None:
         raise InputError(f"{folder} holds a model of another shape than architecture says: write {', '.join(wanted)}")
 
 
+def turned(folder: Path, architecture: Architecture) -> list[str]:
+    """Return in what positions turn otherwise than in the model that was trained; nothing where they turn alike."""
+    theirs = huggingface.read_architecture(folder)[0]
+    pairs = ((key, getattr(theirs, key), getattr(architecture, key)) for key in ("rope_theta", "rope_scaling"))
+    return [f"{key} {_shown(now)}, was {_shown(before)}" for key, before, now in pairs if before != now]
+
+
+def _shown(value: float | RopeScaling | None) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else f"by {value.factor:g}"
+
+
 def _transfer(
     folder: Path, their_size: int, tokenizer: Path, configuration: Path, vocabulary_size: int
 ) -> Transfer | None:
     """Return how our embeddings are made; None where the tokens are the same, and so are all of them."""
     ours, theirs = token_bytes(tokenizer), token_bytes(folder / "tokenizer.json")[:their_size]
-    special = _special(folder, tokenizer, configuration)
+    special = _special(folder, their_size, tokenizer, configuration)
     if ours == theirs and vocabulary_size == their_size and all(a == b for a, b in special.items()):
         return None
     return transfer(ours, theirs, special, vocabulary_size)
 
 
-def _special(folder: Path, tokenizer: Path, configuration: Path) -> dict[int, int]:
+def _special(folder: Path, their_size: int, tokenizer: Path, configuration: Path) -> dict[int, int]:
     """Return by the number of our begin, end and padding token that of theirs; theirs may be missing, or several."""
     ours = huggingface.special_token_ids(tokenizer, configuration)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    theirs = {key: (value[0] if isinstance(value, list) else value) for key, value in config.items() if key in ours}
-    return {ours[key]: int(number) for key, number in theirs.items() if isinstance(number, int)}
+    theirs = {key: [value] if isinstance(value, int) else value for key, value in config.items() if key in ours}
+    # Several end a text in some models; -1 and the like stand for none in others.
+    known = {key: [n for n in numbers or () if 0 <= n < their_size] for key, numbers in theirs.items()}
+    return {ours[key]: numbers[0] for key, numbers in known.items() if numbers}
 
 
 class _Tensors(Mapping[str, Tensor]):

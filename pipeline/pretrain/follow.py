@@ -147,7 +147,7 @@ def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now
 
 def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     folder = trains_in(run_directory, model)
-    starts = len([*(folder / "starts").iterdir()]) if folder else 1
+    starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
     return told(model, found, planned_steps(run_directory, model), starts, time.time())
 
 

@@ -29,10 +29,12 @@ def main(arguments: list[str]) -> int:
     before = {*(folder / TRACES).glob("*.json")}
     (folder / REQUEST).write_text(f"{options.steps}\n", encoding="utf-8")
     deadline = time.monotonic() + options.seconds
-    while not (made := {*(folder / TRACES).glob("*.json")} - before):
-        if time.monotonic() > deadline:
-            (folder / REQUEST).unlink(missing_ok=True)
-            raise InputError(f"no step was traced within {options.seconds:g} seconds: does the training go on?")
-        time.sleep(SECONDS)
+    try:
+        while not (made := {*(folder / TRACES).glob("*.json")} - before):
+            if time.monotonic() > deadline:
+                raise InputError(f"no step was traced within {options.seconds:g} seconds: does the training go on?")
+            time.sleep(SECONDS)
+    finally:
+        (folder / REQUEST).unlink(missing_ok=True)  # the next start is not to trace what nobody waits for
     print(f"{made.pop()}: open it in https://ui.perfetto.dev or chrome://tracing")
     return 0

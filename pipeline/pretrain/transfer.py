@@ -46,10 +46,8 @@ def transfer(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int, int], s
     Language Model Compression", who cut with the other tokenizer). `special` gives by their numbers in ours those of
     theirs that play the same part, such as the begin of a text.
     """
-    numbers: dict[bytes, int] = {}
-    for number, text in enumerate(theirs):
-        if text:
-            numbers.setdefault(text, number)
+    # Of several with one text the last: SentencePiece's bytes, which stand in for unknown letters, come first.
+    numbers = {text: number for number, text in enumerate(theirs) if text}
     longest = max(map(len, numbers), default=0)
     rows = [_cut(text, numbers, longest) if text else [] for text in ours]
     rows = [[special[number]] if number in special else row for number, row in enumerate(rows)]

@@ -68,7 +68,7 @@ def _add_pretrained(files: Files, settings: CrateSettings, records: list[Record]
             identifier = files.graph.add(
                 f"#pretrained/{quote(model)}",
                 "Dataset",
-                name=taken.folder,
+                name=taken.title,
                 license=reference(files.graph.license(taken.license)),
                 url=taken.url,
                 mentions=references(files.identifier(entry) for entry in record.inputs if entry.name == "model"),

@@ -206,5 +206,6 @@ def began_with(material: Material, name: str, taken: Pretrained | None) -> Json 
     records = material.records_of("pretrain.adopt", model=name)
     counts = (records[0].content.get("counts") or {}) if records else {}
     made = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
-    told = {"name": taken.folder, "license": taken.license, "url": taken.url}
-    return {**told, "same_tokenizer": counts.get("same_tokenizer"), **made}
+    told = {"name": taken.title, "license": taken.license, "url": taken.url}
+    same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
+    return {**told, "same_tokenizer": same, "rotation": "; ".join(rotation), **made}

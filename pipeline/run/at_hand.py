@@ -46,7 +46,7 @@ def _found(path: str, raw: Path | None) -> Path | None:
 
 
 def raw_files(records: list[Record], raw: Path | None) -> Compared:
-    """Compare the raw files that jobs read with those at hand, by their hashes.
+    """Compare the raw files that jobs read, and the models that trainings began with, with those at hand, by hashes.
 
     Files of one name in two folders outside of the project have one name in the records: either hash will do.
     """
@@ -54,7 +54,8 @@ def raw_files(records: list[Record], raw: Path | None) -> Compared:
     read: dict[str, dict[str, str]] = {}
     for record in records:
         for entry in record.inputs:
-            if entry.is_outside and entry.name == "files" and "source" in record.instance:
+            is_raw = entry.name == "files" and "source" in record.instance
+            if entry.is_outside and (is_raw or (record.step == "pretrain.adopt" and entry.name == "model")):
                 read.setdefault(entry.path.removeprefix(OUTSIDE), {}).setdefault(entry.sha256, record.file)
     for path, hashes in sorted(read.items()):
         file = _found(path, raw)

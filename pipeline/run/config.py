@@ -169,6 +169,18 @@ class Config(Sections):
         check_shape(Path(files[0]).parent, section.architecture)
         return files
 
+    def turned_positions(self, model: str) -> list[str]:
+        """Return in what a model's positions turn otherwise than in the one that its training begins with.
+
+        Raises:
+            InputError: as of `pretrained_files`.
+        """
+        if self.models[model].pretrained is None:
+            return []
+        from pipeline.pretrain.adopt import turned
+
+        return turned(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
+
     def _model_files(self, what: str, written: str) -> list[str]:
         folder = Path(self.resolved(what, written))
         files = [*folder.glob("[!.]*")] if folder.is_dir() else []

@@ -319,8 +319,8 @@ class Dag:
         model = self.config.baselines()[wildcards.baseline]
         if model is None:
             return self.config.baseline_files(wildcards.baseline)
-        if self.config.models[model].pretrained:
-            return [self.milestone(model, 0)]
+        if self.config.models[root := self.config.root(model)].pretrained:
+            return [self.milestone(root, 0)]
         return self.milestones(model)[:1]
 
     def baselines(self, wildcards: Any) -> list[str]:

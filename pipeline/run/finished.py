@@ -226,7 +226,9 @@ class Finished:
     def _missing(self, model: str) -> str | None:
         """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""
         last = max((step for name, step in self._records if name == model), default=0)
-        for step in self.config.models[model].training.milestones():
+        section = self.config.models[model]
+        adopted = last and section.pretrained and self._read(model, 0) is None
+        for step in ([0] if adopted else []) + section.training.milestones():
             if step < last and (model, step) not in self._records:
                 return (
                     f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "

@@ -159,10 +159,16 @@ class Sections(Settings):
         first = -1 if self.evaluation.checkpoints == "final" else 0
         return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
 
+    def root(self, model: str) -> str:
+        """Return the model that a branch goes on from, or that one does; any other model itself."""
+        while start := self.models[model].training.start:
+            model = start.model
+        return model
+
     def baselines(self) -> dict[str, str | None]:
         """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
         if not self.evaluated():
             return {}
         own = self.models if self.evaluation.untrained else {}
-        named = {f"{ADOPTED if model.pretrained else UNTRAINED}-{name}": name for name, model in own.items()}
+        named = {f"{ADOPTED if self.models[self.root(name)].pretrained else UNTRAINED}-{name}": name for name in own}
         return named | dict.fromkeys(self.evaluation.baselines)

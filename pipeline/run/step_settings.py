@@ -156,7 +156,7 @@ def _asked(config: Config) -> dict[str, Any]:
 
 def evaluate_baselines(config: Config, i: Mapping[str, str]) -> Settings:
     model = config.baselines()[i["baseline"]]
-    seed = None if model is None or config.models[model].pretrained else config.model_seed(model)
+    seed = None if model is None or config.models[config.root(model)].pretrained else config.model_seed(model)
     return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_asked(config))
 
 
@@ -188,7 +188,9 @@ def evaluate_differences(config: Config, i: Mapping[str, str]) -> Settings:
     for name, model in sorted(config.compared_models().items()):
         trained = pretrain_segment(config, {"model": name, "step": str(model.training.steps)}).of_result()
         seed = trained.pop("seed")
-        groups.setdefault(json.dumps([model.tokens, trained]), {}).setdefault(seed, name)
+        start, taken = model.training.start, config.models[config.root(name)].pretrained
+        began = [start.step if start else None, taken.folder if taken else None]
+        groups.setdefault(json.dumps([model.tokens, trained, began]), {}).setdefault(seed, name)
     return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
 
 

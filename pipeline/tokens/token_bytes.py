@@ -46,7 +46,7 @@ def token_bytes(path: Path) -> list[bytes | None]:
     for token, number in vocabulary.items():
         found[number] = read(token)
     for number, token in added.items():
-        found[number] = None if token["special"] else token["content"].encode()
+        found[number] = None if token.get("special") else token["content"].encode()
     return found
 
 

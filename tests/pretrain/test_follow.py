@@ -101,6 +101,8 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
     folder = scratch(run, 2000, "new", json.dumps({**line, "ended_unix_seconds": time.time()}) + "\n")
     for number in (1, 2, 3):
         (folder / "starts" / str(number)).mkdir()
+        (folder / "starts" / str(number) / "arguments.json").touch()
+    (folder / "starts/4").mkdir()  # of a step that has not started its processes
     assert main(["follow", str(run), "--once"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  2.0 hours of steps left  "

@@ -162,5 +162,5 @@ def test_what_a_model_began_with_is_there_with_its_licence(finished: Path) -> No
     graph = entities(folder)
     base = graph[graph[f"models/{model}/"]["isBasedOn"]["@id"]]
     assert base["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"}
-    assert (base["name"], base["url"]) == ("{data}/large", "https://example.org/large")
+    assert (base["name"], base["url"]) == ("large", "https://example.org/large")
     assert graph[base["mentions"]["@id"]]["sha256"] == "ab" * 32

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from pipeline.ground.errors import InputError
-from pipeline.model.llama.huggingface import configuration
+from pipeline.model.huggingface import export
+from pipeline.model.networks import initial_state
+from pipeline.model.settings import Architecture
 from pipeline.run.config import load
+from pipeline.run.dag import Dag
 from pipeline.run.steps import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
@@ -144,15 +149,52 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
     config = load({**raw, "data": str(tmp_path)})
     with pytest.raises(InputError, match=r"models\.base\.pretrained: .*large needs config\.json"):
         config.pretrained_files("base")
-    (tmp_path / "large").mkdir()
-    (tmp_path / "large/model.safetensors").touch()
+    tokens = {"tokenizer": tmp_path / "t.json", "tokenizer_configuration": tmp_path / "c.json"}
+    vocabulary = {"model": {"vocab": {"a": 0}}, "decoder": {"type": "ByteLevel"}, "added_tokens": []}
+    tokens["tokenizer"].write_text(json.dumps(vocabulary))
+    tokens["tokenizer_configuration"].write_text("{}")
     shape = config.models["base"].architecture
-    written = tmp_path / "large/config.json"
-    written.write_text(json.dumps(configuration(shape, 600, 64)))
-    assert config.pretrained_files("base") == [str(written), str(tmp_path / "large/model.safetensors")]
-    written.write_text(json.dumps(configuration(shape.model_copy(update={"layers": 3}), 600, 64)))
+    folder = tmp_path / "large"
+
+    def exported(shape: Architecture) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        export(initial_state(shape, 600, 1), shape, 600, 64, **tokens, folder=folder)
+
+    exported(shape)
+    assert str(folder / "model.safetensors") in config.pretrained_files("base")
+    assert config.turned_positions("base") == []
+    exported(shape.model_copy(update={"rope_theta": 10_000.0}))
+    assert config.turned_positions("base") == ["rope_theta 500000, was 10000"]
+    exported(shape.model_copy(update={"layers": 3}))
     with pytest.raises(InputError, match="of another shape than architecture says: write layers: 3"):
         config.pretrained_files("base")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.json is no tokenizer\.json that can be read"):
+        config.pretrained_files("base")
+    for key, value, message in (("quantization_config", {"bits": 4}, "quantised"), ("vocab_size", "many", "whole")):
+        written = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**written, key: value}))
+        with pytest.raises(InputError, match=message):
+            config.pretrained_files("base")
+        (folder / "config.json").write_text(json.dumps(written))
+    (folder / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(InputError, match="give a folder with all files"):
+        config.pretrained_files("base")
+
+
+def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["evaluation"] = {}
+    raw["models"]["base"]["pretrained"] = dict(TAKEN)
+    raw["models"]["drawn"] = {**copy.deepcopy(raw["models"]["base"]), "seed": 9}
+    del raw["models"]["drawn"]["pretrained"]
+    config = load(raw)
+    assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
+    wildcards = SimpleNamespace(baseline="adopted-branch")
+    assert Dag(config).baseline(wildcards) == [f"{config.directory}/models/base/milestones/0"]
+    told = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
+    assert told.model_dump()["untrained_seed"] is None
+    assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in more"
 
 
 def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:

@@ -328,6 +328,14 @@ def test_another_beginning_throws_the_training_away(
     assert refused and told in refused
 
 
+def test_a_beginning_that_is_lost_is_not_made_anew_unasked(made: Path) -> None:
+    adopted(made, "models/large")
+    (made / "small/models/base/milestones/0/state.json").unlink()
+    refused = finished(made, pretrained="models/large").refusal("base")
+    assert refused and "the milestone of step 0 is not there as its record says" in refused
+    assert finished(made, {"retrain": ["base"]}, pretrained="models/large").refusal("base") is None
+
+
 def test_a_beginning_that_was_made_anew_is_told(made: Path) -> None:
     adopted(made, "models/large")
     path = made / "small/provenance/records/pretrain.adopt.base.json"

@@ -6,6 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pipeline.ground.errors import InputError
+from pipeline.pretrain.transfer import transfer
 from pipeline.tokens.token_bytes import token_bytes
 
 TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]
@@ -50,6 +51,17 @@ def test_the_bytes_of_tokens_joined_are_the_text(kind: str, tmp_path: Path) -> N
         assert (
             found[tokenizer.token_to_id("[naam]")] == b"[naam]" and found[tokenizer.token_to_id("\u2581de")] == b" de"
         )
+
+
+def test_a_piece_comes_before_the_byte_that_stands_in_for_unknown_letters(tmp_path: Path) -> None:
+    path = sentence_piece(tmp_path)
+    found, tokenizer = token_bytes(path), Tokenizer.from_file(str(path))
+    assert [number for number, text in enumerate(found) if text == b"d"] == [102, tokenizer.token_to_id("d")]
+    assert transfer([b"d", b"de", b"x"], found, {}, 3).rows == [
+        [tokenizer.token_to_id("d")],
+        [tokenizer.token_to_id("d"), tokenizer.token_to_id("e")],
+        [tokenizer.token_to_id("<0x78>")],
+    ]
 
 
 def test_a_tokenizer_whose_text_is_not_known_is_refused(tmp_path: Path) -> None:

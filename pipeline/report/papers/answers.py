@@ -157,9 +157,12 @@ class Answers:
         def told(model: ModelFacts) -> str:
             t, base_width = model.training, model.architecture.get("base_width")
             learned = w(
-                "trained to predict the next token (cross-entropy) with AdamW: learning rate {rate}, schedule "
+                "trained to predict the next token (cross-entropy) with {optimizer}: learning rate {rate}, schedule "
                 "{schedule}, {steps} steps of {batch} sequences, precision {precision}, {backend} {strategy}; no step "
                 "trains it to follow instructions",
+                optimizer=w("Muon for the matrices of the blocks and AdamW for the rest")
+                if t.get("optimizer") == "muon"
+                else "AdamW",
                 rate=w.number(t.get("learning_rate")),
                 schedule=t.get("schedule", "–"),
                 steps=w.number(t.get("steps")),
@@ -174,7 +177,9 @@ class Answers:
                 base=w.number(base_width),
                 width=w.number(model.architecture.get("width")),
             )
-            return f"{learned}; {slower}" if base_width else learned
+            pulled = w("the gradients hold a z-loss of weight {weight}", weight=w.number(t.get("z_loss")))
+            told = [learned, *[slower] * bool(base_width), *[pulled] * bool(t.get("z_loss"))]
+            return "; ".join(told)
 
         return self.of_models(told)
 
@@ -204,7 +209,7 @@ class Answers:
                 large=large,
                 share=w.figure(f"{model.flops(6) / THRESHOLD:.2e}"),
                 tokens=w.number(model.tokens),
-            )
+            ) + (self._before(model) if model.branch_of is None else "")
 
         return self.of_models(told)
 

@@ -144,14 +144,28 @@ def test_a_model_that_began_with_another_one_says_so_and_of_which_licence(run_fo
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
     folder = written(run_folder)
     assert answer(folder, form, title)["text"].endswith(
-        "on {data}/models/<b>Large</b>, licence Apache-2.0: training began at its weights (https://example.org/large)"
+        "on models/<b>Large</b>, licence Apache-2.0: training began at its weights (https://example.org/large)"
     )
     elements = json.loads((folder / "spdx.json").read_text())["@graph"]
-    (base,) = [element for element in elements if element.get("name") == taken.folder]
+    (base,) = [element for element in elements if element.get("name") == taken.title]
     related = [(one["relationshipType"], one["to"]) for one in elements if one["type"] == "Relationship"]
     assert ("descendantOf", [base["spdxId"]]) in related
     (document,) = [element for element in elements if element["type"] == "SpdxDocument"]
     assert base["spdxId"] not in document["rootElement"], "it is not what this run hands over"
+
+
+def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> None:
+    title, form = "Design of the training and what it optimises", "model-documentation-form"
+    told = answer(written(run_folder), form, title)["text"]
+    assert "(cross-entropy) with AdamW: learning rate" in told and "z-loss" not in told
+    for step in ("250", "500"):
+        name = f"provenance/records/pretrain.segment.base.{step}.json"
+        record = run_folder.read(name)
+        record["settings"]["training"] |= {"optimizer": "muon", "z_loss": 0.0001}
+        run_folder.write(name, record)
+    told = answer(written(run_folder), form, title)["text"]
+    assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
+    assert told.endswith("the gradients hold a z-loss of weight 0.0001")
 
 
 def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:
