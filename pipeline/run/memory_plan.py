@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import in_blocks
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.plan.table import readable
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
@@ -89,9 +90,11 @@ def _advice(model: Planned, kind: Any) -> str:
     assert model.capacity_bytes is not None
     shape = model.training, model.shape, model.vocabulary_size, model.processes, model.per_node
     limit = model.capacity_bytes * fits.USABLE
-    for other, _ in itertools.islice(fits.proposals(*shape, limit), PROPOSALS_TRACED):
+    for other, needed in itertools.islice(fits.proposals(*shape, limit), PROPOSALS_TRACED):
+        words = fits.in_words(model.training, other)
+        if kind == "gpu" and STRATEGIES[other.strategy].offloads_optimizer:
+            return f"{words} does by formula alone, with {readable('peak_bytes', needed)}"
         memory = _traced(_request(model, other, kind))
         if isinstance(memory, Memory) and memory.peak_bytes <= limit:
-            words = fits.in_words(model.training, other)
             return f"{words} does, with {readable('peak_bytes', memory.peak_bytes)}"
     return fits.NOTHING_FITS.format(backend=model.training.backend)

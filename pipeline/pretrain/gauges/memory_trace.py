@@ -13,10 +13,12 @@ from pydantic import Field
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.settings import Training
 
-TRACER = "pipeline.pretrain.gauges.traced_step"
+TRACERS = {"fsdp": "pipeline.pretrain.gauges.traced_step", "deepspeed": "pipeline.pretrain.gauges.traced_engine"}
+FIRST_PROCESS = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
 ROOT = Path(__file__).parents[3]
 
 
@@ -53,20 +55,21 @@ def trace(request: Request) -> Memory:
     loses by rounding; a compiled or float8 block is traced as the plain one that it replaces.
 
     Raises:
-        InputError: the processes cannot be laid out so, or the backend is DeepSpeed, whose engine cannot be traced.
+        InputError: the processes cannot be laid out so, or state lies in main memory, not told from a GPU's.
     """
-    if request.training.backend != "fsdp":
-        raise InputError(f"the memory of backend {request.training.backend} is known by formula alone")
-    layout.check(request.training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
+    training = request.training
+    if request.device == "gpu" and STRATEGIES[training.strategy].offloads_optimizer:
+        raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
+    layout.check(training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
     done = subprocess.run(
-        [sys.executable, "-m", TRACER],
+        [sys.executable, "-m", TRACERS[training.backend]],
         input=request.model_dump_json(),
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "LOCAL_WORLD_SIZE": str(request.per_node), "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, **FIRST_PROCESS, "LOCAL_WORLD_SIZE": str(request.per_node)},
     )
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise InputError(f"the step could not be traced: {said[-1] if said else f'exit {done.returncode}'}")
-    return Memory.model_validate_json(done.stdout)
+    return Memory.model_validate_json(done.stdout.splitlines()[-1])

@@ -182,7 +182,8 @@ def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 @contextmanager
-def _kernels_of_a_gpu() -> Iterator[None]:
+def kernels_of_a_gpu() -> Iterator[None]:
+    """Let the model compute with what stands for the kernels of a GPU."""
     with patch.object(nn.RMSNorm, "forward", _norm), patch.object(loss, "_add_product", _add_in_place):
         yield
 
@@ -209,7 +210,7 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     try:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         backend = _Backend(settings, request.vocabulary_size, fake)
-        with _kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
+        with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
             with tracker, _shapes_uncounted():

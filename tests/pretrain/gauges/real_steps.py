@@ -1,4 +1,4 @@
-"""Real steps of FSDP over gloo, and what the first process held at most in one: the profiler's own record.
+"""Real steps of both backends over gloo, and what the first process held at most in one: the profiler's own record.
 
     python -m tests.pretrain.gauges.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE [timed]
 
@@ -15,13 +15,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 from pipeline.pretrain.parallel.backend import Batch
@@ -34,20 +35,28 @@ class Start:
 
     optimizer_step = 0
 
+    def weights(self) -> Iterator[Any]:
+        """Yield none."""
+        return iter(())
+
     def load(self, pieces: Any) -> None:
         """Leave the weights as they are."""
 
 
-def made(settings: dict[str, Any], vocabulary_size: int) -> FsdpBackend:
-    """Return a model with weights, spread over the processes."""
+def made(settings: dict[str, Any], vocabulary_size: int) -> Any:
+    """Return the backend of a model with weights, spread over the processes."""
     own = SegmentSettings.model_validate(settings)
+    if own.training.backend == "deepspeed":
+        from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # once the processes have met
+
+        return DeepSpeedBackend(own, vocabulary_size, Start(), torch.device("cpu"))  # type: ignore[arg-type]
     backend = FsdpBackend(own, vocabulary_size, Start(), torch.device("cpu"))  # type: ignore[arg-type]
     for parameter in backend.parameters.values():
         torch.nn.init.normal_(parameter.to_local() if hasattr(parameter, "to_local") else parameter, std=0.02)
     return backend
 
 
-def step(backend: FsdpBackend) -> None:
+def step(backend: Any) -> None:
     """Take a step with all micro-batches of this process."""
     training = backend.training
     zeros = torch.zeros(training.micro_batch_size, training.sequence_length, dtype=torch.long)
@@ -57,14 +66,28 @@ def step(backend: FsdpBackend) -> None:
 
 
 def peak(settings: dict[str, Any], vocabulary_size: int) -> int:
-    """Return the bytes that were held at most while a model was made and took its first step."""
+    """Return the bytes that were held at most while a model was made and took its first steps.
+
+    What was there before and is given back meanwhile, as DeepSpeed's last engine is, does not count.
+    """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        step(made(settings, vocabulary_size))
-    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
-    held, most = 0, 0
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
-        held += change
-        most = max(most, held)
+        backend = made(settings, vocabulary_size)
+        for _ in range(2 if settings["training"].get("backend") == "deepspeed" else 1):
+            step(backend)
+    waiting = list(profiled.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
+    changes = []
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if event.tag == _EventType.Allocation:
+            changes.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
+    held: dict[int, int] = {}
+    total, most = 0, 0
+    for _, address, size in sorted(changes, key=lambda change: change[0]):
+        total += size if size > 0 else -held.pop(address, 0)
+        most = max(most, total)
+        if size > 0:
+            held[address] = size
     return most
 
 
@@ -94,7 +117,7 @@ def real_steps(
         subprocess.Popen(
             words,
             cwd=Path(__file__).parents[3],
-            env={**os.environ, **shared, "RANK": str(rank)},
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )

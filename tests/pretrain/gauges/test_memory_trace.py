@@ -24,6 +24,7 @@ TRAINING = {
     "precision": "fp32",
 }
 
+DEEPSPEED = {"backend": "deepspeed", "strategy": "zero2"}
 REAL_CASES: dict[str, dict[str, Any]] = {
     "full_shard": {},
     "no_shard": {"strategy": "no_shard"},
@@ -32,6 +33,14 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "context 2": {"mesh": {"context": 2}, "batch_size": 1},
     "tensor 2": {"mesh": {"tensor": 2}, "batch_size": 1},
     "tensor 2, recomputed": {"mesh": {"tensor": 2}, "batch_size": 1, "recomputation": "full"},
+    "zero0": {**DEEPSPEED, "strategy": "zero0"},
+    "zero1": {**DEEPSPEED, "strategy": "zero1"},
+    "zero1 in bf16, three micro-batches": {**DEEPSPEED, "strategy": "zero1", "precision": "bf16", "batch_size": 6},
+    "zero2, three micro-batches": {**DEEPSPEED, "batch_size": 6},
+    "zero2_offload_optimizer": {**DEEPSPEED, "strategy": "zero2_offload_optimizer"},
+    # The last ones, since stage 3 replaces torch's matrix product for the whole process.
+    "zero3": {**DEEPSPEED, "strategy": "zero3"},
+    "zero3 in bf16": {**DEEPSPEED, "strategy": "zero3", "precision": "bf16"},
 }
 
 
@@ -110,8 +119,20 @@ def test_the_first_stage_of_a_pipeline_holds_micro_batches_and_whole_gradients()
     assert piped.activations_bytes > alone.activations_bytes
 
 
+def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> None:
+    memory = {
+        name: trace(request(8, **{**DEEPSPEED, "batch_size": 8, "strategy": name})) for name in ("zero1", "zero3")
+    }
+    number = parameter_count(Architecture.model_validate(SHAPE), VOCABULARY)
+    for name, weights in {"zero1": 1 + 1 / 8, "zero3": 2 / 8}.items():  # those of the model, and the optimizer's own
+        assert sum(parts(memory[name]).values()) == memory[name].peak_bytes
+        assert memory[name].parameters_bytes == pytest.approx(4 * number * weights, rel=0.001)
+        assert memory[name].optimizer_bytes == pytest.approx(2 * 4 * number / 8, rel=0.001)
+    assert memory["zero1"].gathered_bytes == 0 < memory["zero3"].gathered_bytes
+
+
 def test_what_cannot_be_traced_is_a_sentence() -> None:
-    with pytest.raises(InputError, match="backend deepspeed is known by formula alone"):
-        trace(request(2, backend="deepspeed", strategy="zero2"))
+    with pytest.raises(InputError, match="strategy zero2_offload_optimizer is known by formula alone"):
+        trace(request(2, device="gpu", backend="deepspeed", strategy="zero2_offload_optimizer"))
     with pytest.raises(InputError, match="not divisible"):
         trace(request(3, mesh={"tensor": 2}))
