@@ -165,7 +165,7 @@ def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> No
         run_folder.write(name, record)
     told = answer(written(run_folder), form, title)["text"]
     assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
-    assert told.endswith("the gradients hold a z-loss of weight 0.0001")
+    assert "; the gradients hold a z-loss of weight 0.0001" in told
 
 
 def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:
