@@ -96,7 +96,10 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
         "notes": {
             name: notes(settings.models[name], platform, model, settings.forecast) for name, model in models.items()
         },
-        "advice": {name: advice(settings.models[name], platform, model) for name, model in models.items()},
+        "advice": {
+            name: [] if settings.models[name].pretrained else advice(settings.models[name], platform, model)
+            for name, model in models.items()
+        },
         "sizes": sizes(lambda model: _model(model, platform, settings.energy), platform),
         "not_run": settings.not_run,
         "forecast": settings.forecast and forecast(settings.forecast, platform.name),
@@ -165,8 +168,14 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         "memory_fits": None if memory is None else held + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
         **_consumption(model, flops, devices, platform, energy),
-        **published_laws.expected(architecture, model.vocabulary_size, seen),
+        **_expected(model, seen),
     }
+
+
+def _expected(model: ModelPlan, tokens: int) -> dict[str, Any]:
+    """Return what published laws expect of a training from the first token on; nothing of any other."""
+    found = published_laws.expected(model.architecture, model.vocabulary_size, tokens)
+    return dict.fromkeys(found) if model.pretrained else found
 
 
 def _consumption(

@@ -23,22 +23,30 @@ LEFT_OUT = {
 HIDDEN = "loading, and checkpoints written beside the training"
 
 
+PRETRAINED = (
+    "begins with weights that were trained before: its shape is theirs, and laws of trainings from the first token on "
+    "tell neither its loss nor its rate"
+)
+
+
 def notes(
     model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
 ) -> list[str]:
     """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
+    began = [PRETRAINED] * model.pretrained
     found = obstacles(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
-        return [f"no time: {'; '.join(found)}"]
+        return [*began, f"no time: {'; '.join(found)}"]
     ends = interval_note(planned, ratios(forecast, platform, is_counted=not found))
     if found:
         told = f"time by the platform's model_flops_utilization {platform.model_flops_utilization:g}, steps alone"
-        return [f"{told}, for {'; '.join(found)}", ends, *_published(platform, planned)]
+        return [*began, f"{told}, for {'; '.join(found)}", ends, *_published(platform, planned)]
     rate = "at the platform's rate"
     if platform.failures_per_device_hour is None:
         rate = "as often as those of Llama 3 405B, for the platform does not state failures_per_device_hour"
     missing = [words for key, words in LEFT_OUT.items() if planned[key] is None]
     return [
+        *began,
         f"time by operations, bytes and bandwidths; failures {rate}",
         ends,
         f"not in it: {'; '.join([HIDDEN, *missing])}",

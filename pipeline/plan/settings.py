@@ -62,6 +62,9 @@ class ModelPlan(_Part):
     architecture: Architecture
     training: TrainingPlan
     vocabulary_size: int = Field(ge=1)
+    pretrained: bool = Field(
+        default=False, exclude_if=lambda is_so: not is_so, description="begins with trained weights"
+    )
 
 
 class AllocationPlan(_Part):

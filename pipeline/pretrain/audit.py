@@ -81,13 +81,21 @@ class Audit:
                 return outside if entry.is_outside else self.run_directory / entry.path
         raise InputError(f"{self.record.file} names no tokenizer: train the model again")
 
+    @property
+    def base(self) -> str:
+        """The model of the run that this one goes on from."""
+        first = min(self._segments, key=lambda record: int(record.settings["last_step"]))
+        paths = [entry.path for entry in first.inputs if entry.name == "previous"]
+        return paths[0].split("/")[1] if paths else "another"
+
     def header(self) -> str:
         """What the answers rest on, in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
-        begun = f"from step {self.first_step} of another model " if self.first_step else ""
+        begun = f"from step {self.first_step} of model {self.base} " if self.first_step else ""
         return (
             f"model {self.model}: trained {begun}to step {self.last_step}, {self.settings.training.batch_size} "
-            f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps: {skips}"
+            f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps (from 0): "
+            f"{skips}"
         )
 
     def sample(self, step: int, sample: int) -> list[dict[str, Any]]:

@@ -33,7 +33,10 @@ def _licenses(config: Sections) -> None:
     for name, model in config.models.items():
         if (taken := model.pretrained) is None:
             continue
-        license = canonical(taken.license)
+        try:
+            license = canonical(taken.license)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.pretrained: {error}") from None
         if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
             raise ValueError(
                 f"models.{name}.pretrained: {taken.folder} has the licence {license}, which allowed_licenses does not "

@@ -166,7 +166,10 @@ class Config(Sections):
         from pipeline.pretrain.adopt import check as check_shape  # here, for it loads torch
 
         files = self._model_files(what, section.pretrained.folder)
-        check_shape(Path(files[0]).parent, section.architecture)
+        try:
+            check_shape(Path(files[0]).parent, section.architecture)
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
         return files
 
     def turned_positions(self, model: str) -> list[str]:

@@ -86,6 +86,7 @@ def plan_estimate(config: Config, i: Mapping[str, str]) -> Settings:
             "architecture": model.architecture,
             "training": model.training,
             "vocabulary_size": config.vocabulary_size(model.tokens),
+            "pretrained": config.models[config.root(name)].pretrained is not None,
         }
         for name, model in config.models.items()
     }

@@ -36,6 +36,19 @@ def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     assert missing == "not in it: loading, and checkpoints written beside the training"
 
 
+def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
+    odd = model().model_copy(update={"vocabulary_size": 50_257})
+    alone = planned(CLUSTER, one=odd)
+    assert alone["models"]["one"]["expected_loss_nats_per_token"] and alone["advice"]["one"]
+    plan = planned(CLUSTER, one=odd.model_copy(update={"pretrained": True}))
+    assert plan["notes"]["one"][0].startswith("begins with weights that were trained before: its shape is theirs")
+    assert plan["notes"]["one"][1:] == alone["notes"]["one"] and plan["advice"]["one"] == []
+    unknown = [key for key, value in plan["models"]["one"].items() if value is None]
+    assert {"expected_loss_nats_per_token", "step_law_learning_rate"} <= {*unknown}
+    assert plan["models"]["one"]["seconds"] == alone["models"]["one"]["seconds"]
+    assert table(plan) and time_lines(plan)
+
+
 def test_a_plan_that_is_faster_than_all_published_runs_says_so():
     (*_, others) = planned(CLUSTER, one=model(THIRTY))["notes"]["one"]
     slow = planned(CLUSTER | {"matrix_flops_per_second": 100e12}, one=model(THIRTY))

@@ -101,7 +101,8 @@ def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pyt
     assert main([*ask, "--step", "12", "--sample", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        "model tiny: trained to step 300, 4 sequences of 32 tokens in a step, seed 7, skipped data steps: 3, 150"
+        "model tiny: trained to step 300, 4 sequences of 32 tokens in a step, seed 7, "
+        "skipped data steps (from 0): 3, 150"
     )
     assert lines[1] == "step 12, sample 2"
     assert lines[2].endswith(": source words, language nl, licence CC0-1.0")
@@ -226,8 +227,11 @@ def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) 
 def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(trained, tmp_path / "run"))
     (other / "provenance/records/pretrain.segment.tiny.12.json").unlink()  # as where another model took these steps
+    last = json.loads((other / LAST).read_text())
+    described = {"name": "previous", "path": "models/other/milestones/12/state.json", "sha256": "0" * 64, "bytes": 1}
+    (other / LAST).write_text(json.dumps({**last, "inputs": [*last["inputs"], described]}))
     audit = Audit(other, "tiny")
-    assert "trained from step 12 of another model to step 20" in audit.header()
+    assert "trained from step 12 of model other to step 20" in audit.header()
     with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
         audit.sample(12, 0)
     visits = audit.visits(audit.sample(13, 0)[0]["id"])
