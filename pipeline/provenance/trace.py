@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.energy.figures import JOULE, Account, Figure, read_account, together
 from pipeline.ground.errors import InputError
+from pipeline.ground.pretrained import Pretrained
 from pipeline.ground.words import counted
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import (
@@ -28,7 +29,11 @@ class _Lineage:
 
     def __init__(self, run_directory: Path) -> None:
         self.run_directory = run_directory
-        self.made = producers(load_records(run_directory))
+        records = load_records(run_directory)
+        self.made = producers(records)
+        page = next((record for record in records if record.step == "report.page"), None)
+        taken = (page.settings.get("pretrained") or {}) if page else {}
+        self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
         self.account: Account | None = read_account(run_directory)
         self.attempts: dict[tuple[str, frozenset[tuple[str, str]]], list[Attempt]] = {}
         attempts, self.problems = read_attempts(run_directory)
@@ -96,7 +101,10 @@ class _Lineage:
             self.write(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
 
     def licence(self, record: Record) -> str:
-        """The source and licence of a job's raw files, in words; nothing for raw files that belong to no source."""
+        """The source and licence of a job's raw files, or of a model's, in words; nothing for others."""
+        if record.step == "pretrain.adopt" and (taken := self.pretrained.get(str(record.instance["model"]))):
+            self.licences[f"model {taken.title}"] = taken.license
+            return f", model {taken.title}, licence {taken.license}"
         name = str(record.instance.get("source", ""))
         manifest = self.run_directory / "sources" / name / "manifest.json"
         if not name or not manifest.is_file():
@@ -107,8 +115,9 @@ class _Lineage:
             f", {', '.join(f'{k}: {v}' for k, v in sorted(rights.items()) if v)}" if isinstance(rights, dict) else ""
         )
         own = f" (of a document: what it says itself, in {key})" if (key := source.get("license_key")) else ""
-        self.licences[name] = f"{source.get('license', 'no licence stated')}{own}{basis}"
-        return f", source {name}, licence {self.licences[name]}"
+        told = f"{source.get('license', 'no licence stated')}{own}{basis}"
+        self.licences[f"source {name}"] = told
+        return f", source {name}, licence {told}"
 
 
 def _job(one: Attempt | Record) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -160,5 +169,5 @@ def trace(run_directory: Path, file: str) -> list[str]:
     if lost:
         energy = lineage.told_energy(together(figure for _, figure in lost))
         lineage.write(0, f"lost on the way: {counted(len(lost), 'attempt')}, energy: {energy}")
-    lineage.lines += [f"source {name}: {licence}" for name, licence in sorted(lineage.licences.items())]
+    lineage.lines += [f"{name}: {licence}" for name, licence in sorted(lineage.licences.items())]
     return lineage.lines

@@ -32,6 +32,23 @@ def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
     ]
 
 
+def test_what_a_training_began_with_is_told_with_its_licence(finished: Path) -> None:
+    """The last milestone is taken for one that another model's weights began."""
+    (path,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
+    record = json.loads(path.read_text())
+    outside = {"name": "model", "path": "data:config.json", "sha256": "ab" * 32, "bytes": 7}
+    path.write_text(json.dumps({**record, "step": "pretrain.adopt", "inputs": [outside]}))
+    file = "models/base/milestones/10/model.safetensors"
+    assert "licence" not in "\n".join(trace(finished, file)), "nothing of the run says whose it is"
+    (page,) = finished.glob("provenance/records/report.page*.json")
+    taken = {"folder": "{data}/large", "license": "Apache-2.0"}
+    told = json.loads(page.read_text())
+    page.write_text(json.dumps({**told, "settings": {**told["settings"], "pretrained": {"base": taken}}}))
+    lines = trace(finished, file)
+    assert any(line.endswith("7 bytes), model large, licence Apache-2.0") for line in lines)
+    assert lines[-1] == "model large: Apache-2.0"
+
+
 def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_measured(finished: Path) -> None:
     path = finished / "report/energy.json"
     account = json.loads(path.read_text())
