@@ -12,7 +12,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -181,7 +183,22 @@ class Finished:
             f"models.{model}: what is done up to step {max(steps)} stays as it was made, and what follows is made with "
             f"the settings and code of today; run: {{retrain: [{model}]}} throws it away and trains it again"
             for model, steps in sorted(others.items())
+        ] + [
+            f"models.{model} stays as it was made, though {files[0]}, which it began with, was changed since; "
+            f"run: {{retrain: [{model}]}} trains it again"
+            for model in sorted({name for name, _ in self._records})
+            if self.adopted(model) and (files := self._changed_files(model))
         ]
+
+    def _changed_files(self, model: str) -> list[Path]:
+        """Return the files of the model that a training began with which are of another size or younger than that."""
+        record = self._read(model, 0) or {}
+        if not (ended := record.get("ended")):
+            return []
+        then = datetime.fromisoformat(ended).timestamp()
+        sizes = {Path(entry["path"]).name: entry["bytes"] for entry in record["inputs"] if entry["name"] == "model"}
+        files = [Path(file) for file in self.config.pretrained_files(model)]
+        return [file for file in files if sizes.get(file.name) != file.stat().st_size or file.stat().st_mtime > then]
 
     def refusal(self, model: str) -> str | None:
         """Return why the jobs of a model would throw finished training away; None where they do not."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +328,34 @@ def test_another_beginning_throws_the_training_away(
         adopted(made, before)
     refused = finished(made, pretrained=today).refusal("base")
     assert refused and told in refused
+
+
+def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopted(made, "models/large")
+    path = made / "small/provenance/records/pretrain.adopt.base.json"
+    record = json.loads(path.read_text())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    entry = {"name": "model", "path": "data:model.safetensors", "bytes": 7, "sha256": "0" * 64}
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    path.write_text(json.dumps({**record, "inputs": [*record["inputs"], entry], "ended": soon.isoformat()}))
+    monkeypatch.setattr(Config, "pretrained_files", lambda self, model: [str(weights)])
+
+    def told() -> list[str]:
+        return [sentence for sentence in finished(made, pretrained="models/large").stays() if "though" in sentence]
+
+    assert told() == []
+    os.utime(weights, (soon.timestamp() + 1, soon.timestamp() + 1))
+    assert told() == [
+        f"models.base stays as it was made, though {weights}, which it began with, was changed since; "
+        "run: {retrain: [base]} trains it again"
+    ]
+    os.utime(weights, (1, 1))
+    weights.write_bytes(b"other weights")
+    os.utime(weights, (1, 1))
+    assert len(told()) == 1, "of another size, though it is old"
 
 
 def test_a_beginning_that_is_lost_is_not_made_anew_unasked(made: Path) -> None:
