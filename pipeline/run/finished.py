@@ -196,7 +196,8 @@ class Finished:
         if not (ended := record.get("ended")):
             return []
         then = datetime.fromisoformat(ended).timestamp()
-        sizes = {Path(entry["path"]).name: entry["bytes"] for entry in record["inputs"] if entry["name"] == "model"}
+        read = [entry for entry in record["inputs"] if entry["name"] == "model"]
+        sizes = {Path(entry["path"].removeprefix("data:")).name: entry["bytes"] for entry in read}
         files = [Path(file) for file in self.config.pretrained_files(model)]
         return [file for file in files if sizes.get(file.name) != file.stat().st_size or file.stat().st_mtime > then]
 
