@@ -20,7 +20,7 @@ def _byte_of_letter() -> dict[str, int]:
 
     A byte that Latin-1 prints is its letter; the others follow each other from U+0100 on.
     """
-    printed = [byte for byte in range(256) if chr(byte).isprintable() and byte not in (0x20, 0xA0, 0xAD)]
+    printed = [byte for byte in range(256) if chr(byte).isprintable() and byte != 0x20]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
 

@@ -10,7 +10,7 @@ from pipeline.tokens.batch_hash import batch_hash, batch_words
 
 
 def test_it_is_the_sum_of_what_its_definition_says() -> None:
-    rows = [[3, 1, 70_000], [3, 1, 70_000]]
+    rows = [[3, 1, 70_000], [3, 1, 70_000], [2, 9, 4], [7, 7, 7]]
     sums = [0, 0, 0, 0]
     for place, row in enumerate(rows):
         digest = hashlib.sha256(
