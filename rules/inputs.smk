@@ -86,7 +86,7 @@ def first_stays(wildcards):
 
 
 def adopted_model(wildcards):
-    found = dag.pretrained(wildcards)
+    found = run.pretrained_files(wildcards.model)
     return ancient(found) if first_stays(wildcards) else found
 
 

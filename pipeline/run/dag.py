@@ -336,10 +336,6 @@ class Dag:
         model = training.start.model if training.start and step == training.first_step else wildcards.model
         return [self.milestone(model, step)] if step or section.pretrained else []
 
-    def pretrained(self, wildcards: Any) -> list[str]:
-        """Return the files of the model that a training begins with."""
-        return self.config.pretrained_files(wildcards.model)
-
     def scratch(self, wildcards: Any) -> str:
         """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
         instance = {"model": wildcards.model, "step": wildcards.step}

@@ -15,7 +15,6 @@ import pytest
 
 from pipeline.evaluate.differences import Checkpoint, compared, judge
 from pipeline.ground.errors import InputError
-from pipeline.ground.pretrained import Pretrained
 from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run
@@ -383,28 +382,3 @@ def test_flags_and_evaluation_items_are_listed(run_folder: Run) -> None:
     assert "b_task 40 12 28 3 2 not estimated 5 kept web 5" in text
     summary = (arguments["papers"] / "training-content-summary.en.md").read_text()
     assert "insults 3 documents (1 removed for it, 2 used)" in summary
-
-
-def test_the_model_that_a_training_began_with_is_named_with_how_its_tokens_were_made(run_folder: Run) -> None:
-    taken = Pretrained(folder="{data}/models/<i>large</i>", license="Apache-2.0")
-    run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
-    sentence = "The training of base began with the weights of models/<i>large</i> (licence Apache-2.0)."
-    assert sentence in outline(made(run_folder)["page"]).text
-    counts = {
-        "rotation": ["rope_theta 500000, was 10000"],
-        "same_tokenizer": False,
-        "tokens_copied": 900,
-        "tokens_composed": 90,
-        "tokens_unknown": 10,
-    }
-    run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts=counts)
-    text = outline(made(run_folder)["page"]).text
-    assert (
-        f"{sentence} Its tokens are others: 900 have the embedding of a token with the same text, 90 the mean" in text
-    )
-    text = outline(made(run_folder)["page"]).text
-    assert "Positions turn otherwise than in it: rope_theta 500000, was 10000. Tokens, time" in text
-    run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts={"same_tokenizer": True})
-    text = outline(made(run_folder)["page"]).text
-    assert f"{sentence} The tokens are the same. Tokens, time and electricity are of this training alone." in text
-    assert "held-out texts and evaluation items may have been among it" in text, "a loss on them may be too good"

@@ -1,0 +1,55 @@
+"""What each step logs beside its loss: the hash of its batch, and the norms of the layers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.gauges import metrics
+from tests.pretrain.test_segment import TWO, Make, Tokens, train
+
+
+@pytest.mark.slow
+def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    def batches(folder: Path) -> list[str]:
+        return [line["batch_hash"] for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+    alone = tmp_path / "alone"
+    train(settings(), tokens, alone)
+    for name, training in (("data", {}), ("zero", {"backend": "deepspeed", "strategy": "zero1"})):
+        train(settings(**training), tokens, tmp_path / name, TWO)
+        assert batches(tmp_path / name) == batches(alone)
+    meshed = settings(strategy="no_shard", mesh={"tensor": 2})
+    train(meshed, tokens, tmp_path / "mesh", TWO.replace("2", "4"))
+    assert batches(tmp_path / "mesh") == batches(alone) and len({*batches(alone)}) == 10
+
+
+@pytest.mark.parametrize(
+    ("training", "launch"),
+    [
+        ({}, ""),
+        pytest.param({"mesh": {"pipeline": 2}, "strategy": "no_shard"}, TWO, marks=pytest.mark.slow),
+        pytest.param({"mesh": {"tensor": 2}}, TWO, marks=pytest.mark.slow),
+    ],
+    ids=["one process", "pipeline", "tensor"],
+)
+def test_the_norms_of_layers_make_up_that_of_all(
+    training: dict[str, Any], launch: str, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    chosen = settings(last_step=3, steps=5, norms_every=2, warmup_steps=0, learning_rate=1e-12, **training)
+    train(chosen, tokens, tmp_path, launch)
+    lines = [line for line in metrics.read(tmp_path / "milestone/metrics.jsonl") if "loss" in line]
+    told = [{key: value for key, value in line.items() if "_norm/" in key} for line in lines]
+    layers = ["blocks.0", "blocks.1", "embedding", "norm", "output"]
+    assert not told[0] and not told[2]
+    assert sorted(told[1]) == sorted(f"{kind}_norm/{layer}" for kind in ("gradient", "weight") for layer in layers)
+    of_layers = math.hypot(*(told[1][f"gradient_norm/{layer}"] for layer in layers))
+    assert of_layers == pytest.approx(lines[1]["gradient_norm"], rel=1e-5)
+    reader = Reader(tmp_path / "milestone")  # whose weights these steps have hardly changed
+    for layer in layers:
+        held = [reader.read(key).norm() for key in reader.shapes if key.startswith(f"model.{layer}.")]
+        assert told[1][f"weight_norm/{layer}"] == pytest.approx(math.hypot(*map(float, held)), rel=1e-5)
