@@ -71,7 +71,7 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
         raise InputError(f"{path} is no configuration of such a model ({error!r}): give a whole folder") from None
 
 
-def read(folder: Path) -> tuple[Architecture, int, Mapping[str, Tensor]]:
+def read(folder: Path) -> tuple[Architecture, int, weights.Weights]:
     """Return shape, vocabulary size and weights by own name, float32, each read when it is asked for.
 
     Raises:

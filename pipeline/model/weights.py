@@ -67,6 +67,7 @@ class Weights(Mapping[str, Tensor]):
         """
         self._open: dict[str, Any] = {}
         self._found: dict[str, tuple[str, str]] = {}
+        self._listed: set[str] = set()
         for name, shape in shapes.items():
             self._found[name] = self._place(folder, rename(name))
             file, theirs = self._found[name]
@@ -81,11 +82,16 @@ class Weights(Mapping[str, Tensor]):
             file = _ONE if places is None else places[theirs]
             if file not in self._open:
                 self._open[file] = safe_open(str(folder / file), framework="pt")
+                self._listed |= {*self._open[file].keys(), *(places or ())}
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise InputError(f"{folder} does not hold {theirs} ({error!r}): give a folder with all files") from None
         if theirs not in self._open[file].keys():  # noqa: SIM118  it is no mapping
             raise InputError(f"{folder / file} does not hold {theirs}: give the folder of a whole model")
         return file, theirs
+
+    def unused(self) -> list[str]:
+        """Return the names in the files of tensors that the model does not have, in order."""
+        return sorted(self._listed - {theirs for _, theirs in self._found.values()})
 
     def __getitem__(self, name: str) -> Tensor:
         file, theirs = self._found[name]

@@ -93,8 +93,15 @@ def check(folder: Path, architecture: Architecture) -> None:
     Raises:
         InputError: it has not, with every key and its value; or it is no model that can be read.
     """
-    theirs = huggingface.read(folder)[0]
+    theirs, _, held = huggingface.read(folder)
     token_bytes(folder / "tokenizer.json")
+    # Angles are computed again, and an output that is tied is the embedding, whatever else was saved.
+    known = ("rotary_emb.inv_freq", *(["lm_head.weight"] if theirs.tie_embeddings else []))
+    if unused := [name for name in held.unused() if not name.endswith(known)]:
+        raise InputError(
+            f"{folder} holds {unused[0]}{f' and {len(unused) - 1} more' * (len(unused) > 1)}, which a model as its "
+            "config.json says does not have: give the configuration that belongs to these weights"
+        )
     if theirs.name != architecture.name:
         raise InputError(
             f"{folder} holds a {theirs.name}, and architecture is a {architecture.name}: change one of them"

@@ -163,3 +163,18 @@ def test_a_longer_context_turns_positions_otherwise(
     assert config["rope_scaling"]["factor"] == 4 and config["max_position_embeddings"] == 128
     before = json.loads((tmp_path / "0/huggingface/config.json").read_text())
     assert "rope_scaling" not in before, "the model that was taken stays what it is"
+
+
+def test_weights_that_the_configuration_does_not_name_are_refused(
+    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    """A configuration of fewer layers would drop the others unseen."""
+    cut = Path(shutil.copytree(theirs, tmp_path / "cut"))
+    config = json.loads((cut / "config.json").read_text())
+    (cut / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    chosen = settings(architecture={"feed_forward_width": 128, "layers": 1})
+    with pytest.raises(InputError, match=r"holds model\.layers\.1\.\S+ and 8 more, which a model as its config"):
+        taken(chosen, cut, tokens, tmp_path / "0")
+    # An output that is tied may have been saved as well.
+    (cut / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    taken(settings(architecture={"feed_forward_width": 128, "tie_embeddings": True}), cut, tokens, tmp_path / "0")
