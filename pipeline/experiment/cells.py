@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.experiment.settings import CORPUS, Cell, Experiment, ExperimentPage, Values
 from pipeline.ground.errors import InputError
 from pipeline.ground.settings import Settings
-from pipeline.model.size import flops_per_token
+from pipeline.model.size import training_flops
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.parallel import layout
@@ -161,16 +161,17 @@ def _equalled(model: Model, base: Model, equal: str, place: Place) -> tuple[Mode
             f"device_power_watts, and {known.name} does not: choose another platform, or equal flops"
         )
 
-    def taken(one: Model) -> int:
-        """What a step takes: tokens, or FLOPs."""
-        tokens = one.training.batch_size * one.training.sequence_length
+    def taken(one: Model, steps: int) -> int:
+        """What the first so many steps take: tokens, or FLOPs."""
+        batches = one.training.batches
         if equal == "tokens":
-            return tokens
-        vocabulary_size = place.vocabulary_size(one.tokens)
-        return tokens * flops_per_token(one.architecture, vocabulary_size, one.training.sequence_length)
+            return batches.tokens(0, steps)
+        return training_flops(one.architecture, place.vocabulary_size(one.tokens), batches, 0, steps)
 
-    wanted = base.training.steps * taken(base) / taken(model)
-    steps = max(round(wanted), 1)
+    ramp = model.training.batches.ramp_steps
+    of_ramp = taken(model, ramp)
+    wanted = ramp + (taken(base, base.training.steps) - of_ramp) / (taken(model, ramp + 1) - of_ramp)
+    steps = max(round(wanted), ramp + 1)
     rounded = steps / wanted - 1
     if abs(rounded) > ROUNDED:
         raise ValueError(

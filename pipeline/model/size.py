@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.ground.ramp import Batches
 from pipeline.model.architectures import Precision, shape
 from pipeline.model.settings import Architecture
 
@@ -21,6 +22,19 @@ def flops_per_token(
     """
     count = shape(architecture.name).flops_per_token
     return count(architecture, vocabulary_size, sequence_length, recomputation=recomputation)
+
+
+def training_flops(
+    architecture: Architecture, vocabulary_size: int, batches: Batches, first_step: int, last_step: int
+) -> int:
+    """Return the operations of the steps behind `first_step`, each with its own number and length of sequences."""
+    return sum(
+        stretch.steps
+        * stretch.batch_size
+        * batches.sequence_length
+        * flops_per_token(architecture, vocabulary_size, stretch.sequence_length)
+        for stretch in batches.stretches(first_step, last_step)
+    )
 
 
 def activation_bytes(

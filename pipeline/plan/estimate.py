@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
-from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
+from pipeline.model.size import activation_bytes, parameter_count, training_flops
 from pipeline.plan import formulas, published_laws
 from pipeline.plan.advice import advice
 from pipeline.plan.forecast import forecast
@@ -22,7 +22,7 @@ from pipeline.plan.strategies import node_group
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
-    "tokens": "steps x batch_size x sequence_length; of a branch its own steps",
+    "tokens": "steps x batch_size x sequence_length, stage by stage of a ramp; of a branch its own steps",
     "training_flops_6nd": "6 x parameters x tokens (Kaplan et al. 2020)",
     "training_flops_8nd": "8 x parameters x tokens, with full recomputation (Narayanan et al. 2021)",
     "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x H) with H "
@@ -109,8 +109,8 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
 def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
     parameters = parameter_count(architecture, model.vocabulary_size)
-    seen = training.steps * training.batch_size * training.sequence_length  # a branch's base with it
-    tokens = training.own_steps * training.batch_size * training.sequence_length
+    seen = training.batches.tokens(0, training.steps)  # a branch's base with it
+    tokens = training.batches.tokens(training.first_step, training.steps)
     mesh = training.mesh
     matrices = mesh.tensor * mesh.pipeline
     together = matrices * mesh.context
@@ -121,7 +121,9 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     flops = {
         "training_flops_6nd": formulas.training_flops(parameters, tokens),
         "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),
-        "model_flops": tokens * flops_per_token(architecture, model.vocabulary_size, training.sequence_length),
+        "model_flops": training_flops(
+            architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
+        ),
     }
     state = formulas.model_state_bytes(
         parameters / matrices,

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.ground.ramp import Stretch
+from pipeline.model.size import flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
 from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike
 from pipeline.plan.settings import ModelPlan, PlatformPlan
@@ -25,8 +26,8 @@ MEASURE = {
 }
 """The figures that a time needs, and how to come by each."""
 FORMULAS = {
-    "step_seconds": "the sum of what follows; else model_flops / (steps x devices_used x peak_flops_per_second x "
-    "model_flops_utilization)",
+    "step_seconds": "after a ramp: the sum of what follows; else model_flops / (steps x devices_used x "
+    "peak_flops_per_second x model_flops_utilization)",
     "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
     "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
     "step_recomputation_seconds": "the same of what is computed again",
@@ -38,7 +39,7 @@ FORMULAS = {
     "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second)",
     "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
     "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
-    "training_seconds": "steps x step_seconds",
+    "training_seconds": "steps x step_seconds, stage by stage of a ramp",
     "validation_seconds": "validation_tokens of all validations, a third of a training's step_compute_seconds each",
     "training_jobs": "segments x the jobs that one needs, by the partition's minutes",
     "start_seconds": "training_jobs x job_start_seconds",
@@ -110,7 +111,10 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
             step = formulas.duration_seconds(
                 flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
             )
-            found |= dict.fromkeys(("training_seconds", "seconds"), step * training.own_steps)
+            whole = training_flops(
+                model.architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
+            )
+            found |= dict.fromkeys(("training_seconds", "seconds"), step * whole / flops)
             found |= {"step_seconds": step, "utilization_share": utilization}
             found["tokens_per_second_per_device"] = tokens / step / devices
         return found
@@ -119,18 +123,33 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
     found["step_seconds"] = parts.seconds
     found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
     found["utilization_share"] = flops / (devices * peak * parts.seconds)
-    found["training_seconds"] = training.own_steps * parts.seconds
-    return found | _around(model, platform, devices, parts)
+    found["training_seconds"] = steps = sum(
+        stretch.steps * step_of(_cut(model, stretch), platform, devices).seconds
+        for stretch in training.batches.stretches(training.first_step, training.steps)
+    )
+    return found | _around(model, platform, devices, parts, steps)
 
 
-def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime) -> dict[str, Any]:
+def _cut(model: ModelPlan, stretch: Stretch) -> ModelPlan:
+    """Return a model whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
+    training = model.training
+    rows = training.sequence_length // stretch.sequence_length
+    changes = {
+        "sequence_length": stretch.sequence_length,
+        "batch_size": stretch.batch_size * rows,
+        "micro_batch_size": training.micro_batch_size * rows,
+        "ramp": [],
+    }
+    return model.model_copy(update={"training": training.model_copy(update=changes)})
+
+
+def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime, steps: float) -> dict[str, Any]:
     """Return what a training takes besides its steps, and all of it together.
 
     A failure undoes half of the time between two checkpoints, which are best sqrt(2 C M) apart, C the time to write one
     and M that between failures: Young 1974, Daly 2006, first order.
     """
     training = model.training
-    steps = training.own_steps * step.seconds
     validation = _validation(model, step)
     segment = min(training.milestone_every or training.own_steps, training.own_steps) * step.seconds
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
@@ -180,7 +199,7 @@ def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[floa
     """
     training = model.training
     parameters = parameter_count(model.architecture, model.vocabulary_size)
-    flops = formulas.training_flops(parameters, training.own_steps * training.batch_size * training.sequence_length)
+    flops = formulas.training_flops(parameters, training.batches.tokens(training.first_step, training.steps))
     times = [
         formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
         for one in alike(parameters)

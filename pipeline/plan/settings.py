@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from pipeline.ground.ramp import Batches, RampStage
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import StrategyName
@@ -36,6 +37,7 @@ class TrainingPlan(_Part):
     precision: Precision = "fp32"
     sequence_length: int = Field(ge=1)
     batch_size: int = Field(ge=1, description="sequences in one step, over all devices")
+    ramp: list[RampStage] = Field(default=[], exclude_if=lambda ramp: not ramp)
     micro_batch_size: int = Field(ge=1, description="sequences on one device at once")
     first_step: int = Field(default=0, ge=0, description="that were done before, by another model of the run")
     steps: int = Field(ge=1)
@@ -49,6 +51,11 @@ class TrainingPlan(_Part):
     validation_tokens: int | None = None
     checkpoint_every: int = Field(default=500, ge=0)
     milestone_every: int | None = None
+
+    @property
+    def batches(self) -> Batches:
+        """Return the sizes of the batches by data step."""
+        return Batches(self.sequence_length, self.batch_size, self.ramp)
 
     @property
     def own_steps(self) -> int:

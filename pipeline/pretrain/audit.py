@@ -70,6 +70,7 @@ class Audit:
             training.sampling,
             training.steps,
             self.skips,
+            training.ramp,
         )
 
     @property
@@ -91,9 +92,10 @@ class Audit:
     def header(self) -> str:
         """What the answers rest on, in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
+        sizes = dict.fromkeys(map(str, self.sampler.batches.batch_sizes))
         begun = f"from step {self.first_step} of model {self.base} " if self.first_step else ""
         return (
-            f"model {self.model}: trained {begun}to step {self.last_step}, {self.settings.training.batch_size} "
+            f"model {self.model}: trained {begun}to step {self.last_step}, {', then '.join(sizes)} "
             f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps (from 0): "
             f"{skips}"
         )
@@ -107,11 +109,15 @@ class Audit:
         found = self.sampler.rows[stream].document_rows(start, self.length)
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
+    def sequences(self, step: int) -> int:
+        """How many sequences a step saw."""
+        return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
+
     def _place(self, step: int, sample: int) -> tuple[int, int]:
         """The row of tokens that a sample was cut from, and where it begins there."""
         for name, number, first, end in (
             ("step", step, self.first_step + 1, self.last_step + 1),
-            ("sample", sample, 0, self.settings.training.batch_size),
+            ("sample", sample, 0, self.sequences(step)),
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
@@ -230,7 +236,7 @@ def main(arguments: list[str]) -> int:
         asked: Iterable[int] = range(audit.first_step + 1, audit.last_step + 1)
     elif options.document is None:
         asked = [options.step]
-        samples = range(audit.settings.training.batch_size) if options.sample is None else [options.sample]
+        samples = range(audit.sequences(options.step)) if options.sample is None else [options.sample]
         for sample in samples:
             lines += _told(audit, options.step, sample, options.sample is not None)
     else:

@@ -26,7 +26,7 @@ from pipeline.pretrain.processes.supervise import Course
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader, refuse_altered
-from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.staging import stage
 from pipeline.tokens.word_models import WordModels
 
@@ -118,15 +118,17 @@ def run(
 
 def _ended(settings: SegmentSettings, milestone: Path, ended: Outcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Write a milestone without weights and return what its record tells."""
-    training, steps = settings.training, sum("loss" in line for line in lines)
+    done = [line for line in lines if "loss" in line]
+    before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
+    seen = done[-1]["tokens_seen"] if done else before
     ended = ended._replace(step=settings.last_step)
     return {
         "outcome": outcome.write(milestone, ended, lines),
-        "steps": steps,
+        "steps": len(done),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
-        "tokens": steps * training.batch_size * training.sequence_length,
-        "tokens_seen": ended.reached_step * training.batch_size * training.sequence_length,
+        "tokens": seen - before,
+        "tokens_seen": seen,
     }
 
 
@@ -135,7 +137,7 @@ def _check(settings: SegmentSettings, index: Path, tokenizer: Path, previous: li
     training = settings.training
     reader = TokenReader(index, "train")
     shape = (training.sequence_length, training.batch_size, settings.seed, training.sampling, training.steps)
-    Sampler(reader, *shape)
+    Sampler(reader, *shape, ramp=training.ramp)
     _tell_validation(training, index)
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != reader.tokenizer_sha256:
         raise InputError(f"{index} was made with another tokenizer than {tokenizer}: build the tokens again")
@@ -201,7 +203,8 @@ def _counts(
     skips = [line for line in lines if "skipped_data_steps" in line]
     seconds = sum(line["seconds"] or 0.0 for line in steps)
     training = settings.training
-    tokens_per_step = training.batch_size * training.sequence_length
+    skipped = json.loads((milestone / "state.json").read_text(encoding="utf-8"))["skips"]
+    before, seen = (tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step))
     utilization = [
         (line["model_flops_utilization"] or 0.0) * (line["seconds"] or 0.0)
         for line in steps
@@ -218,12 +221,12 @@ def _counts(
         "failed_checkpoints": course.failed_checkpoints,
         "skipped_data_steps": [number for line in skips for number in line["skipped_data_steps"]],
         "skip_reasons": [line["reason"] for line in skips],
-        "tokens": len(steps) * tokens_per_step,
-        "tokens_seen": settings.last_step * tokens_per_step,
+        "tokens": seen - before,
+        "tokens_seen": seen,
         "parameters": parameter_count(settings.architecture, vocabulary_size),
         "loss": steps[-1]["loss"],
         "validation_loss": validations[-1] if validations else None,
         "world_size": processes,
-        "tokens_per_second": len(steps) * tokens_per_step / seconds,
+        "tokens_per_second": (seen - before) / seconds,
         "model_flops_utilization": sum(utilization) / seconds if utilization else None,
     }

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.ground.pretrained import Pretrained
+from pipeline.ground.ramp import Batches, RampStage
 from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
@@ -72,6 +73,11 @@ class Training(Settings):
     mesh: Mesh = Mesh()
     sequence_length: int = Field(ge=2, description="tokens in one sequence")
     batch_size: int = Field(ge=1, description="sequences in one step, over all processes")
+    ramp: list[RampStage] = Field(
+        default=[],
+        exclude_if=lambda ramp: not ramp,  # models without it stay trained
+        description="smaller batches or shorter sequences at first, stage by stage",
+    )
     micro_batch_size: int = Field(ge=1, description="sequences that one process puts through the model at once")
     sampling: Sampling = Sampling()
     start: Start | None = Field(
@@ -180,14 +186,15 @@ class Training(Settings):
             self._check_graphs(split)
         if not self.flash_attention:
             self._check_scores()
-        if self.batch_size % self.micro_batch_size:
-            raise ValueError(
-                f"batch_size {self.batch_size} is not divisible by micro_batch_size {self.micro_batch_size}: "
-                "change one of them"
-            )
+        for size in self.batches.batch_sizes:
+            if size % self.micro_batch_size:
+                wanted = f"micro_batch_size {self.micro_batch_size}"
+                raise ValueError(f"batch_size {size} is not divisible by {wanted}: change one of them")
         if self.steps <= self.first_step:
             raise ValueError(f"steps {self.steps} is not above start.step {self.first_step}: those before it count")
         self.sampling.mixtures(self.steps)
+        self.batches.check(self.steps)
+        self._check_ramp()
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
         for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
@@ -202,6 +209,13 @@ class Training(Settings):
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
             raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
+
+    def _check_ramp(self) -> None:
+        """Check that what a ramp changes may change."""
+        if self.ramp and self.mesh.pipeline > 1:
+            raise ValueError("ramp: a pipeline is laid out for batches of one size: set mesh.pipeline to 1, or no ramp")
+        if self.cuda_graphs and len({*self.batches.sequence_lengths}) > 1:
+            raise ValueError("cuda_graphs needs the same sizes at every step: set it to false, or no length in ramp")
 
     def _check_scores(self) -> None:
         """Check that nothing else asks for a kernel without scores."""
@@ -221,6 +235,11 @@ class Training(Settings):
                 "cuda_graphs needs the same sizes at every step, and sampling.mask_documents has as many documents as "
                 "there are: set one of them to false"
             )
+
+    @property
+    def batches(self) -> Batches:
+        """Return the sizes of the batches by data step."""
+        return Batches(self.sequence_length, self.batch_size, self.ramp)
 
     @property
     def first_step(self) -> int:

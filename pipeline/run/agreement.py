@@ -9,6 +9,8 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
+from pipeline.ground.ramp import Stretch
+from pipeline.pretrain.settings import Training
 from pipeline.run.sections import Sections
 from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bins
@@ -189,12 +191,16 @@ def _starts(config: Sections) -> None:
                 f"{key}.step: models.{start.model} keeps no milestone of step {start.step}: choose one of {steps}, or "
                 "another milestone_every there"
             )
+
+        def upto(training: Training, step: int = start.step) -> list[Stretch]:
+            return training.batches.stretches(0, step)
+
         alike = {
             "architecture": (model.architecture, other.architecture),
             "the tokenizer of its tokens": tuple(config.tokens[one.tokens].tokenizer for one in (model, other)),
             "seed": (config.model_seed(name), config.model_seed(start.model)),
             "training.sequence_length": (model.training.sequence_length, other.training.sequence_length),
-            "training.batch_size": (model.training.batch_size, other.training.batch_size),
+            "training.batch_size and ramp up to there": (upto(model.training), upto(other.training)),
             "training.optimizer": (model.training.optimizer, other.training.optimizer),
         }
         for what, (own, wanted) in alike.items():

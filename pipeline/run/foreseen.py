@@ -16,7 +16,7 @@ from pipeline.energy.intensity import read_series
 from pipeline.ground.errors import InputError
 from pipeline.job.reach import PACKAGE
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token
+from pipeline.model.size import training_flops
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
@@ -196,8 +196,8 @@ def _long(config: Config, planned: Planned) -> Iterator[str]:
     if partition is None or peak is None or utilization is None:
         return
     training = planned.training
-    tokens = (training.steps - training.first_step) * training.batch_size * training.sequence_length
-    flops = tokens * flops_per_token(planned.shape, planned.vocabulary_size, training.sequence_length)
+    span = training.batches, training.first_step, training.steps
+    flops = training_flops(planned.shape, planned.vocabulary_size, *span)
     minutes = flops / (planned.processes * peak * utilization) / 60
     if minutes > partition.minutes:
         yield (

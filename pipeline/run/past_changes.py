@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pipeline.ground.ramp import Stretch
 from pipeline.ground.settings import leaves
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.settings import Architecture
@@ -13,12 +14,19 @@ from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 
 FROM_HERE_ON = HOW_NUMBERS_ARE_COMPUTED | {"precision", "gradient_reduction", "float8", "milestone_every", "stability"}
 """Keys of a training that may be others from a milestone on: they change its steps by rounding alone, or not at all."""
+SIZES = ("batch_size", "ramp")
+"""Keys that concern a step by how many sequences it takes, and how long they are, alone."""
 SCHEDULE = ("learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "schedule", "decay_fraction", "steps")
 """Keys that concern a step by its learning rate alone."""
 
 
 def _rates(training: Training, first: int, last: int) -> list[float]:
     return [learning_rate(training, step) for step in range(first + 1, last + 1)]
+
+
+def _sizes(training: Training, last: int) -> tuple[list[Stretch], int]:
+    """Return the sizes of the done steps, and the fewest sequences of any step, by which the sampler tells streams."""
+    return training.batches.stretches(0, last), min(training.batches.batch_sizes)
 
 
 def _mixtures(training: Training, last: int) -> list[tuple[int, dict[str, Any]]]:
@@ -68,6 +76,8 @@ def past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
     first, last = made.first_step, made.last_step
     if differing and _rates(made.training, first, last) == _rates(today.training, first, last):
         drop(*SCHEDULE)
+    if differing and _sizes(made.training, last) == _sizes(today.training, last):
+        drop(*SIZES)
     same = _mixtures(made.training, last) == _mixtures(today.training, last)
     if differing and same and _streams(made.training) == _streams(today.training):
         drop("sampling.phases")

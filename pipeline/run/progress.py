@@ -17,7 +17,7 @@ from pipeline.energy.forecast import Job, Range, account_ends, remaining, widene
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import aligned
 from pipeline.job.frozen import newest
-from pipeline.model.size import flops_per_token
+from pipeline.model.size import training_flops
 from pipeline.plan.table import readable
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
@@ -111,8 +111,7 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
         model = config.models[name]
         first = model.training.segment_start(int(last))
         vocabulary = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
-        per_token = flops_per_token(model.architecture, vocabulary, model.training.sequence_length)
-        return (int(last) - first) * model.training.batch_size * model.training.sequence_length * per_token
+        return training_flops(model.architecture, vocabulary, model.training.batches, first, int(last))
     return 1.0
 
 

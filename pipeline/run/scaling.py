@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.ramp import Batches
 from pipeline.ground.step_seconds import step_seconds
 from pipeline.ground.words import aligned, printable
 from pipeline.provenance.records import Record
@@ -75,24 +76,26 @@ def measured_below(results: Path) -> Iterator[Measured]:
 def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) -> Measured | None:
     """Return a model; None of one whose steps or processes nothing tells."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
-    seconds, processes = step_seconds(lines), record.counts.get("world_size")
+    training = record.settings["training"]
+    batches = Batches.of(training)
+    after = [line for line in lines if line["step"] > batches.ramp_steps]
+    seconds, processes = step_seconds(after), record.counts.get("world_size")
     if seconds is None or processes is None:
         return None
-    training = record.settings["training"]
     same = {key: value for key, value in training.items() if key not in FREE}
     masked = training.get("sampling", {}).get("mask_documents", False)
     machine = [run.settings.get("platform"), record.counts.get("device")]
     kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
-    energy, steps = run.figures.get(f"energy.model.{model}"), sum("loss" in line for line in lines)
-    tokens_of_step = training["batch_size"] * training["sequence_length"]
+    energy = run.figures.get(f"energy.model.{model}")
+    steps = [line["step"] for line in lines if "loss" in line]
     return Measured(
         name,
         json.dumps(kind, sort_keys=True),
         processes,
         len(record.counts.get("nodes") or {None}),
         training["batch_size"],
-        tokens_of_step / seconds,
-        energy.value / (steps * tokens_of_step) if energy else None,
+        training["batch_size"] * training["sequence_length"] / seconds,
+        energy.value / batches.tokens(steps[0] - 1, steps[-1]) if energy else None,
         energy.how if energy else "",
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size import parameter_count, training_flops
 from pipeline.run.config import Config
 from pipeline.run.items import counted
 
@@ -89,8 +89,7 @@ def _training(config: Config, raw: Raw) -> float | None:
     total = 0.0
     for name, model in config.models.items():
         t = model.training
-        per_token = flops_per_token(model.architecture, vocabulary(config, name), t.sequence_length)
-        total += (t.steps - t.first_step) * t.batch_size * t.sequence_length * per_token
+        total += training_flops(model.architecture, vocabulary(config, name), t.batches, t.first_step, t.steps)
     return total or None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size import parameter_count, training_flops
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
 from pipeline.run.config import Config
 from pipeline.run.dag import Dag
@@ -286,9 +286,7 @@ class Requests:
         model, last = self.config.models[wildcards["model"]], int(wildcards["step"])
         training, platform = model.training, self.config.platform
         first = training.segment_start(last)
-        tokens = (last - first) * training.batch_size * training.sequence_length
-        flops = tokens * flops_per_token(
-            model.architecture, self._vocabulary_size(wildcards["model"]), training.sequence_length
-        )
+        vocabulary_size = self._vocabulary_size(wildcards["model"])
+        flops = training_flops(model.architecture, vocabulary_size, training.batches, first, last)
         speed = (platform.peak_flops_per_second or UNKNOWN_FLOPS_PER_SECOND) * UTILIZATION * processes
         return 60 + int(flops / speed / 60)

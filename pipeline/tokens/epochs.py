@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from pipeline.ground.ramp import Batches
 from pipeline.tokens.settings import Mixture, Sampling
 
 Groups = Sequence[Mapping[str, Any]]
@@ -28,9 +29,7 @@ def _shares(mixture: Mixture, groups: Groups) -> list[float]:
     return [amount / whole if whole else 0.0 for amount in wanted]
 
 
-def epochs(
-    groups: Groups, sampling: Sampling, steps: int, tokens_per_step: int, by: str = "source"
-) -> dict[str, float]:
+def epochs(groups: Groups, sampling: Sampling, steps: int, batches: Batches, by: str = "source") -> dict[str, float]:
     """Return how many times the tokens of each source are read in so many steps, or of another key of the groups."""
     starts = [*sampling.mixtures(steps), (steps, Mixture())]
     read = dict.fromkeys((group[by] for group in groups), 0.0)
@@ -39,7 +38,7 @@ def epochs(
         held[group[by]] += group["tokens"]
     for (start, mixture), (end, _) in pairwise(starts):
         for group, share in zip(groups, _shares(mixture, groups), strict=True):
-            read[group[by]] += share * (end - start) * tokens_per_step
+            read[group[by]] += share * batches.tokens(start, end)
     return {name: read[name] / held[name] for name in sorted(read) if held[name]}
 
 
@@ -54,10 +53,11 @@ def read_times(index: Mapping[str, Any], training: Mapping[str, Any], steps: int
     if not held or not {"batch_size", "sequence_length"} <= training.keys():
         return []
     sampling = Sampling.model_validate(training.get("sampling") or {})
+    batches = Batches.of(training)
     mixed = [mixture.by for _, mixture in sampling.mixtures(steps) if mixture.weights or mixture.epochs]
     rows = []
     for column in dict.fromkeys(["source", *mixed]):
-        times = epochs(held, sampling, steps, training["batch_size"] * training["sequence_length"], column)
+        times = epochs(held, sampling, steps, batches, column)
         for name, read in times.items():
             tokens = sum(group["tokens"] for group in held if group[column] == name)
             rows.append({"column": column, "name": name, "tokens": tokens, "times": read})

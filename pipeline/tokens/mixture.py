@@ -1,7 +1,7 @@
 """The order in which a training visits the sequences of several streams: a pure function of the step.
 
-A stream is what is mixed at one rate. After n steps of B sequences, a stream of share p has been visited n*B*p times,
-less or more than one at most: the running sums of the shares are rounded to the nearest and the count of a stream is
+A stream is what is mixed at one rate. After n sequences in all, a stream of share p has been visited n*p times, less or
+more than one at most: the running sums of the shares are rounded to the nearest and the count of a stream is
 the difference of two of them, as in systematic sampling (Madow 1949, https://doi.org/10.1214/aoms/1177729988). That
 never falls for a stream with at least one sequence in a batch. The smaller ones share one pool, the last of the sums,
 whose count is handed down a Huffman tree (https://doi.org/10.1109/JRPROC.1952.273898): at each node one side gets its
@@ -21,17 +21,17 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from pipeline.ground.ramp import Batches
 from pipeline.tokens.permutation import Integers, permute
 
 
 class Shares:
-    """How often each stream was visited after any number of batches, for constant weights."""
+    """How often each stream was visited after any number of sequences, for constant weights and no smaller batches."""
 
     def __init__(self, weights: Sequence[Fraction], batch_size: int) -> None:
         denominator = math.lcm(*(weight.denominator for weight in weights))
         self._weights = [int(weight * denominator) for weight in weights]
         self._total = sum(self._weights)
-        self._batch_size = batch_size
         chosen = sorted((weight, stream) for stream, weight in enumerate(self._weights) if weight)
         pooled = sum(weight * batch_size < self._total for weight, _ in chosen)
         if 0 < pooled < len(chosen) and sum(weight for weight, _ in chosen[:pooled]) * batch_size < self._total:
@@ -55,9 +55,8 @@ class Shares:
         self._root = heap[0][1] if heap else None
         return splits[::-1]
 
-    def counts(self, batches: int) -> list[int]:
-        """The visits of each stream after this many batches, (streams,); their sum is that of the sequences."""
-        sequences = batches * self._batch_size
+    def counts(self, sequences: int) -> list[int]:
+        """The visits of each stream after this many sequences, (streams,), which are their sum."""
         counts = [0] * len(self._nodes)
         bounds = [(2 * sequences * bound + self._total) // (2 * self._total) for bound in self._sums]
         found = [end - start for start, end in pairwise(bounds)]
@@ -79,37 +78,39 @@ class Order:
     """
 
     def __init__(
-        self, sizes: list[int], keys: list[int], phases: list[tuple[int, list[Fraction]]], batch_size: int
+        self, sizes: list[int], keys: list[int], phases: list[tuple[int, list[Fraction]]], batches: Batches
     ) -> None:
         self.sizes = np.array(sizes, dtype=np.int64)
         self.offsets = np.cumsum([0, *sizes], dtype=np.int64)
-        self.batch_size = batch_size
+        self._batches = batches
         self._keys = np.array([key % 2**64 for key in keys], dtype=np.uint64)
         self._batch_key = int(np.bitwise_xor.reduce(self._keys))
         self._starts = [start for start, _ in phases]
-        self._shares = [Shares(weights, batch_size) for _, weights in phases]
+        self._shares = [Shares(weights, min(batches.batch_sizes)) for _, weights in phases]
         self._before = [[0] * len(sizes)]
         for (start, end), shares in zip(pairwise(self._starts), self._shares, strict=False):
-            self._before.append([a + b for a, b in zip(self._before[-1], shares.counts(end - start), strict=True)])
+            found = shares.counts(batches.sequences(end) - batches.sequences(start))
+            self._before.append([a + b for a, b in zip(self._before[-1], found, strict=True)])
 
     def counts(self, step: int) -> list[int]:
         """How many sequences of each stream the data steps before this one hold, (streams,)."""
         phase = bisect_right(self._starts, step) - 1
-        found = self._shares[phase].counts(step - self._starts[phase])
+        sequences = self._batches.sequences
+        found = self._shares[phase].counts(sequences(step) - sequences(self._starts[phase]))
         return [a + b for a, b in zip(self._before[phase], found, strict=True)]
 
     def batch(self, step: int) -> Integers:
         """The sequences of a data step, (B,), the streams spread over it; a stream may end one epoch and start next."""
         first, last = (np.array(self.counts(number), dtype=np.int64) for number in (step, step + 1))
         streams = np.repeat(np.arange(len(first)), last - first)
-        visits = np.arange(self.batch_size) + (last - np.cumsum(last - first))[streams]
+        every = np.arange(len(streams))
+        visits = every + (last - np.cumsum(last - first))[streams]
         sizes = self.sizes[streams]
         places = permute(visits % sizes, visits // sizes, sizes, self._keys[streams])
         numbers = self.offsets[streams] + places
         if len(self.sizes) == 1:
             return numbers
-        every = np.arange(self.batch_size)
-        spread: Integers = numbers[permute(every, np.full_like(every, step), self.batch_size, self._batch_key)]
+        spread: Integers = numbers[permute(every, np.full_like(every, step), len(every), self._batch_key)]
         return spread
 
     def steps_of(self, sequence: int, steps: int) -> list[int]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.ramp import Batches, RampStage
 from pipeline.tokens.mixture import Order
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import Group, TokenReader
@@ -40,12 +41,19 @@ def data_step(step: int, skips: Sequence[int]) -> int:
     return step + bisect_left(kept_before, step + 1)
 
 
+def tokens_seen(batches: Batches, steps: int, skips: Sequence[int]) -> int:
+    """The tokens that a training has seen after so many steps, which left the data steps `skips` out."""
+    end = data_step(steps - 1, skips) + 1 if steps else 0
+    left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
+    return batches.tokens(0, end) - left_out * batches.sequence_length
+
+
 class Sampler:
     """The batches of a training run, equal at every world size that divides the global batch.
 
     Sequence i of a stream holds its input tokens i*T … i*T+T-1 and their successors as targets; what is left at its
-    end is fewer than T + 1 tokens. `skips` are the data steps, from 0 and ascending, that were left out: the list may
-    grow while it runs.
+    end is fewer than T + 1 tokens. A `ramp` makes the batches of the first data steps smaller. `skips` are the data
+    steps, from 0 and ascending, that were left out: the list may grow while it runs.
     Raises InputError when a stream is shorter than one sequence or the sampling names what the split does not have.
     """
 
@@ -58,10 +66,10 @@ class Sampler:
         sampling: Sampling | None = None,
         steps: int | None = None,
         skips: Sequence[int] = (),
+        ramp: Sequence[RampStage] = (),
     ) -> None:
         self.reader = reader
         self.sequence_length = sequence_length
-        self.global_batch_size = global_batch_size
         self.skips = skips
         mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
         alike: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
@@ -97,7 +105,8 @@ class Sampler:
                 raise InputError(f"sampling: nothing is left of the tokens from step {start} on: raise a weight")
             phases.append((start, weights))
         keys = [int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8]) for groups in alike.values()]
-        self.order = Order(sizes, keys, phases, global_batch_size)
+        self.batches = Batches(sequence_length, global_batch_size, ramp)
+        self.order = Order(sizes, keys, phases, self.batches)
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:

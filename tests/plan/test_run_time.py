@@ -70,6 +70,27 @@ def test_a_training_takes_its_steps_validations_starts_and_what_failures_undo():
     assert math.isclose(told["tokens_per_second_per_device"] * 16 * step, 512 * 8192)
 
 
+def test_a_ramp_takes_what_trainings_of_its_sizes_take():
+    ramp = [{"to_step": 100, "batch_size": 128}, {"to_step": 300, "sequence_length": 2048}]
+    told = run_time(model(ramp=ramp), platform(), 16)
+    small = run_time(model(batch_size=128, steps=100), platform(), 16)["training_seconds"]
+    short = model(batch_size=2048, sequence_length=2048, micro_batch_size=4, steps=200)
+    whole = run_time(model(steps=700), platform(), 16)["training_seconds"]
+    assert math.isclose(told["training_seconds"], small + run_time(short, platform(), 16)["training_seconds"] + whole)
+    assert told["step_seconds"] == run_time(model(), platform(), 16)["step_seconds"]
+    stated = platform(matrix_flops_per_second=None, model_flops_utilization=0.4)
+    tokens = 8192 * (100 * 128 + 900 * 512)
+    by_hand = tokens * 6 * (8_030_261_248 - 128_256 * 4096 - 65 * 4096) + 12 * 32 * 4096 * (
+        tokens * 8192 - 200 * 512 * 8192 * (8192 - 2048)
+    )
+    seconds = run_time(model(ramp=ramp), stated, 16)["training_seconds"]
+    assert math.isclose(seconds, by_hand / (16 * 989.4e12 * 0.4))
+    plan = estimate(
+        EstimateSettings.model_validate({"models": {"x": model(ramp=ramp)}, "platform": stated, "energy": {}})
+    )
+    assert plan["models"]["x"]["model_flops"] == by_hand and plan["models"]["x"]["tokens"] == tokens
+
+
 def test_a_branch_takes_the_steps_that_are_its_own():
     limits = {"gpu": {"cpus": 64, "gpus": 4, "minutes": 60_000}}
     machine = platform(partitions=limits, job_start_seconds=300)

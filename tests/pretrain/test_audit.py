@@ -240,6 +240,22 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     assert audit.proof(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this very batch", False)
 
 
+def test_a_ramp_has_fewer_samples_in_its_steps(
+    run_directory: Path, tokens: dict[str, Path], settings: Callable[..., SegmentSettings], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(run_directory, tmp_path / "run"))
+    ramp = [{"to_step": 10, "batch_size": 2}]
+    written(other, settings(last_step=STEPS, steps=STEPS, ramp=ramp), tokens)
+    audit = Audit(other, "tiny")
+    assert "to step 300, 2, then 4 sequences of 32 tokens" in audit.header()
+    assert [audit.sequences(step) for step in (1, 9, 10)] == [2, 2, 4], "a skipped batch counts as a step"
+    with pytest.raises(InputError, match="there is no sample 2: name one from 0 to 1"):
+        audit.sample(9, 2)
+    document = audit.sample(4, 1)[0]["id"]
+    found = {(visit["step"], visit["sample"]) for visit in audit.visits(document)}
+    assert (4, 1) in found and all(sample < (2 if step and step < 10 else 4) for step, sample in found)
+
+
 def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
     assert Audit(run_directory, "tiny").proof([1, 2]) == (
         "checked: 0 of 2 steps logged the hash of this very batch; 2 have no hash",

@@ -91,6 +91,14 @@ BRANCH = {
 }
 
 
+def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    before = raw["models"]["branch"]["training"]["batch_size"]
+    larger = {"batch_size": 2 * before, "ramp": [{"to_step": 4, "batch_size": before}]}
+    raw["models"]["branch"]["training"] |= larger
+    assert load(raw).models["branch"].training.batches.sequences(6) == 8 * before
+
+
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
@@ -98,7 +106,8 @@ BRANCH = {
         ("training.start.model", "branch", ["no other model 'branch'"]),
         ("training.start.step", 3, ["models.base keeps no milestone of step 3", "one of 4, 8"]),
         ("training.steps", 4, ["models.branch.training", "steps 4 is not above start.step 4"]),
-        ("training.batch_size", 8, ["needs training.batch_size of models.base"]),
+        ("training.batch_size", 8, ["needs training.batch_size and ramp up to there of models.base"]),
+        ("training.ramp", [{"to_step": 3, "batch_size": 2}], ["needs training.batch_size and ramp up to there"]),
         ("training.sequence_length", 32, ["needs training.sequence_length of models.base"]),
         ("architecture.layers", 1, ["needs architecture of models.base"]),
         ("training.optimizer", "muon", ["needs training.optimizer of models.base"]),

@@ -137,6 +137,17 @@ def test_cells_see_as_much_as_the_base(equal: str, values: list[int], steps: lis
     assert [cell.steps for cell in cells(found)] == steps
 
 
+@pytest.mark.parametrize("equal", ["tokens", "flops"])
+def test_a_ramp_costs_what_its_steps_take(equal: str) -> None:
+    content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+    training = content["models"]["base"]["training"] | {"steps": 8, "batch_size": 8}
+    content["models"]["base"]["training"] = training | {"ramp": [{"to_step": 2, "batch_size": 4}]}
+    vary = {"training.ramp": [[{"to_step": 4, "batch_size": 4}], []]}
+    content["experiments"] = {"x": {"base": "base", "vary": vary, "equal": equal}}
+    steps = [model.training.steps for name, model in load(content).models.items() if name != "base"]
+    assert steps == [4 + (56 - 16) // 8, 56 // 8]
+
+
 def test_equal_flops_are_equal_by_the_plan_and_what_is_rounded_is_told() -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     content["models"]["base"]["training"]["steps"] = 400

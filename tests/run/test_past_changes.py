@@ -22,6 +22,7 @@ def segment(first: int = 20, last: int = 40, **changes: Any) -> SegmentSettings:
 CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "sequence_length": (128,),
     "batch_size": (16,),
+    "ramp": ([{"to_step": 30, "batch_size": 4}],),
     "sampling": ({"epochs": {"laws": 2}},),
     "learning_rate": (0.002,),
     "warmup_steps": (30,),
@@ -96,6 +97,9 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
         ({"steps": 200}, (60, 81), ["steps"]),
         ({"decay_fraction": 0.5}, (40, 60), ["decay_fraction"]),
         ({"minimum_learning_rate_fraction": 0.2}, (80, 100), ["minimum_learning_rate_fraction"]),
+        ({"batch_size": 16, "ramp": [{"to_step": 40, "batch_size": 8}]}, (20, 40), []),
+        ({"batch_size": 16, "ramp": [{"to_step": 39, "batch_size": 8}]}, (20, 40), ["batch_size", "ramp"]),
+        ({"ramp": [{"to_step": 50, "sequence_length": 16}]}, (60, 80), ["ramp"]),
         ({"sampling": {"mask_documents": True}}, (20, 40), ["sampling.mask_documents"]),
         ({"sampling": {"phases": [{"from_step": 60}]}}, (40, 60), []),
         # Another name divides what was one stream, whose order is another then, in the steps before too.

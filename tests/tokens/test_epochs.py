@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.ground.ramp import Batches
 from pipeline.tokens.epochs import epochs, read_times
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
@@ -43,7 +44,7 @@ def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> 
                 read[group] += T * sizes[group] / whole
     groups = json.loads(built.read_text())["train"]["groups"]
     assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
-    expected = epochs(groups, chosen, STEPS, T * BATCH)
+    expected = epochs(groups, chosen, STEPS, Batches(T, BATCH))
     assert expected.keys() == {source for source, _ in sizes}
     for source, times in expected.items():
         held = sum(size for (name, _), size in sizes.items() if name == source)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.ground.ramp import Batches, RampStage
 from pipeline.tokens.mixture import Order, Shares
 from pipeline.tokens.permutation import permute
 
@@ -36,9 +37,9 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
 def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
     shares = Shares([Fraction(weight) for weight in weights], batch_size)
-    before = shares.counts(start)
+    before = shares.counts(start * batch_size)
     for step in range(start + 1, start + 20):
-        counts = shares.counts(step)
+        counts = shares.counts(step * batch_size)
         assert sum(counts) == step * batch_size
         assert all(new >= old for new, old in zip(counts, before, strict=True))
         for weight, count in zip(weights, counts, strict=True):
@@ -62,7 +63,7 @@ def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str
     phases = [(0, [Fraction(a) * n for a, n in zip(amounts, sizes, strict=True)])]
     if later:
         phases.append((7, [Fraction(a) * n for a, n in zip(later, sizes, strict=True)]))
-    return Order(sizes, list(range(1, len(sizes) + 1)), phases, batch_size)
+    return Order(sizes, list(range(1, len(sizes) + 1)), phases, Batches(8, batch_size))
 
 
 def test_oversampling_is_exact() -> None:
@@ -96,10 +97,21 @@ def test_a_phase_goes_on_where_the_one_before_ended() -> None:
 
 def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
-    mixed = Order([100, 100], [1, 2], phases, 4)
+    mixed = Order([100, 100], [1, 2], phases, Batches(8, 4))
     assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
     read = np.concatenate([mixed.batch(step) for step in range(10)])
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
+
+
+def test_a_ramp_takes_the_sequences_in_the_same_order_in_smaller_batches() -> None:
+    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 3, 1), (6, 1, 1))]
+    ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=6, batch_size=8)]
+    mixed = Order([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
+    assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 8, 16, 16]
+    assert mixed.counts(4) == [12, 4] and mixed.counts(6) == [24, 8] and mixed.counts(8) == [40, 24]
+    read = np.concatenate([mixed.batch(step) for step in range(8)])
+    assert len({*read.tolist()}) == len(read) == 64, "no sequence twice"
+    assert [mixed.steps_of(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
 
 
 def test_a_batch_spreads_its_streams_over_its_places() -> None:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from pipeline.corpus.documents import id_hash
 from pipeline.ground.errors import InputError
+from pipeline.ground.ramp import Batches
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
 from pipeline.tokens import index, shard
@@ -138,7 +139,7 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
     held = Counter({name: 0 for name in {group[chosen.by] for group in groups}})
     for group in groups:
         held[group[chosen.by]] += group["tokens"]
-    for name, times in epochs(groups, chosen, STEPS, T * BATCH, chosen.by).items():
+    for name, times in epochs(groups, chosen, STEPS, Batches(T, BATCH), chosen.by).items():
         assert times == pytest.approx(read[name] / held[name], rel=0.2, abs=0.05)
     if chosen.by == "cluster_size":
         of_one = read["below 2"] / held["below 2"]

@@ -24,9 +24,10 @@ from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, whole
 from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.sampler import tokens_seen
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-SAMPLER = ("sequence_length", "batch_size", "sampling")
+SAMPLER = ("sequence_length", "batch_size", "ramp", "sampling")
 SCHEDULE = ("steps", "schedule", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps", "decay_fraction")
 _BLOCK_BYTES = 16 * 2**20
 
@@ -102,7 +103,7 @@ def state(
     return {
         "step": step,
         "optimizer_step": optimizer_step,
-        "tokens_seen": step * settings.training.batch_size * settings.training.sequence_length,
+        "tokens_seen": tokens_seen(settings.training.batches, step, judged["skips"]),
         **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER if name in training}},
         "schedule": {name: training[name] for name in SCHEDULE},

@@ -21,6 +21,7 @@ from torch.cuda import nccl
 from pipeline.energy.watch import node_name
 from pipeline.ground import platform_files
 from pipeline.ground.machine import facts
+from pipeline.ground.ramp import Stretch
 from pipeline.model.determinism import is_deterministic
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges.devices import Gauges, sampler
@@ -56,7 +57,6 @@ class Telemetry:
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
-        shape = settings.architecture, vocabulary_size, training.sequence_length
         name, self._device = devices.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         nodes = dict(json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device))
@@ -75,8 +75,7 @@ class Telemetry:
                 "nodes": dict(sorted(nodes.items())),
             }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
-        self._model_flops = flops_per_token(*shape)
-        self._hardware_flops = flops_per_token(*shape, recomputation=training.recomputation == "full")
+        self._training, self._shape = training, (settings.architecture, vocabulary_size)
         self._gauges = Gauges(sampler(device, training.threads))
 
     def _memory_bytes(self) -> int:
@@ -85,8 +84,8 @@ class Telemetry:
             return torch.cuda.max_memory_allocated(self._device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def line(self, tokens: int, seconds: float, stall_seconds: float) -> Metrics:
-        """Return the figures of a step of so many tokens over all processes, which call this together.
+    def line(self, size: Stretch, seconds: float, stall_seconds: float) -> Metrics:
+        """Return the figures of a step of that size over all processes, which call this together.
 
         Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
         which of the joules that the meters have read were used for it.
@@ -98,11 +97,16 @@ class Telemetry:
         dist.all_gather_into_tensor(table, row)
         busy, used, peak, stall = table.view(-1, len(row)).T.tolist()
         known = min(busy) >= 0
+        tokens = size.batch_size * self._training.sequence_length
+        of_model, on_hardware = (
+            flops_per_token(*self._shape, size.sequence_length, recomputation=again)
+            for again in (False, self._training.recomputation == "full")
+        )
         per_peak = tokens / seconds / self._peak / len(busy) if self._peak else None
         return {
             "tokens_per_second": tokens / seconds,
-            "model_flops_utilization": None if per_peak is None else self._model_flops * per_peak,
-            "hardware_flops_utilization": None if per_peak is None else self._hardware_flops * per_peak,
+            "model_flops_utilization": None if per_peak is None else of_model * per_peak,
+            "hardware_flops_utilization": None if per_peak is None else on_hardware * per_peak,
             "device_utilization": sum(busy) / len(busy) if known else None,
             "device_utilization_least": min(busy) if known else None,
             "memory_bytes": int(max(peak)),

@@ -131,6 +131,9 @@ class DeepSpeedBackend:
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
+        if len(micro_batches) != self.engine.gradient_accumulation_steps():  # a ramp
+            of_all = len(micro_batches) * self.training.micro_batch_size * self.data_size
+            self.engine.set_train_batch_size(of_all)
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             loss = self.engine(*batch)

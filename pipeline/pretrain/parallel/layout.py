@@ -71,12 +71,13 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
     """
     sizes, a, mesh = layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
-    if training.batch_size % per_step:
-        what = "processes" if sizes.data == processes else "data-parallel processes"
-        raise InputError(
-            f"training.batch_size {training.batch_size} is not divisible by {sizes.data} {what} times "
-            f"micro_batch_size {training.micro_batch_size}: change one of them"
-        )
+    for size in training.batches.batch_sizes:
+        if size % per_step:
+            what = "processes" if sizes.data == processes else "data-parallel processes"
+            raise InputError(
+                f"training.batch_size {size} is not divisible by {sizes.data} {what} times "
+                f"micro_batch_size {training.micro_batch_size}: change one of them"
+            )
     heads = mesh.tensor * mesh.context
     split = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
     divisions = [
@@ -84,7 +85,7 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
         ("architecture.key_value_heads", a.groups, split, heads),
         ("the feed-forward width", a.hidden, "training.mesh.tensor", mesh.tensor),
         ("the vocabulary size", vocabulary_size, "training.mesh.tensor", mesh.tensor),
-        ("training.sequence_length", training.sequence_length, split, heads),
+        *(("training.sequence_length", length, split, heads) for length in training.batches.sequence_lengths),
     ]
     for what, number, by, divisor in divisions:
         if number % divisor:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pipeline.ground import space
 from pipeline.ground.errors import InputError, OutOfMemory, Superseded
 from pipeline.ground.owner import Owner
+from pipeline.ground.ramp import Stretch
 from pipeline.model import determinism, huggingface
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
@@ -42,7 +43,7 @@ from pipeline.tokens.batch_hash import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import Sampler, documents
+from pipeline.tokens.sampler import Sampler, documents, tokens_seen
 from pipeline.tokens.staging import stage
 
 STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
@@ -90,7 +91,8 @@ class Worker:
         skips, self.rewinds = left_out(arguments["rewinds"], self.start.skips)
         self.judge = Judge(self.training.stability, skips, self.start.recent)
         shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
-        self.sampler = Sampler(self.reader, *shape, self.training.sampling, self.training.steps, self.judge.skips)
+        sampling, steps = self.training.sampling, self.training.steps
+        self.sampler = Sampler(self.reader, *shape, sampling, steps, self.judge.skips, self.training.ramp)
         self.saves_failed = 0
         self.backend = self._backend()
         self.saver = Saver(self.backend, self.settings, self.identity, self.paths["recovery"], self.owner)
@@ -119,23 +121,28 @@ class Worker:
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
         return input_BT, target_BT, batch_words(tokens_BT, rank * len(tokens_BT))
 
-    def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor) -> list[Batch]:
-        """Return micro-batches of input and target tokens on the device, (B, T)."""
-        parts = [torch.split(x_BT, self.training.micro_batch_size) for x_BT in (input_BT, target_BT)]
+    def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor, length: int | None = None) -> list[Batch]:
+        """Return micro-batches of input and target tokens on the device, (B, T), their rows cut into parts of a length.
+
+        A micro-batch has as many tokens whatever the length.
+        """
+        cut = [x_BT.reshape(-1, length or self.training.sequence_length) for x_BT in (input_BT, target_BT)]
+        rows = self.training.micro_batch_size * len(cut[0]) // len(input_BT)
+        parts = [torch.split(x_BT, rows) for x_BT in cut]
         masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
         return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
 
-    def _try_batch(self, step: int) -> Tried:
-        """Train on a batch."""
+    def _try_batch(self, step: int, size: Stretch) -> Tried:
+        """Train on a batch of this size."""
         input_BT, target_BT, words = self.loader.get(step)
-        loss = self.backend.accumulate(self._split(input_BT, target_BT))
+        loss = self.backend.accumulate(self._split(input_BT, target_BT, size.sequence_length))
         self.watchdog.beat()
         asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
         flags = float(asked), float(self.saver.failed)
         loss_sum, stop, failed, *summed = all_reduce.sums(self.device, loss, *flags, *words)
         if failed:
             self.settle()
-        values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
+        values = {"loss": loss_sum / (size.batch_size * self.training.sequence_length)}
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
         reasons: list[str | None] = []
@@ -158,12 +165,12 @@ class Worker:
         Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
         """
         training = self.training
-        tokens = training.batch_size * training.sequence_length
         started = time.perf_counter()
         lines: list[metrics.Metrics] = []
         while True:
             number = self.sampler.data_step(step - 1)
-            values, norms, hashed, reason, stop = self._try_batch(step)
+            size = self.sampler.batches.at(number)
+            values, norms, hashed, reason, stop = self._try_batch(step, size)
             if reason is None:
                 break
             back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
@@ -175,11 +182,11 @@ class Worker:
             "step": step,
             "data_step": number,
             "batch_hash": hashed,
-            "tokens_seen": step * tokens,
+            "tokens_seen": tokens_seen(self.sampler.batches, step, self.judge.skips),
             **values,
             **norms,
             "learning_rate": learning_rate(training, step),
-            **self.telemetry.line(tokens, seconds, self.loader.stall_seconds),
+            **self.telemetry.line(size, seconds, self.loader.stall_seconds),
             "seconds": seconds,
         }
         return [*lines, line], stop
@@ -193,7 +200,8 @@ class Worker:
         """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
 
         def split(*arrays: Integers) -> list[Batch]:
-            return self._split(*(torch.from_numpy(array).to(self.device) for array in arrays))
+            input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
+            return self._split(input_BT, target_BT)
 
         added = partial(all_reduce.added, self.device)
         return {"step": step, **validate(self.backend, self.held_out, self.training, split, added, self.watchdog.beat)}

@@ -178,7 +178,12 @@ class Answers:
                 width=w.number(model.architecture.get("width")),
             )
             pulled = w("the gradients hold a z-loss of weight {weight}", weight=w.number(t.get("z_loss")))
-            told = [learned, *[slower] * bool(base_width), *[pulled] * bool(t.get("z_loss"))]
+            ramped = w(
+                "the first {steps} steps have batches or sequences of other sizes",
+                steps=w.number(max((stage["to_step"] for stage in t.get("ramp", [])), default=0)),
+            )
+            added = ((slower, base_width), (pulled, t.get("z_loss")), (ramped, t.get("ramp")))
+            told = [learned, *(sentence for sentence, is_so in added if is_so)]
             return "; ".join(told)
 
         return self.of_models(told)

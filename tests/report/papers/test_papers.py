@@ -157,14 +157,16 @@ def test_a_model_that_began_with_another_one_says_so_and_of_which_licence(run_fo
 def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> None:
     title, form = "Design of the training and what it optimises", "model-documentation-form"
     told = answer(written(run_folder), form, title)["text"]
-    assert "(cross-entropy) with AdamW: learning rate" in told and "z-loss" not in told
+    assert "(cross-entropy) with AdamW: learning rate" in told and "z-loss" not in told and "other sizes" not in told
     for step in ("250", "500"):
         name = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(name)
-        record["settings"]["training"] |= {"optimizer": "muon", "z_loss": 0.0001}
+        ramp = [{"to_step": 3, "batch_size": 2}]
+        record["settings"]["training"] |= {"optimizer": "muon", "z_loss": 0.0001, "ramp": ramp}
         run_folder.write(name, record)
     told = answer(written(run_folder), form, title)["text"]
     assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
+    assert "; the first 3 steps have batches or sequences of other sizes" in told
     assert "; the gradients hold a z-loss of weight 0.0001" in told
 
 

@@ -1,0 +1,132 @@
+"""A ramp: smaller batches and shorter sequences at first, the same in any layout, interrupted or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline.model.llama.model import Llama
+from pipeline.model.networks import initial_state
+from pipeline.pretrain import segment
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.schedule import learning_rate
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokens.batch_hash import batch_hash, batch_words
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+
+Make = Callable[..., SegmentSettings]
+Tokens = dict[str, Path]
+TWO = "torchrun --standalone --nproc-per-node=2"
+RAMP = [{"to_step": 3, "batch_size": 4, "sequence_length": 8}, {"to_step": 6, "batch_size": 4}]
+USUAL = {"batch_size": 8, "micro_batch_size": 2, "ramp": RAMP}
+SIZES = [(4, 8)] * 3 + [(4, 32)] * 3 + [(8, 32)] * 4
+
+
+def train(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str = "") -> dict[str, Any]:
+    folder.mkdir()
+    places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "previous": []}
+    return segment.run(settings, **tokens, **places, launch=launch)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in metrics.read(folder / "milestone/metrics.jsonl") if "loss" in line]
+
+
+def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, str]]:
+    """Return loss, norm of the gradient and hash of each step of a plain loop, whose text is one row of sequences."""
+    training, reader = settings.training, TokenReader(index, "train")
+    order = Sampler(reader, training.sequence_length, 1, settings.seed)  # one sequence a step: the order itself
+    model = Llama(settings.architecture, reader.vocabulary_size)
+    model.load_state_dict(initial_state(settings.architecture, reader.vocabulary_size, settings.seed))
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    groups = [
+        {"params": matrices, "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
+    found, taken = [], 0
+    for step, (sequences, length) in enumerate(SIZES, start=1):
+        rows = order.read_rows(np.concatenate([order.global_batch(taken + n) for n in range(sequences)]))
+        taken += sequences
+        tokens_BT = torch.from_numpy(rows.astype(np.int64))
+        losses = []
+        for start in range(0, training.sequence_length, length):
+            input_BT, target_BT = tokens_BT[:, start : start + length], tokens_BT[:, start + 1 : start + length + 1]
+            losses.append(F.cross_entropy(model(input_BT).flatten(0, 1), target_BT.flatten()))
+        loss = torch.stack(losses).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(training, step)
+        optimizer.step()
+        found.append((float(loss), float(norm), batch_hash(batch_words(rows, 0))))
+    return found
+
+
+def check_equal(folder: Path, expected: list[tuple[float, float, str]]) -> None:
+    for line, (loss, norm, hashed) in zip(lines(folder), expected, strict=True):
+        assert line["loss"] == pytest.approx(loss, abs=1e-5), line["step"]
+        assert line["gradient_norm"] == pytest.approx(norm, rel=1e-4), line["step"]
+        assert line["batch_hash"] == hashed, line["step"]
+
+
+def test_it_is_a_plain_loop_over_cut_sequences(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(**USUAL)
+    record = train(chosen, tokens, tmp_path / "alone")
+    check_equal(tmp_path / "alone", by_hand(chosen, tokens["index"]))
+    seen = np.cumsum([sequences * 32 for sequences, _ in SIZES]).tolist()
+    assert [line["tokens_seen"] for line in lines(tmp_path / "alone")] == seen
+    assert record["tokens"] == record["tokens_seen"] == seen[-1]
+    assert json.loads((tmp_path / "alone/milestone/state.json").read_text())["tokens_seen"] == seen[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"mesh": {"tensor": 2}}, {"mesh": {"context": 2}}]
+    + [{"backend": "deepspeed", "strategy": f"zero{stage}"} for stage in range(4)],
+    ids=str,
+)
+def test_two_processes_do_the_same(changes: dict[str, Any], settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(**USUAL, **changes)
+    train(chosen, tokens, tmp_path / "two", TWO)
+    check_equal(tmp_path / "two", by_hand(chosen, tokens["index"]))
+
+
+def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    """Of data steps 0 to 2 one is skipped, so that the third step takes the first batch of the second stage."""
+    chosen = settings(**USUAL, last_step=4, steps=10)
+    places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "previous": []}
+    rewinds = tmp_path / "scratch/rewinds.json"
+    rewinds.parent.mkdir()
+    identity = segment.recovery.identity(chosen, tokens["index"], None)
+    entry = {"back_to": 0, "data_steps": [1], "step": 2, "reason": "a test"}
+    rewinds.write_text(json.dumps({"identity": identity, "entries": [entry]}))
+    record = segment.run(chosen, **tokens, **places, launch="")
+    found = lines(tmp_path)
+    assert [line["data_step"] for line in found] == [0, 2, 3, 4]
+    assert [line["tokens_seen"] for line in found] == [128, 256, 384, 512]
+    assert record["tokens_seen"] == 512
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"mesh": {"pipeline": 2}}, "ramp: a pipeline is laid out for batches of one size"),
+        ({"ramp": [{"to_step": 3, "batch_size": 3}]}, "batch_size 3 is not divisible by micro_batch_size 2"),
+        ({"ramp": [{"to_step": 10}]}, "ramp: its last step 10 is not below the 10 steps"),
+        ({"compile": True, "cuda_graphs": True}, "cuda_graphs needs the same sizes at every step"),
+    ],
+)
+def test_what_a_training_cannot_ramp_is_refused(changes: dict[str, Any], sentence: str, settings: Make) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        settings(**{**USUAL, **changes})
