@@ -34,10 +34,10 @@ def rotary_angles(length: int, architecture: Architecture, device: torch.device)
 
 
 def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
-    """Return the heads with dimension i and i + E/2 rotated by their position's angle."""
-    first, second = x_BHTE.chunk(2, dim=-1)
-    cosine_TE, sine_TE = cosine_TE.to(x_BHTE.dtype), sine_TE.to(x_BHTE.dtype)
-    return torch.cat((first * cosine_TE - second * sine_TE, second * cosine_TE + first * sine_TE), dim=-1)
+    """Return the heads with dimension i and i + E/2 rotated by their position's angle, which is done in float32."""
+    first, second = x_BHTE.float().chunk(2, dim=-1)
+    rotated_BHTE = torch.cat((first * cosine_TE - second * sine_TE, second * cosine_TE + first * sine_TE), dim=-1)
+    return rotated_BHTE.to(x_BHTE.dtype)
 
 
 def document_limits(document_BT: Tensor, dtype: torch.dtype) -> Tensor:

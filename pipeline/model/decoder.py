@@ -66,6 +66,8 @@ class Output(nn.Linear):
 
     z_loss = 0.0
     """Weight of the z-loss in the gradients of the loss: see `pipeline.model.loss`."""
+    compiled = False
+    """Whether the loss is compiled."""
 
     def forward(self, x_BTD: Tensor, target_BT: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V), or the sum of the token losses in nats, which takes a fraction of their memory."""
@@ -75,7 +77,7 @@ class Output(nn.Linear):
             group = self.weight.device_mesh.get_group()
             x_BTD = x_BTD.to_local(grad_placements=[Partial()])
             return linear_cross_entropy(x_BTD, self.weight.to_local(), target_BT, group, z_loss=self.z_loss)
-        return linear_cross_entropy(x_BTD, self.weight, target_BT, z_loss=self.z_loss)
+        return linear_cross_entropy(x_BTD, self.weight, target_BT, z_loss=self.z_loss, compiled=self.compiled)
 
 
 class Decoder(nn.Module):

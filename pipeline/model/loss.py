@@ -1,10 +1,11 @@
 """Cross-entropy of a linear layer's logits that never exist all at once.
 
-The rows are taken in sixteen parts: each part's logits are made, their losses and gradients taken, and their memory
-used again. The gradients are computed with the losses, so that no logits are made a second time. PyTorch's own
-`linear_cross_entropy` does likewise, but adds the losses up in the logits' precision: in bf16 the sum over 1,000 tokens
-is off by a percent. Where the vocabulary is split over processes, each has its own columns of the logits, and only a
-row's largest logit, its sum and its target's logit are exchanged (Shoeybi et al. 2020).
+The rows are taken in sixteen parts, or in fewer of 2,048 rows, for with each the gradient of the weight is read and
+written: the logits of a part are made, their losses and gradients taken, and their memory used again. The gradients are
+computed with the losses, so that no logits are made a second time. PyTorch's own `linear_cross_entropy` does likewise,
+but adds the losses up in the logits' precision: in bf16 the sum over 1,000 tokens is off by a percent. Where the
+vocabulary is split over processes, each has its own columns of the logits, and only a row's largest logit, its sum and
+its target's logit are exchanged (Shoeybi et al. 2020).
 
 A z-loss may pull the logarithm of that sum, log Z, towards 0: weight x log^2 Z of each token that counts is added to
 what is minimised (Chowdhery et al. 2022, PaLM, section 5). It is in the gradients alone. The loss that is returned is
@@ -19,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PARTS = 16
+PARTS, LEAST_ROWS = 16, 2048
 IGNORED = -100
 
 
@@ -35,26 +36,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with_gradient: bool,
         group: dist.ProcessGroup | None,
         z_loss: float,
+        compiled: bool,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float32, device=x_ND.device)
         x_gradient_ND = torch.empty_like(x_ND) if with_gradient else None
         # Sixteen roundings to bf16 would add up: this sum stays float32.
         weight_gradient_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if with_gradient else None
-        rows = max(-(-x_ND.shape[0] // PARTS), 1)
+        rows = max(-(-x_ND.shape[0] // PARTS), LEAST_ROWS)
         for start in range(0, x_ND.shape[0], rows):
             part = slice(start, start + rows)
             into = None if x_gradient_ND is None else x_gradient_ND[part]
-            total += _part(x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group, z_loss)
+            total += _part(x_ND[part], weight_VD, target_N[part], into, weight_gradient_VD, group, z_loss, compiled)
         if x_gradient_ND is not None and weight_gradient_VD is not None:
             ctx.save_for_backward(x_gradient_ND, weight_gradient_VD.to(weight_VD.dtype))
         return total
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         x_gradient_ND, weight_gradient_VD = ctx.saved_tensors
         scale = upstream[0]
         # In place: PyTorch refuses a second backward pass, because the saved tensors have changed.
-        return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None, None
+        return x_gradient_ND.mul_(scale), weight_gradient_VD.mul_(scale), None, None, None, None, None
 
 
 def _part(
@@ -65,34 +67,58 @@ def _part(
     weight_gradient_VD: Tensor | None,
     group: dist.ProcessGroup | None,
     z_loss: float,
+    compiled: bool,
 ) -> Tensor:
     """Return the sum of some rows' losses; set their gradient and add to that of the weight where they are wanted."""
-    counts = target_N != IGNORED
+    counts_N = target_N != IGNORED
     column_N = target_N - (0 if group is None else group.rank() * len(weight_VD))
-    here = counts & (column_N >= 0) & (column_N < len(weight_VD))
-    place = (torch.arange(len(target_N), device=target_N.device), torch.where(here, column_N, 0))
-    # One buffer serves as logits, probabilities and gradient.
-    buffer_NV = (x_ND @ weight_VD.T).float()
-    largest_N = buffer_NV.amax(-1)
+    here_N = counts_N & (column_N >= 0) & (column_N < len(weight_VD))
+    place_N = torch.where(here_N, column_N, 0)
+    of = _compiled_softmax if compiled and group is None else _softmax
+    loss_N, gradient_NV = of(x_ND @ weight_VD.T, place_N, here_N, counts_N, group, z_loss, x_gradient_ND is not None)
+    if x_gradient_ND is not None and weight_gradient_VD is not None:
+        torch.mm(gradient_NV, weight_VD, out=x_gradient_ND)
+        _add_product(weight_gradient_VD, gradient_NV.T, x_ND)
+    return loss_N.sum()
+
+
+def _softmax(
+    logits_NV: Tensor,
+    place_N: Tensor,
+    here_N: Tensor,
+    counts_N: Tensor,
+    group: dist.ProcessGroup | None,
+    z_loss: float,
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return the losses of rows of logits, and in the memory of these their gradient, or nothing of use.
+
+    `place_N`: the column of a row's target where it is `here_N`; `counts_N`: whether the row's loss counts.
+    """
+    dtype, rows_N = logits_NV.dtype, torch.arange(len(place_N), device=place_N.device)
+    largest_N = logits_NV.amax(-1).float()
     if group is not None:
         dist.all_reduce(largest_N, dist.ReduceOp.MAX, group)
-    buffer_NV -= largest_N[:, None]
-    of_target_N = torch.where(here, buffer_NV[place], 0.0)
+    # One buffer serves as logits, exponentials and gradient.
+    buffer_NV = logits_NV.float().sub_(largest_N[:, None])
+    of_target_N = torch.where(here_N, buffer_NV[rows_N, place_N], 0.0)
     sums_N = buffer_NV.exp_().sum(-1)
     if group is not None:
         both_2N = torch.stack((of_target_N, sums_N))
         dist.all_reduce(both_2N, group=group)
         of_target_N, sums_N = both_2N
-    if x_gradient_ND is not None and weight_gradient_VD is not None:
-        buffer_NV /= sums_N[:, None]
-        if z_loss:  # whose gradient is 2 weight log Z times the probabilities
-            buffer_NV *= (1 + 2 * z_loss * (sums_N.log() + largest_N))[:, None]
-        buffer_NV[place] -= here.float()
-        buffer_NV *= counts[:, None]
-        gradient_NV = buffer_NV.to(x_ND.dtype)
-        torch.mm(gradient_NV, weight_VD, out=x_gradient_ND)
-        _add_product(weight_gradient_VD, gradient_NV.T, x_ND)
-    return torch.where(counts, sums_N.log() - of_target_N, 0.0).sum()
+    loss_N = torch.where(counts_N, sums_N.log() - of_target_N, 0.0)
+    if not with_gradient:
+        return loss_N, buffer_NV
+    factor_N = counts_N / sums_N
+    if z_loss:  # whose gradient is 2 weight log Z times the probabilities
+        factor_N = factor_N * (1 + 2 * z_loss * (sums_N.log() + largest_N))
+    buffer_NV *= factor_N[:, None]
+    buffer_NV[rows_N, place_N] -= here_N.float()
+    return loss_N, buffer_NV.to(dtype)
+
+
+_compiled_softmax = torch.compile(_softmax, dynamic=False)
 
 
 def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:
@@ -112,15 +138,17 @@ def linear_cross_entropy(
     group: dist.ProcessGroup | None = None,
     *,
     z_loss: float = 0.0,
+    compiled: bool = False,
 ) -> Tensor:
     """Return the summed cross-entropy of the logits x W^T in nats, a float32 scalar; a target of -100 does not count.
 
-    It holds a sixteenth of the logits at a time, float32, beside the gradients of both arguments. In a group each
-    process has an equal share of the vocabulary, in the order of the ranks, and all have the same x: the loss is that
-    of the whole vocabulary, the gradient of x the part that comes from the own share. `z_loss`: the weight of log^2 Z,
-    in nats, in the gradients; the loss that is returned is without it.
+    It holds a sixteenth of the logits at a time, or those of 2,048 rows, float32, beside the gradients of both
+    arguments. In a group each process has an equal share of the vocabulary, in the order of the ranks, and all have the
+    same x: the loss is that of the whole vocabulary, the gradient of x the part that comes from the own share.
+    `z_loss`: the weight of log^2 Z, in nats, in the gradients; the loss that is returned is without it.
+    `compiled`: what is done with logits is compiled where they are not divided.
     """
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group, z_loss
+        x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group, z_loss, compiled
     )
     return loss

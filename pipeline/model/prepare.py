@@ -50,6 +50,7 @@ def prepare(
     if float8:
         check_float8(device)
         _use_float8(model)
+    model.output.compiled = compile
     for block in model.blocks:
         if not isinstance(block, Block):
             continue  # another process of a pipeline has it

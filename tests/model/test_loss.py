@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from pipeline.model import loss as loss_module
 from pipeline.model.llama.model import Llama
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.settings import Architecture
+
+
+@pytest.fixture(autouse=True)
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few rows have as many parts as many."""
+    monkeypatch.setattr(loss_module, "LEAST_ROWS", 1)
 
 
 def drawn(rows: int, length: int, width: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,6 +110,35 @@ def test_memory_is_an_eighth_of_the_logits(peak_bytes: Callable[[Callable[[], ob
     gradients = 2 * 4 * (x.numel() + weight.numel())  # with the copies that `results` makes
     assert peak_bytes(lambda: results(linear_cross_entropy, x, weight, target, 0.1)) - gradients <= logits / 8
     assert peak_bytes(lambda: results(reference, x, weight, target, 0.1)) > 2 * logits
+
+
+@pytest.mark.parametrize(("least", "parts"), [(1, 16), (300, 4), (2048, 1)])
+def test_few_rows_are_taken_in_fewer_parts(least: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "LEAST_ROWS", least)
+    rows: list[int] = []
+    part = loss_module._part
+
+    def counted(x_ND: Tensor, *others: object) -> Tensor:
+        rows.append(len(x_ND))
+        return part(x_ND, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loss_module, "_part", counted)
+    arguments = drawn(4, 256, 8, 30)
+    torch.testing.assert_close(linear_cross_entropy(*arguments), reference(*arguments))
+    assert len(rows) == parts and sum(rows) == 1024
+
+
+@pytest.mark.parametrize("z_loss", [0.0, 0.3])
+def test_compiled_it_is_the_same(z_loss: float) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        x, weight, target = (t.to(dtype) if t.is_floating_point() else t for t in drawn(2, 64, 16, 300))
+        pairs = [
+            results(partial(linear_cross_entropy, z_loss=z_loss, compiled=compiled), x, weight, target, 0.01)
+            for compiled in (False, True)
+        ]
+        for plain, compiled in zip(*pairs, strict=True):
+            # A gradient in bf16 may be rounded to its neighbour.
+            torch.testing.assert_close(plain, compiled, rtol=1e-5 if dtype == torch.float32 else 2**-7, atol=1e-6)
 
 
 @pytest.mark.parametrize("tied", [False, True])

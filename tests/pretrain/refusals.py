@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.pretrain.checkpoints.checkpoint import Start
-from pipeline.pretrain.parallel import all_reduce
+from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
@@ -66,8 +66,8 @@ def main() -> None:
                     backend.accumulate(batches[4])
                     norms.append(backend.update(0.01, lambda norm: False))
             hashes.append(state(backend))
-        (same,) = all_reduce.sums(device, float(hashes[0] == hashes[1]))
-        finite = [math.isfinite(norm) for norm in norms]
+        same = exchange.gathered(device, float(hashes[0] == hashes[1])).sum()
+        finite = [math.isfinite(float(norm)) for norm in norms]
         found[case] = {"same": same == dist.get_world_size(), "finite": finite}
     if dist.get_rank() == 0:
         Path(given["found"]).write_text(json.dumps(found))

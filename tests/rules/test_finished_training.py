@@ -37,7 +37,7 @@ def test_what_is_finished_stays_whatever_is_edited_and_what_follows_is_of_today(
     before, made = files(milestones), segment(project, 4)
 
     # Other code of the training: nothing is trained, and a start says so.
-    project.edit("pipeline/model/loss.py", "PARTS = 16", "PARTS = 15")
+    project.edit("pipeline/model/loss.py", "LEAST_ROWS = 16,", "LEAST_ROWS = 15,")
     printed = project.run("pretrain")
     assert "models.base: what is done up to step 8 stays as it was made" in printed
     assert files(milestones) == before and segment(project, 4) == made

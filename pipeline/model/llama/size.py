@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.model.architectures import Precision
 from pipeline.model.settings import Architecture
 
-LOSS_PARTS = 16  # of the logits, of which the loss holds one at a time: `pipeline.model.loss.PARTS`
+LOSS_PARTS, LOSS_ROWS = 16, 2048  # of the logits, of which the loss holds some at a time: see `pipeline.model.loss`
 
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
@@ -56,9 +56,10 @@ def activation_bytes(
     and their product (4 F). With recomputation only the input of each block stays (D), and one block at a time in full.
 
     The output keeps its norm's input and result and the latter's gradient (3 D). The loss takes a sixteenth of the fp32
-    logits at a time (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's gradient also exists in
-    fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the inputs of the projections
-    (2 D) and all logits are those of the whole group, the logits with probabilities and gradient in fp32.
+    logits at a time, at least 2,048 rows (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's
+    gradient also exists in fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the
+    inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
+    gradient in fp32.
     """
     a = architecture
     block = 2 * (1 + tensor) * a.width + 2 * (a.heads + a.groups) * a.head_dimension + 4 * a.hidden
@@ -67,5 +68,6 @@ def activation_bytes(
     if tensor > 1:
         return tokens * (element * (blocks + 2 * a.width) + 12 * tensor * vocabulary_size)
     weight_gradient = 4 * vocabulary_size * a.width if precision == "bf16" else 0
-    logits = (4 + copy) * vocabulary_size / LOSS_PARTS
-    return tokens * (element * (blocks + 3 * a.width) + logits) + weight_gradient
+    rows = min(max(tokens / LOSS_PARTS, LOSS_ROWS), tokens)
+    logits = rows * (4 + copy) * vocabulary_size
+    return tokens * element * (blocks + 3 * a.width) + logits + weight_gradient

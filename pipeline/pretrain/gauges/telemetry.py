@@ -14,8 +14,10 @@ import resource
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch.cuda import nccl
 
 from pipeline.energy.watch import node_name
@@ -48,7 +50,7 @@ def of_all(text: str, device: torch.device) -> list[str]:
 
 
 class Telemetry:
-    """The figures of one process, brought together with those of all others once a step.
+    """The figures of one process, and of them and those of all others once a step.
 
     Process 0 has the `scratch` folder and leaves there, in device.json, what the device is and what each node is.
     """
@@ -84,18 +86,19 @@ class Telemetry:
             return torch.cuda.max_memory_allocated(self._device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def line(self, size: Stretch, seconds: float, stall_seconds: float) -> Metrics:
-        """Return the figures of a step of that size over all processes, which call this together.
+    def own(self, stall_seconds: float) -> list[float]:
+        """Return what this process tells of its step: utilisation, used and peak memory, the wait for its batch."""
+        sample = self._gauges.take()
+        busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
+        return [*busy, self._memory_bytes(), stall_seconds]
+
+    def line(self, size: Stretch, seconds: float, told: NDArray[np.float64]) -> Metrics:
+        """Return the figures of a step of that size over all processes, (processes, 4), as each has told its own.
 
         Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
         which of the joules that the meters have read were used for it.
         """
-        sample = self._gauges.take()
-        own = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
-        row = torch.tensor([*own, self._memory_bytes(), stall_seconds], dtype=torch.float64, device=self._device)
-        table = torch.empty(dist.get_world_size() * len(row), dtype=torch.float64, device=self._device)
-        dist.all_gather_into_tensor(table, row)
-        busy, used, peak, stall = table.view(-1, len(row)).T.tolist()
+        busy, used, peak, stall = told.T.tolist()
         known = min(busy) >= 0
         tokens = size.batch_size * self._training.sequence_length
         of_model, on_hardware = (

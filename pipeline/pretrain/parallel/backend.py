@@ -14,7 +14,7 @@ from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.parallel.muon import Muon
 from pipeline.pretrain.settings import SegmentSettings
 
-Accept = Callable[[float], bool]
+Accept = Callable[[float | Tensor], bool]
 """Says of the gradient's norm whether the step is taken; the same on every process."""
 
 
@@ -40,10 +40,11 @@ class Backend(Protocol):
         Over all processes these add up to the sum of the global batch: each token's loss is counted by one of them.
         """
 
-    def update(self, learning_rate: float, accept: Accept) -> float:
+    def update(self, learning_rate: float, accept: Accept) -> float | Tensor:
         """Take the step and return the global norm of the gradient before clipping, which may be infinite or NaN.
 
-        Where the norm is not accepted the gradients are dropped; weights and optimizer stay as they are, bit for bit.
+        A tensor is still on its way: whoever reads it waits for the device. Where the norm is not accepted the
+        gradients are dropped; weights and optimizer stay as they are, bit for bit.
         """
 
     def layer_norms(self) -> dict[str, float]:

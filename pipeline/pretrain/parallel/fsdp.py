@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.model.decoder import Block, Decoder
+from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
@@ -86,9 +86,14 @@ class FsdpBackend:
         strategy = STRATEGIES[training.strategy]
         two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
-        for block in self.model.blocks:
-            if isinstance(block, Block):
-                fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=strategy.reshards_after_forward)
+        again = strategy.reshards_after_forward
+        groups: list[tuple[list[nn.Module], bool]] = [([block], again) for block in self.model.blocks]
+        if not self.model.architecture.tie_embeddings:
+            # Not gathered with the whole: the table is freed once it is read, the output fetched while blocks compute.
+            groups += [([self.model.embedding], again), ([self.model.norm, self.model.output], False)]
+        for modules, reshards in groups:
+            if next(modules[0].parameters(), None) is not None:  # another stage has what has none here
+                fully_shard(modules, mesh=data, mp_policy=policy, reshard_after_forward=reshards)
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
     def _pipeline(self) -> Pipeline | None:
@@ -140,7 +145,7 @@ class FsdpBackend:
             total += loss.detach()
         return self._once(total)
 
-    def update(self, learning_rate: float, accept: Accept) -> float:
+    def update(self, learning_rate: float, accept: Accept) -> Tensor:
         """See Backend."""
         norm = self._clip()
         set_learning_rate(self.optimizer, learning_rate)
@@ -149,7 +154,7 @@ class FsdpBackend:
         self.optimizer.zero_grad()
         return norm
 
-    def _clip(self) -> float:
+    def _clip(self) -> Tensor:
         """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -158,7 +163,7 @@ class FsdpBackend:
             dist.all_reduce(norm, group=self.stages.get_group())
             norm = norm.sqrt()
         nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
-        return float(norm)
+        return norm
 
     @torch.no_grad()
     def layer_norms(self) -> dict[str, float]:

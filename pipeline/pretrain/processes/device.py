@@ -56,6 +56,12 @@ def name(device: torch.device) -> str:
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 
+def finish(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def keep_memory() -> None:
     """Let the C library keep what a CPU's tensors free; else each large one of a step is mapped anew, page by page.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import math
 import os
 import shutil
 import signal
@@ -32,7 +34,7 @@ from pipeline.pretrain.gauges.profiler import Profiler
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
-from pipeline.pretrain.parallel import all_reduce
+from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.schedule import learning_rate
@@ -51,13 +53,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
 class Tried(NamedTuple):
-    """What became of a batch: loss and gradient_norm, those of layers, its hash, why it was left out, if to stop."""
+    """What became of a batch: loss and gradient_norm, its hash, why it was left out, if to stop, what gauges tell."""
 
     values: dict[str, float]
-    norms: dict[str, float]
     hash: str
     reason: str | None
     stop: bool
+    gauges: NDArray[np.float64]
 
 
 class Worker:
@@ -132,35 +134,51 @@ class Worker:
         masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
         return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
 
-    def _try_batch(self, step: int, size: Stretch) -> Tried:
-        """Train on a batch of this size."""
+    def _try_batch(self, step: int, size: Stretch) -> tuple[Tried, dict[str, float]]:
+        """Train on a batch of this size; return also the norms of layers, where it is their turn.
+
+        Processes tell each other all there is to tell when the gradient's norm is known. There they wait for the
+        device, and nowhere else in a step of the native backend.
+        """
         input_BT, target_BT, words = self.loader.get(step)
         loss = self.backend.accumulate(self._split(input_BT, target_BT, size.sequence_length))
         self.watchdog.beat()
-        asked = self.stopping or (self.rank == 0 and self.stop_file.exists())
-        flags = float(asked), float(self.saver.failed)
-        loss_sum, stop, failed, *summed = all_reduce.sums(self.device, loss, *flags, *words)
-        if failed:
-            self.settle()
-        values = {"loss": loss_sum / (size.batch_size * self.training.sequence_length)}
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
-        reasons: list[str | None] = []
+        tried: list[Tried] = []
 
-        def accept(norm: float) -> bool:
-            if not reasons:  # a backend asks several times, or not at all
-                values["gradient_norm"] = all_reduce.maximum(self.device, norm)
-                reasons.append(self.judge.reason(**values))
-            return reasons[0] is None
+        def accept(norm: float | torch.Tensor) -> bool:
+            if not tried:  # a backend asks several times, or not at all
+                tried.append(self._tell(loss, norm, words, size))
+            return tried[0].reason is None
 
         accept(self.backend.update(learning_rate(self.training, step), accept))
         self.watchdog.beat()
+        return tried[0], norms
+
+    def _tell(self, loss: torch.Tensor, norm: float | torch.Tensor, words: torch.Tensor, size: Stretch) -> Tried:
+        """Tell the other processes what there is to tell of a batch, and return what all of them make of it."""
+        flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
+        gauges = self.telemetry.own(self.loader.stall_seconds)
+        table = exchange.gathered(self.device, loss, norm, *flags, *words, *gauges)
+        losses, found, stop, failed = table[:, :4].T
+        if failed.any():
+            self.settle()
+        values = {
+            "loss": float(losses.sum()) / (size.batch_size * self.training.sequence_length),
+            "gradient_norm": float(found.max()) if np.isfinite(found).all() else math.inf,
+        }
         # Processes that share a model's work have read the same: each number stands so often in the sum.
         alike = self.world_size // self.backend.data_size
-        return Tried(values, norms, batch_hash(np.array(summed) / alike), reasons[0], stop > 0)
+        summed = table[:, 4 : 4 + len(words)].sum(0) / alike
+        reason = self.judge.reason(**values)
+        return Tried(values, batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
 
-    def _train_step(self, step: int) -> tuple[list[metrics.Metrics], bool]:
+    def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
         """Take one step, with the first batch that is fit for it.
+
+        Its seconds end when the device has its work, which it does while the next step begins: the optimizer's time is
+        in the next step's. Where the training `pauses` for something else, the device is waited for.
 
         Return the lines of metrics, the step's own last, and whether any process has been asked to stop.
         """
@@ -170,26 +188,29 @@ class Worker:
         while True:
             number = self.sampler.data_step(step - 1)
             size = self.sampler.batches.at(number)
-            values, norms, hashed, reason, stop = self._try_batch(step, size)
+            tried, norms = self._try_batch(step, size)
+            values, reason = tried.values, tried.reason
             if reason is None:
                 break
             back_to = regular_step(step, training.checkpoint_every, self.settings.first_step)
             lines.append(self.judge.leave_out(step, number, values, reason, back_to))
             self.loader.forget()  # what comes next is another batch
         self.judge.keep(**values)
+        if pauses or tried.stop:
+            device.finish(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
             "data_step": number,
-            "batch_hash": hashed,
+            "batch_hash": tried.hash,
             "tokens_seen": tokens_seen(self.sampler.batches, step, self.judge.skips),
             **values,
             **norms,
             "learning_rate": learning_rate(training, step),
-            **self.telemetry.line(size, seconds, self.loader.stall_seconds),
+            **self.telemetry.line(size, seconds, tried.gauges),
             "seconds": seconds,
         }
-        return [*lines, line], stop
+        return [*lines, line], tried.stop
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -203,7 +224,7 @@ class Worker:
             input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
             return self._split(input_BT, target_BT)
 
-        added = partial(all_reduce.added, self.device)
+        added = partial(exchange.added, self.device)
         return {"step": step, **validate(self.backend, self.held_out, self.training, split, added, self.watchdog.beat)}
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
@@ -259,18 +280,22 @@ class Worker:
         if log:
             for rewind in self.rewinds:
                 log.add_once({"step": first, "skipped_data_steps": rewind["data_steps"], "reason": rewind["reason"]})
+        gc.collect()
+        gc.freeze()  # what is there by now stays: a collection in a step does not look through it again
         for step in range(first + 1, last + 1):
             self.profiler.begin(step)
-            lines, stop = self._train_step(step)
+            saves = training.checkpoint_every and step % training.checkpoint_every == 0
+            validates = training.validation_every and (step % training.validation_every == 0 or step == training.steps)
+            lines, stop = self._train_step(step, pauses=bool(saves or validates or step == last))
             self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
-            if training.validation_every and (step % training.validation_every == 0 or step == training.steps):
+            if validates:
                 lines.append(self._validate(step))
             if log:
                 for line in lines:
                     log.add(line)
-            if step < last and (stop or (training.checkpoint_every and step % training.checkpoint_every == 0)):
+            if step < last and (stop or saves):
                 self._save_recovery(step, log)
                 if stop:
                     self.settle()

@@ -93,5 +93,6 @@ def join(kind: str, platform: str | None = None) -> torch.device:
     if kind == "none":
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=PATIENCE)
     else:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        # Told its device, NCCL connects at once, and not in the first step.
+        dist.init_process_group(backend, timeout=PATIENCE, device_id=device if device.type == "cuda" else None)
     return device

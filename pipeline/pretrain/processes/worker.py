@@ -5,6 +5,7 @@ The meter of a node runs before torch is loaded, which takes seconds of all its 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pipeline.energy.watch import other_node_metered
@@ -14,6 +15,8 @@ from pipeline.ground.parent import die_with_parent
 def main() -> int:
     """Run one process and return its exit code."""
     die_with_parent()
+    # Blocks of a GPU's memory that grow leave no holes where sizes differ from step to step.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     with other_node_metered():
         from pipeline.pretrain.processes import loop
 

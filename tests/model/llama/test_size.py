@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pipeline.model.llama.model import Llama
-from pipeline.model.llama.size import LOSS_PARTS
-from pipeline.model.loss import PARTS
+from pipeline.model.llama.size import LOSS_PARTS, LOSS_ROWS
+from pipeline.model.loss import LEAST_ROWS, PARTS
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes
 
@@ -32,21 +32,22 @@ def test_activations_are_those_that_the_model_keeps(head_width: int | None):
         model(*torch.zeros(2, 1, tokens, dtype=torch.long))
     found = sum(saved.values()) - 4 * vocabulary * shape.width  # the output weight's gradient is model state
     estimated = activation_bytes(shape, vocabulary, tokens=tokens, precision="fp32")
-    logits = 4 * vocabulary * tokens / LOSS_PARTS
+    logits = 4 * vocabulary * tokens  # of fewer rows than are taken at once
     # Beyond the formula: intermediate results of norms and rotary embeddings that a compiled model does not keep.
     assert 0.9 * (estimated - logits) <= found <= 2 * (estimated - logits)
 
 
 def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_share_them():
-    def held(vocabulary: int, **options) -> float:
-        return activation_bytes(EIGHT, vocabulary, tokens=1024, **options)
+    def held(vocabulary: int, tokens: int = 1024, **options) -> float:
+        return activation_bytes(EIGHT, vocabulary, tokens=tokens, **options)
 
-    assert LOSS_PARTS == PARTS
-    more = held(2048, precision="fp32") - held(1024, precision="fp32")
-    assert more == 1024 * 4 * 1024 / PARTS
-    # In bf16 a copy of the part, and once for all tokens the output weight's gradient in fp32.
-    more = held(2048, precision="bf16") - held(1024, precision="bf16")
-    assert more == 1024 * 6 * 1024 / PARTS + 4 * 1024 * EIGHT.width
+    assert (LOSS_PARTS, LOSS_ROWS) == (PARTS, LEAST_ROWS)
+    for tokens, rows in ((1024, 1024), (8192, LEAST_ROWS), (65_536, 65_536 / PARTS)):
+        more = held(2048, tokens, precision="fp32") - held(1024, tokens, precision="fp32")
+        assert more == 1024 * 4 * rows
+        # In bf16 a copy of the part, and once for all tokens the output weight's gradient in fp32.
+        more = held(2048, tokens, precision="bf16") - held(1024, tokens, precision="bf16")
+        assert more == 1024 * 6 * rows + 4 * 1024 * EIGHT.width
     more = held(2048, precision="bf16", tensor=2) - held(1024, precision="bf16", tensor=2)
     assert more == 1024 * 2 * 12 * 1024
 

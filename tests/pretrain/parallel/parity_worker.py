@@ -71,7 +71,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     for step in range(settings.last_step):
         loss = total(made.accumulate(split(sampler.batch_tokens(step, *place))))
         losses.append(loss / (training.batch_size * training.sequence_length))
-        norms.append(made.update(learning_rate(training, step + 1), lambda norm: True))
+        norms.append(float(made.update(learning_rate(training, step + 1), lambda norm: True)))
     batches = HeldOut(index, training.sequence_length).batches(training.sequence_length, training.batch_size, *place)
     held_out = [rows[:2] for rows in islice(batches, 1)]
     weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
