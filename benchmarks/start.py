@@ -2,6 +2,7 @@
 
     PYTHONPATH=. python benchmarks/start.py weights [--preset gptnl-30b] [--processes 64 256]
     PYTHONPATH=. python benchmarks/start.py milestone [--preset gptnl-30b] [--processes 64 256] [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/start.py hashing [--folder FOLDER]
 
 Each is what one process does, without the others and without a device, beside what it would do alone.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from pipeline.ground.hashing import sha256_of, sha256_of_each
 from pipeline.model import weights
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -75,18 +77,34 @@ def milestone(options: argparse.Namespace) -> None:
                 process.join()
 
 
+def hashing(options: argparse.Namespace) -> None:
+    """Print the seconds to hash the same files, in memory, one after another and as many at once as may be."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        paths = [Path(name, str(number)) for number in range(8)]
+        for path in paths:
+            path.write_bytes(bytes(2**28))
+        for _ in range(3):
+            seconds = []
+            for hashes in (lambda found: [sha256_of(path) for path in found], sha256_of_each):
+                began = time.perf_counter()
+                hashes(paths)
+                seconds.append(time.perf_counter() - began)
+            alone, at_once = seconds
+            print(f"one by one {alone:.2f} s, at once {at_once:.2f} s, {alone / at_once:.2f} times as fast", flush=True)
+
+
 def main() -> None:
     """Measure what the first argument names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True)
-    for name, measure in (("weights", drawing), ("milestone", milestone)):
+    for name, measure in (("weights", drawing), ("hashing", hashing), ("milestone", milestone)):
         part = parts.add_parser(name)
+        part.add_argument("--folder", type=Path, help="on the file system to write to")
         part.add_argument("--preset", default="gptnl-30b")
         part.add_argument("--processes", type=int, nargs="*", default=[64, 256])
         part.set_defaults(measure=measure)
     part.add_argument("--layers", type=int, default=1, help="of the model that is written")
     part.add_argument("--largest-file-bytes", type=int, default=10**9)
-    part.add_argument("--folder", type=Path, help="on the file system to write to")
     options = parser.parse_args()
     options.measure(options)
 

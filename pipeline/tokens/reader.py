@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.ground.hashing import sha256_of_each
 
 Group = tuple[str, ...]
 """A source, a language and the strata, which all documents of a record batch share."""
@@ -221,10 +221,12 @@ def refuse_altered(index_path: Path) -> None:
 
     A shard that is older than the index is as the index found it, and is not read.
     """
-    index = json.loads(index_path.read_text(encoding="utf-8"))
-    for entry in (entry for split in ("train", "validation") for entry in index[split]["shards"]):
-        path = index_path.parent / entry["path"]
-        if path.stat().st_mtime > index_path.stat().st_mtime and sha256_of(path) != entry["sha256"]:
+    index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
+    entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
+    expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
+    younger = [path for path in expected if path.stat().st_mtime > since]
+    for path, found in zip(younger, sha256_of_each(younger), strict=True):
+        if found != expected[path]:
             raise InputError(
                 f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
             )
