@@ -3,6 +3,7 @@
     PYTHONPATH=. python benchmarks/start.py weights [--preset gptnl-30b] [--processes 64 256]
     PYTHONPATH=. python benchmarks/start.py milestone [--preset gptnl-30b] [--processes 64 256] [--folder FOLDER]
     PYTHONPATH=. python benchmarks/start.py hashing [--folder FOLDER]
+    PYTHONPATH=. python benchmarks/start.py tokens [--tokens 1e12] [--shards 1000] [--folder FOLDER]
 
 Each is what one process does, without the others and without a device, beside what it would do alone.
 """
@@ -10,12 +11,17 @@ Each is what one process does, without the others and without a device, beside w
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import multiprocessing
+import os
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -24,6 +30,11 @@ from pipeline.model import weights
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.processes.turns import by_turns
+from pipeline.tokens import shard
+from pipeline.tokens.mapped import Place, encoded
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.settings import Sampling, ShardSettings
 
 VOCABULARY = 128_256
 
@@ -93,6 +104,64 @@ def hashing(options: argparse.Namespace) -> None:
             print(f"one by one {alone:.2f} s, at once {at_once:.2f} s, {alone / at_once:.2f} times as fast", flush=True)
 
 
+def _write_sparse(folder: Path, tokens: int, shards: int) -> Path:
+    """Write the index of so many tokens in shards of four sources, whose files have a schema and a size and no more."""
+    encoder = SimpleNamespace(vocabulary_size=2**15, sha256="0" * 64, begin_of_text_id=0, end_of_text_id=1)
+    metadata = {"tokenizer_sha256": encoder.sha256, "vocabulary_size": encoder.vocabulary_size, "dtype": "uint16"}
+    metadata |= {"begin_of_text_id": 0, "end_of_text_id": 1, "shards": shards, "grouped_by": ["source", "language"]}
+    each = shard.TOKENS_PER_BATCH
+    batches = -(-tokens // shards // each)
+    body = 2 * each + 2**16  # its identifiers and licences
+    described = []
+    for number in range(shards):
+        path = folder / f"{number}.arrow"
+        chosen = ShardSettings(shard=number, shards=shards, validation_fraction=0.0)
+        with shard._ShardWriter(path, "train", encoder, chosen):  # type: ignore[arg-type]
+            pass
+        first = path.stat().st_size
+        os.truncate(path, first + batches * body)
+        of = [len(part) for part in np.array_split(range(batches), 4)]
+        groups = [{"source": f"source_{n}", "language": "nl", "tokens": count * each} for n, count in enumerate(of)]
+        places = [Place(first + n * body, first + n * body + 2**15, each) for n in range(batches)]
+        entry = {"path": path.name, "bytes_on_disk": path.stat().st_size, "groups": groups, "batches": encoded(places)}
+        described.append(entry)
+    index = folder / "index.json"
+    split = {"documents": 0, "bytes": 0, "shards": described}
+    index.write_text(json.dumps({**metadata, "train": split}), encoding="utf-8")
+    return index
+
+
+def tokens(options: argparse.Namespace) -> None:
+    """Print seconds and memory of opening the tokens of a training and of its first two batches, in a process alone."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        index = _write_sparse(Path(name), int(options.tokens), options.shards)
+        process = multiprocessing.get_context("spawn").Process(target=_open, args=(index,))
+        process.start()
+        process.join()
+
+
+def _resident_mb(kind: str) -> float:
+    told = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(told.split(f"{kind}:")[1].split()[0]) / 1e3
+
+
+def _open(index: Path) -> None:
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak so far is forgotten
+    before, began, cpu = _resident_mb("VmRSS"), time.perf_counter(), time.process_time()
+    reader = TokenReader(index, "train")
+    mixed = Sampling(weights={f"source_{number}": number + 1.0 for number in range(4)})
+    sampler = Sampler(reader, 4096, 1024, 1, mixed, 10**6)
+    sampler.batch_tokens(0, 0, 64)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    print(
+        f"{reader.tokens:,} tokens, an index of {index.stat().st_size / 1e6:.0f} MB: reader, sampler and first batch in"
+        f" {seconds:.2f} s, {cpu:.2f} of them of a CPU, {_resident_mb('VmRSS') - before:.0f} MB more, at most "
+        f"{_resident_mb('VmHWM') - before:.0f} MB",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure what the first argument names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,6 +174,11 @@ def main() -> None:
         part.set_defaults(measure=measure)
     part.add_argument("--layers", type=int, default=1, help="of the model that is written")
     part.add_argument("--largest-file-bytes", type=int, default=10**9)
+    part = parts.add_parser("tokens")
+    part.add_argument("--tokens", type=float, default=1e12)
+    part.add_argument("--shards", type=int, default=1000)
+    part.add_argument("--folder", type=Path, help="on a file system with sparse files")
+    part.set_defaults(measure=tokens)
     options = parser.parse_args()
     options.measure(options)
 

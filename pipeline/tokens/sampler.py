@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.ground.errors import InputError
+from pipeline.tokens.mapped import Group
 from pipeline.tokens.mixture import Order
 from pipeline.tokens.permutation import Integers
-from pipeline.tokens.reader import Group, TokenReader
+from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.settings import Mixture, Sampling
 
 IGNORED = -100

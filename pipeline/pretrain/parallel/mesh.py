@@ -38,7 +38,8 @@ def make(sizes: Layout, device_type: str) -> DeviceMesh:
     for all dimensions of size 1. `init_device_mesh` makes those of the others too.
     """
     shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
-    groups: dict[tuple[int, ...], dist.ProcessGroup] = {tuple(range(prod(shape))): dist.group.WORLD}
+    assert dist.group.WORLD is not None
+    groups = {tuple(range(prod(shape))): dist.group.WORLD}
     chosen = []
     for dimension in range(len(shape)):
         members = _along(shape, dimension)
