@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from pipeline.attestation.log import refuse_without_key
 from pipeline.ground import owner
 from pipeline.ground.errors import DiskFull, InputError, Superseded
-from pipeline.ground.hashing import sha256_of
+from pipeline.ground.hashing import sha256_of_each
 from pipeline.ground.owner import Owner
 from pipeline.ground.platform_files import folder
 from pipeline.ground.ranges import expand
@@ -188,24 +188,23 @@ class Job:
         # reads, written by a step. A unit's files are hashed faster than the names of all records are read.
         written = [path for _, file in files if ":" not in (path := self.shown(file)) and path[:11] != "provenance/"]
         known = {} if self.arguments.batch else recorded(self.record_path.parent, written)
+        stats = {file: file.stat() for _, file in files}
+        hashes = {}
+        for file, found in stats.items():
+            entry = known.get(self.shown(file))
+            if entry and SMALL_BYTES < found.st_size == entry.size and found.st_mtime <= entry.seconds:
+                hashes[file] = entry.sha256
+        unread = [file for file in stats if file not in hashes]
+        hashes |= zip(unread, sha256_of_each(unread), strict=True)
         described = []
         for name, file in files:
-            shown, found, entry = self.shown(file), file.stat(), known.get(self.shown(file))
-            if (
-                entry
-                and found.st_size > SMALL_BYTES
-                and found.st_size == entry.size
-                and found.st_mtime <= entry.seconds
-            ):
-                sha256 = entry.sha256
-            else:
-                sha256 = sha256_of(file)
+            shown, sha256, entry = self.shown(file), hashes[file], known.get(self.shown(file))
             if entry and entry.sha256 != sha256:
                 raise InputError(
                     f"{shown} has other bytes than its record says: it was altered; remove it and start snakemake "
                     "again, which makes it anew"
                 )
-            described.append({"name": name, "path": shown, "sha256": sha256, "bytes": found.st_size})
+            described.append({"name": name, "path": shown, "sha256": sha256, "bytes": stats[file].st_size})
         return described
 
     def described_outputs(self) -> list[dict[str, Any]]:
@@ -216,10 +215,11 @@ class Job:
                 raise RuntimeError(
                     f"{self.name}: its output {name} is gone: the step did not write it, or a later start removed it"
                 )
-            for file in files_below(partial):
+            files = files_below(partial)
+            for file, sha256 in zip(files, sha256_of_each(files), strict=True):
                 final = self.outputs[name] / file.relative_to(partial) if partial.is_dir() else self.outputs[name]
                 size = file.stat().st_size
-                described.append({"name": name, "path": self.shown(final), "sha256": sha256_of(file), "bytes": size})
+                described.append({"name": name, "path": self.shown(final), "sha256": sha256, "bytes": size})
         return described
 
     def taken_over(self, settings: Settings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:

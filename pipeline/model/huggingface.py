@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -34,21 +34,28 @@ def export(
     tokenizer_configuration: Path,
     folder: Path,
     largest_file_bytes: int = weights.LARGEST_FILE_BYTES,
+    do: Callable[[Sequence[weights.Work]], None] = weights.in_order,
 ) -> None:
-    """Write a new folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
+    """Write a folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
 
-    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once.
+    `state` may make a tensor when it is asked for: the tensors of one file are in memory at once. `do` is given
+    the pieces of work that need nothing of each other, and returns when all are done, here or by another process.
     """
-    folder.mkdir()
-    special = special_token_ids(tokenizer, tokenizer_configuration)
+    folder.mkdir(exist_ok=True)  # another process may be first
     of = network(architecture.name)
-    config = {**of.configuration(architecture, vocabulary_size, sequence_length), **special}
-    for name, content in (("config.json", config), ("generation_config.json", special)):
-        (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     shapes = parameter_shapes(architecture, vocabulary_size)
-    weights.write(folder, shapes, state.__getitem__, rename=of.their_name, largest_file_bytes=largest_file_bytes)
-    shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    shutil.copyfile(tokenizer_configuration, folder / "tokenizer_config.json")
+    rename = of.their_name
+    weights.write(folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, do=do)
+
+    def describe() -> None:
+        special = special_token_ids(tokenizer, tokenizer_configuration)
+        config = {**of.configuration(architecture, vocabulary_size, sequence_length), **special}
+        for name, content in (("config.json", config), ("generation_config.json", special)):
+            (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        shutil.copyfile(tokenizer, folder / "tokenizer.json")
+        shutil.copyfile(tokenizer_configuration, folder / "tokenizer_config.json")
+
+    do([describe])
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:

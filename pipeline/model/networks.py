@@ -5,7 +5,7 @@ The two lists are two modules so that a change of a network does not change the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -36,8 +36,8 @@ class Network:
 
     model: type[Decoder]
     """Made from the shape and the vocabulary size."""
-    initial_weight: Callable[[str, torch.Size, Architecture, int], Tensor]
-    """Returns one parameter, by name, as training with a seed starts from it: float32, on the CPU."""
+    initial_weight: Callable[[str, torch.Size, Architecture, int, Sequence[slice] | None], Tensor]
+    """Returns one parameter, by name, as training with a seed starts from it, or a part of it: see `initial_weight`."""
     splits: Mapping[str, Split]
     """By name within a block, every part that has parameters; their order is that of the communication."""
     model_type: str
@@ -64,9 +64,14 @@ def parameter_shapes(architecture: Architecture, vocabulary_size: int) -> dict[s
         return {name: p.shape for name, p in model.named_parameters()}
 
 
-def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
-    """Return one parameter as training starts from it, float32, on the CPU, without making any other."""
-    return network(architecture.name).initial_weight(name, shape, architecture, seed)
+def initial_weight(
+    name: str, shape: torch.Size, architecture: Architecture, seed: int, part: Sequence[slice] | None = None
+) -> Tensor:
+    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
+
+    `part` has a slice for every dimension of the full `shape`; the part's elements are those of the whole.
+    """
+    return network(architecture.name).initial_weight(name, shape, architecture, seed, part)
 
 
 def initial_state(architecture: Architecture, vocabulary_size: int, seed: int) -> dict[str, Tensor]:

@@ -4,7 +4,8 @@ memory at once."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,24 @@ from torch import Tensor
 
 from pipeline.ground.errors import InputError
 
-LARGEST_FILE_BYTES = 5_000_000_000
+LARGEST_FILE_BYTES = 1_000_000_000
+"""So that many processes can write a large model at once; which file holds what depends on the model alone."""
+
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
+Work = Callable[[], None]
 
-def write(
-    folder: Path,
-    shapes: Mapping[str, torch.Size],
-    get: Callable[[str], Tensor],
-    *,
-    rename: Callable[[str], str],
-    largest_file_bytes: int = LARGEST_FILE_BYTES,
-) -> None:
-    """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
 
-    One file, or as many as needed so that none is larger than asked for, unless a single tensor is.
+def in_order(works: Sequence[Work]) -> None:
+    """Do pieces of work one after another."""
+    for work in works:
+        work()
+
+
+def divided(shapes: Mapping[str, torch.Size], largest_file_bytes: int) -> dict[str, list[str]]:
+    """Return by file the names of the tensors in it, in their order; none is larger than asked for, but of one tensor.
+
+    The tensors are float32.
     """
     files: list[list[str]] = [[]]
     room = largest_file_bytes
@@ -40,20 +44,46 @@ def write(
             room = largest_file_bytes
         files[-1].append(name)
         room -= size
-    places: dict[str, str] = {}
-    for number, names in enumerate(files, start=1):
-        file = _ONE if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        tensors = {rename(name): get(name).detach().float().contiguous() for name in names}
+    if len(files) == 1:
+        return {_ONE: files[0]}
+    return {f"model-{number:05d}-of-{len(files):05d}.safetensors": names for number, names in enumerate(files, start=1)}
+
+
+def write(
+    folder: Path,
+    shapes: Mapping[str, torch.Size],
+    get: Callable[[str], Tensor],
+    *,
+    rename: Callable[[str], str],
+    largest_file_bytes: int = LARGEST_FILE_BYTES,
+    do: Callable[[Sequence[Work]], None] = in_order,
+) -> None:
+    """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
+
+    One file, or as many as needed so that none is larger than asked for, unless a single tensor is; then an index.
+    For `do` see `huggingface.export`.
+    """
+    files = divided(shapes, largest_file_bytes)
+
+    def write_file(file: str) -> None:
         path = folder / file
         path.touch()
         mode = path.stat().st_mode
+        tensors = {rename(name): get(name).detach().float().contiguous() for name in files[file]}
         save_file(tensors, path, metadata={"format": "pt"})
         path.chmod(mode)  # the library writes for its user alone; the umask decides, as for all other files
-        places |= dict.fromkeys(tensors, file)
-    if len(files) > 1:
+
+    def write_index() -> None:
         total = 4 * sum(shape.numel() for shape in shapes.values())
+        places = {rename(name): file for file, names in files.items() for name in names}
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    elements = {file: sum(shapes[name].numel() for name in names) for file, names in files.items()}
+    largest_first = sorted(files, key=elements.__getitem__, reverse=True)  # those that write at once end together
+    do([partial(write_file, file) for file in largest_first])
+    if len(files) > 1:
+        do([write_index])
 
 
 class Weights(Mapping[str, Tensor]):

@@ -68,7 +68,7 @@ def validate(
     loss_D = document_losses(backend, held_out, training, split, added, beat)
     line: dict[str, float | None] = {}
 
-    def add(name: str, of_D: NDArray[Any]) -> None:
+    def add(name: str, of_D: NDArray[Any] | slice) -> None:
         nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]
         line_of = {"loss": ratio(nats_D, held_out.tokens_D[of_D])}
         if bytes_D.sum():
@@ -77,9 +77,7 @@ def validate(
             line[f"validation_{kind}{name}"] = found.value
             line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
 
-    add("", np.ones(len(loss_D), dtype=bool))
-    for column, place in (("language", 1), ("source", 0)):
-        for name in sorted({group[place] for group in held_out.groups}):
-            codes = [number for number, group in enumerate(held_out.groups) if group[place] == name]
-            add(f"/{column}/{name}", np.isin(held_out.group_D, codes))
+    add("", slice(None))
+    for part, of_D in held_out.parts.items():
+        add(f"/{part}", of_D)
     return line

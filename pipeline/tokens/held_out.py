@@ -8,6 +8,7 @@ of files. So a smaller sample is part of a larger one, and a source that stands 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.ground.errors import InputError
-from pipeline.tokens.reader import Group, TokenReader
+from pipeline.tokens.mapped import Group
+from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, share_of
 
 Integers = npt.NDArray[np.int64]
@@ -64,6 +66,16 @@ class HeldOut:
         self.tokens_D: Integers = lengths_D[order_D] - 1
         self._starts_D: Integers = starts_D[order_D]
         self._borders: Integers = np.cumsum([0, *lengths_D[order_D]])
+
+    @cached_property
+    def parts(self) -> dict[str, Integers]:
+        """The numbers of the documents of each language and each source, by `language/NAME` and `source/NAME`."""
+        found = {}
+        for column, place in (("language", 1), ("source", 0)):
+            for name in sorted({group[place] for group in self.groups}):
+                codes = [number for number, group in enumerate(self.groups) if group[place] == name]
+                found[f"{column}/{name}"] = np.flatnonzero(np.isin(self.group_D, codes))
+        return found
 
     def described(self) -> dict[str, Any]:
         """Return what a validation sees, of how much."""

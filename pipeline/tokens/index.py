@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.tokens.reader import Group, group_of, open_shard
+from pipeline.tokens.mapped import Group, Shard, encoded, group_of
 from pipeline.tokens.settings import IndexSettings
 
 SHARED_METADATA = (
@@ -32,7 +32,8 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
 
     Paths in it are relative to its folder; languages, licenses and sources count both splits. `groups` are the
     sources, languages and strata of a shard in the order in which they lie in it, so each range of tokens follows from
-    the ones before; those of a split are their totals over its shards.
+    the ones before; those of a split are their totals over its shards. `batches` say where the record batches of a
+    shard lie, so that nobody has to look for them.
     Raises InputError when shards differ in tokenizer or type, or when one is missing or doubled.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
@@ -75,10 +76,11 @@ def _describe(
     path: Path, folder: Path, groups: dict[str, dict[str, dict[str, int]]]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
-    metadata, batches = open_shard(path)
+    shard = Shard(path)
+    metadata, batches = shard.metadata, shard.batches()
     ranges: dict[Group, dict[str, Any]] = {}
     grouped_by = metadata["grouped_by"].split(",")
-    for batch in batches:
+    for _, batch in batches:
         lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
         group = group_of(batch)
         named = dict(zip(grouped_by, group, strict=True))
@@ -96,6 +98,7 @@ def _describe(
         "bytes_on_disk": path.stat().st_size,
         **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
         "groups": list(ranges.values()),
+        "batches": encoded([place for place, _ in batches]),
     }
 
 

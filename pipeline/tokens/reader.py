@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
@@ -16,55 +14,45 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-
-Group = tuple[str, ...]
-"""A source, a language and the strata, which all documents of a record batch share."""
-
-
-def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
-    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages.
-
-    Raises InputError when the file is missing, cut off or of another kind.
-    """
-    try:
-        reader = pa.ipc.open_stream(pa.memory_map(os.fspath(path)))
-        batches = list(reader)
-        metadata = {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path} is no whole Arrow stream: build it again with tokens.shard ({error})") from error
-    if "tokenizer_sha256" not in metadata:
-        raise InputError(f"{path} was not written by tokens.shard: its schema names no tokenizer")
-    return metadata, batches
-
-
-def group_of(batch: pa.RecordBatch) -> Group:
-    """The source, language and strata of a record batch, which must not be empty."""
-    return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
+from pipeline.ground.hashing import sha256_of_each
+from pipeline.tokens.mapped import Group, Integers, Shard, decoded, group_of
 
 
 class TokenRow:
-    """Record batches of shards, joined to one row of tokens; each comes with the number of its shard."""
+    """Record batches of shards, joined to one row of tokens, by a table of where they lie: none is read before it is
+    asked for.
 
-    def __init__(self, name: str, batches: list[tuple[int, pa.RecordBatch]]) -> None:
-        self.name = name
-        self._batches = batches
-        self._values: list[npt.NDArray[np.unsignedinteger[Any]]] = [
-            batch.column("tokens").flatten().to_numpy(zero_copy_only=True) for _, batch in batches
-        ]
-        self._starts: list[int] = np.cumsum([0, *map(len, self._values)], dtype=np.int64).tolist()
-        self.tokens = self._starts[-1]
+    The table has the numbers of the shard and of the group of each batch in ascending order of the shards, and its
+    `Place`, (N, 5).
+    """
+
+    def __init__(self, name: str, shards: list[Shard], dtype: np.dtype[Any], table: Integers) -> None:
+        self.name, self.dtype = name, dtype
+        self._shards, self._table = shards, table
+        self._starts: Integers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(table[:, 4])])
+        self.tokens = int(self._starts[-1])
+
+    def _at(self, position: int) -> int:
+        """The number of the record batch that holds a token."""
+        return int(np.searchsorted(self._starts, position, side="right")) - 1
+
+    def _values(self, number: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+        shard, _, _, position, length = map(int, self._table[number])
+        return self._shards[shard].values(position, length, self.dtype)
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        return self._shards[self._table[number, 0]].batch(int(self._table[number, 2]))
 
     @property
     def views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
         """The position of the first token of each record batch, and its tokens as a read-only view of the file."""
-        return list(zip(self._starts[:-1], self._values, strict=True))
+        return [(start, self._values(number)) for number, start in enumerate(self._starts[:-1].tolist())]
 
     @cached_property
-    def borders(self) -> npt.NDArray[np.int64]:
+    def borders(self) -> Integers:
         """The position of the first token of each document, in order."""
-        starts = zip(self._batches, self._starts[:-1], strict=True)
-        found = [batch.column("tokens").offsets.to_numpy()[:-1] + start for (_, batch), start in starts]
+        starts = enumerate(self._starts[:-1].tolist())
+        found = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -72,7 +60,8 @@ class TokenRow:
 
         Raises ValueError when there is no document.
         """
-        return np.concatenate([values(batch, group_of(batch)) for _, batch in self._batches])
+        batches = map(self._batch, range(len(self._table)))
+        return np.concatenate([values(batch, group_of(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
         """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
@@ -82,15 +71,15 @@ class TokenRow:
         if start < 0 or length < 0 or start + length > self.tokens:
             raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
         views = []
-        batch = bisect_right(self._starts, start) - 1
+        batch = self._at(start)
         while length > 0:
-            offset = start - self._starts[batch]
-            view = self._values[batch][offset : offset + length]
+            offset = start - int(self._starts[batch])
+            view = self._values(batch)[offset : offset + length]
             views.append(view)
             start, length, batch = start + len(view), length - len(view), batch + 1
         return views
 
-    def read(self, start: int, length: int) -> npt.NDArray[np.int64]:
+    def read(self, start: int, length: int) -> Integers:
         """The tokens start … start+length-1, (length,).
 
         Raises IndexError when they reach outside the row.
@@ -98,20 +87,22 @@ class TokenRow:
         views = self.slices(start, length)
         return np.concatenate([np.empty(0, dtype=np.int64), *views], dtype=np.int64)
 
-    def read_rows(
-        self, starts_B: npt.NDArray[np.int64], tokens_BT: npt.NDArray[Any], rows_B: npt.NDArray[np.int64]
-    ) -> None:
+    def read_rows(self, starts_B: Integers, tokens_BT: npt.NDArray[Any], rows_B: Integers) -> None:
         """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type.
 
         Raises IndexError when they reach outside the row.
         """
-        length = tokens_BT.shape[1]
+        length, size = tokens_BT.shape[1], self.dtype.itemsize
         batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
-        offsets_B = starts_B - np.take(self._starts, batches_B)
-        read = zip(rows_B.tolist(), batches_B.tolist(), offsets_B.tolist(), starts_B.tolist(), strict=True)
-        for row, batch, offset, start in read:
-            view = self._values[batch][offset : offset + length] if batch < len(self._values) else ()
-            tokens_BT[row] = view if len(view) == length else np.concatenate(self.slices(start, length))
+        is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
+        found = self._table[np.minimum(batches_B, len(self._table) - 1)]
+        places_B = found[:, 3] + (starts_B - self._starts[batches_B]) * size
+        read = (rows_B, is_whole_B, found[:, 0], places_B, starts_B)
+        for row, is_whole, shard, place, start in zip(*(part.tolist() for part in read), strict=True):
+            if is_whole:
+                tokens_BT[row] = self._shards[shard].values(place, length, self.dtype)
+            else:
+                tokens_BT[row] = np.concatenate(self.slices(start, length))
 
     def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
         """The documents that start … start+length-1 touch: id, source, language, license, and the positions of their
@@ -121,16 +112,16 @@ class TokenRow:
         """
         found: list[dict[str, Any]] = []
         end = start + sum(map(len, self.slices(start, length)))
-        first = bisect_right(self._starts, start) - 1
-        for (_, batch), origin in zip(self._batches[first:], self._starts[first:-1], strict=True):
-            if origin >= end:
-                break
+        number = self._at(start)
+        while number < len(self._table) and (origin := int(self._starts[number])) < end:
+            batch = self._batch(number)
             borders = batch.column("tokens").offsets.to_numpy() + origin
             from_row = max(int(np.searchsorted(borders, start, side="right")) - 1, 0)
             to_row = int(np.searchsorted(borders[:-1], end, side="left"))
             rows = batch.select(["id", "source", "language", "license"]).slice(from_row, to_row - from_row).to_pylist()
             for row, (begin, past) in zip(rows, pairwise(borders[from_row : to_row + 1].tolist()), strict=True):
                 found.append({**row, "start": begin, "end": past})
+            number += 1
         return found
 
     def document_spans(self, start: int, length: int) -> list[tuple[str, int, int]]:
@@ -149,9 +140,8 @@ class TokenRow:
 
         The documents of a record batch lie in the order of id_hash: each batch of the shard is a binary search.
         """
-        for (number, batch), origin in zip(self._batches, self._starts[:-1], strict=True):
-            if number != shard:
-                continue
+        for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
+            batch, origin = self._batch(number), int(self._starts[number])
             hashes = batch.column("id_hash").to_numpy()
             rows = range(*(int(np.searchsorted(hashes, np.uint64(id_hash), side=side)) for side in ("left", "right")))
             for row in rows:
@@ -165,7 +155,7 @@ class TokenReader(TokenRow):
     """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
 
     Raises InputError when index.json or a shard is missing or broken, or when a shard is not the one that was indexed:
-    in size, tokenizer, vocabulary or number of tokens. Its bytes are not read: see `refuse_altered`.
+    in size, tokenizer or vocabulary. Its bytes are not read: see `refuse_altered`.
     """
 
     def __init__(self, index_path: Path, split: str) -> None:
@@ -176,24 +166,24 @@ class TokenReader(TokenRow):
             described = index[split]
             self.tokenizer_sha256: str = index["tokenizer_sha256"]
             self.vocabulary_size: int = index["vocabulary_size"]
-            self.dtype = np.dtype(index["dtype"])
+            dtype = np.dtype(index["dtype"])
             self.begin_of_text_id: int = index["begin_of_text_id"]
             self.end_of_text_id: int = index["end_of_text_id"]
             self.shards: int = index["shards"]
             self.grouped_by: list[str] = index["grouped_by"]
             self.documents: int = described["documents"]
             self.bytes: int = described["bytes"]
+            numbers: dict[Group, int] = {}
+            tables = [
+                _table(number, entry, self.grouped_by, numbers) for number, entry in enumerate(described["shards"])
+            ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{index_path} is no index of tokens with a {split} split ({error!r})") from error
-        batches = []
-        for number, entry in enumerate(described["shards"]):
-            found = _open_indexed(index_path, index, entry)
-            batches += [(number, batch) for batch in found if batch.num_rows]
-        super().__init__(f"the {split} split", batches)
-        self.groups: dict[Group, int] = {}
-        for (_, batch), values in zip(batches, self._values, strict=True):
-            group = group_of(batch)
-            self.groups[group] = self.groups.get(group, 0) + len(values)
+        shards = [_open_indexed(index_path, index, entry) for entry in described["shards"]]
+        table = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables])
+        super().__init__(f"the {split} split", shards, dtype, table)
+        of_groups = np.bincount(table[:, 1], weights=table[:, 4], minlength=len(numbers))
+        self.groups: dict[Group, int] = {group: int(of_groups[number]) for group, number in numbers.items()}
 
     def known(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The same tokens.
@@ -209,11 +199,15 @@ class TokenReader(TokenRow):
 
     def shard_row(self, shard: int) -> TokenRow:
         """The tokens of one shard."""
-        return TokenRow(f"shard {shard}", [(number, batch) for number, batch in self._batches if number == shard])
+        return self._part(f"shard {shard}", self._table[:, 0] == shard)
 
     def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """One row of the tokens of some groups, over all shards in their order."""
-        return TokenRow(self.name, [(number, batch) for number, batch in self._batches if wanted(group_of(batch))])
+        is_wanted = np.array([wanted(group) for group in self.groups], dtype=bool)  # in the order of their numbers
+        return self._part(self.name, is_wanted[self._table[:, 1]])
+
+    def _part(self, name: str, chosen: npt.NDArray[np.bool_]) -> TokenRow:
+        return TokenRow(name, self._shards, self.dtype, self._table[chosen])
 
 
 def refuse_altered(index_path: Path) -> None:
@@ -221,17 +215,31 @@ def refuse_altered(index_path: Path) -> None:
 
     A shard that is older than the index is as the index found it, and is not read.
     """
-    index = json.loads(index_path.read_text(encoding="utf-8"))
-    for entry in (entry for split in ("train", "validation") for entry in index[split]["shards"]):
-        path = index_path.parent / entry["path"]
-        if path.stat().st_mtime > index_path.stat().st_mtime and sha256_of(path) != entry["sha256"]:
+    index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
+    entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
+    expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
+    younger = [path for path in expected if path.stat().st_mtime > since]
+    for path, found in zip(younger, sha256_of_each(younger), strict=True):
+        if found != expected[path]:
             raise InputError(
                 f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
             )
 
 
-def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> list[pa.RecordBatch]:
-    """The record batches of a shard; raises InputError when it is not the one that the index describes."""
+def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
+    """The table of a shard's record batches, as `TokenRow` has it; `numbers` are those of the groups, and grow."""
+    places = decoded(entry["batches"])
+    groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
+    ends = np.cumsum([group["tokens"] for group in entry["groups"]])
+    of_shard = np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
+    starts = np.cumsum(places[:, 2]) - places[:, 2]
+    return np.column_stack(
+        [np.full(len(places), number), of_shard[np.searchsorted(ends, starts, side="right")], places]
+    )
+
+
+def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> Shard:
+    """A shard; raises InputError when it is not the one that the index describes."""
     path = index_path.parent / entry["path"]
     size = path.stat().st_size if path.is_file() else None
     if size is None:
@@ -241,14 +249,11 @@ def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]
             f"{path} has {size} bytes where {index_path} describes {entry['bytes_on_disk']}: it was altered, "
             "build it again with tokens.shard"
         )
-    metadata, batches = open_shard(path)
+    shard = Shard(path)
     for name in ("tokenizer_sha256", "vocabulary_size", "dtype"):
-        if metadata[name] != str(index[name]):
+        if shard.metadata[name] != str(index[name]):
             raise InputError(
-                f"{path} has {name} {metadata[name]} where {index_path} says {index[name]}: it was made with another "
-                "tokenizer, build all shards and the index again"
+                f"{path} has {name} {shard.metadata[name]} where {index_path} says {index[name]}: it was made with "
+                "another tokenizer, build all shards and the index again"
             )
-    found = sum(len(batch.column("tokens").flatten()) for batch in batches)
-    if found != entry["tokens"]:
-        raise InputError(f"{path} is not the shard that {index_path} describes: build the index again")
-    return batches
+    return shard

@@ -18,9 +18,10 @@ import numpy as np
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.ramp import Batches, RampStage
+from pipeline.tokens.mapped import Group
 from pipeline.tokens.mixture import Order
 from pipeline.tokens.permutation import Integers
-from pipeline.tokens.reader import Group, TokenReader
+from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.settings import Mixture, Sampling
 
 IGNORED = -100

@@ -22,7 +22,7 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.spelling import SPECIAL, spelling
-from pipeline.tokens.reader import open_shard
+from pipeline.tokens.mapped import open_shard
 from pipeline.tokens.settings import SuffixesSettings
 
 BLOCK = 64  # bytes of text whose tokens are counted together

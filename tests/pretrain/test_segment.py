@@ -27,7 +27,7 @@ from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.reader import open_shard
+from pipeline.tokens.mapped import open_shard
 
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader, open_shard
+from pipeline.tokens.mapped import open_shard
+from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED
 from tests.tokens.conftest import make_rows
 
@@ -53,6 +54,11 @@ def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_ne
     assert held_out.tokens_D.tolist() == [len(row["tokens"]) - 1 for row in ordered]
     assert held_out.bytes_D.tolist() == [row["bytes"] for row in ordered]
     assert [held_out.groups[code] for code in held_out.group_D] == [(row["source"], row["language"]) for row in ordered]
+    for column in ("source", "language"):
+        for name in {row[column] for row in ordered}:
+            numbers = [number for number, row in enumerate(ordered) if row[column] == name]
+            assert held_out.parts[f"{column}/{name}"].tolist() == numbers
+    assert list(held_out.parts) == sorted(held_out.parts)
     reader = TokenReader(built, "validation")
     described = held_out.described()
     assert described["documents"] == described["of_documents"] == reader.documents

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.tokens import index
-from pipeline.tokens.reader import open_shard
+from pipeline.tokens.mapped import Shard, decoded, open_shard
 from pipeline.tokens.settings import IndexSettings
 
 
@@ -50,6 +50,11 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
             lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
             assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
             sources = [row for batch in open_shard(path)[1] for row in batch.column("source").to_pylist()]
+            places, batches = decoded(entry["batches"]).tolist(), open_shard(path)[1]
+            for (position, values_position, tokens), batch in zip(places, batches, strict=True):
+                flat = batch.column("tokens").flatten().to_numpy()
+                assert path.read_bytes()[values_position : values_position + 2 * tokens] == flat.tobytes()
+                assert Shard(path).batch(position).equals(batch)
             ordered = [group["source"] for group in entry["groups"] for _ in range(group["documents"])]
             assert sources == ordered == sorted(sources)
         for name in ("documents", "tokens", "bytes"):

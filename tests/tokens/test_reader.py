@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pipeline.corpus.documents import id_hash
 from pipeline.ground.errors import InputError
-from pipeline.tokens.reader import TokenReader, open_shard, refuse_altered
+from pipeline.tokens.mapped import Shard, open_shard
+from pipeline.tokens.reader import TokenReader, refuse_altered
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +159,33 @@ def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
             TokenReader(path, "train")
     with pytest.raises(InputError, match="is no index"):
         TokenReader(tmp_path / "absent.json", "train")
+
+
+def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = TokenReader(built, "train")
+    expected, borders = whole.read(0, whole.tokens), whole.borders
+
+    def refuse(shard: Shard, *given: int) -> None:
+        raise AssertionError(f"{shard.path} is read in full")
+
+    for method in ("batch", "batches"):
+        monkeypatch.setattr(Shard, method, refuse)
+    reader = TokenReader(built, "train")
+    assert np.array_equal(reader.read(0, reader.tokens), expected)
+    assert len(reader.views) > 3  # the stretch was joined from several
+    assert sum(reader.row({group}.__contains__).tokens for group in reader.groups) == reader.tokens
+    with pytest.raises(AssertionError, match="is read in full"):
+        reader.document_at(int(borders[1]))
+
+
+@given(data=st.data())
+def test_rows_are_those_of_plain_reads_also_where_they_meet_two_batches(
+    reader: TokenReader, data: st.DataObject
+) -> None:
+    length = data.draw(st.integers(1, 900))
+    starts = data.draw(st.lists(st.integers(0, reader.tokens - length), min_size=1, max_size=9))
+    tokens_BT = np.zeros((len(starts), length), dtype=reader.dtype)
+    reader.read_rows(np.array(starts), tokens_BT, np.arange(len(starts)))
+    assert tokens_BT.tolist() == [reader.read(start, length).tolist() for start in starts]
+    with pytest.raises(IndexError, match="reach outside"):
+        reader.read_rows(np.array([reader.tokens - length + 1]), tokens_BT, np.arange(1))

@@ -18,7 +18,7 @@ from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens import shard as shard_step
-from pipeline.tokens.reader import open_shard
+from pipeline.tokens.mapped import open_shard
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_range
 

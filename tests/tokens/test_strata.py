@@ -25,7 +25,8 @@ from pipeline.run.config import load
 from pipeline.run.steps import step_settings
 from pipeline.tokens import index, shard
 from pipeline.tokens.epochs import epochs
-from pipeline.tokens.reader import TokenReader, open_shard
+from pipeline.tokens.mapped import open_shard
+from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bins
 from pipeline.tokens.strata import columns_of, is_in, with_strata

@@ -6,8 +6,8 @@ SwiGLU (Shazeer 2020), RMSNorm (Zhang & Sennrich 2019) before each branch.
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
+from pipeline.model.drawn import normal
 from pipeline.model.maximal_update import deviation_factor
 from pipeline.model.settings import Architecture
 
@@ -44,19 +45,18 @@ class Llama(decoder.Decoder):
     block = Block
 
 
-def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
-    """Return one parameter as training starts from it, float32, on the CPU, without making any other.
+def initial_weight(
+    name: str, shape: torch.Size, architecture: Architecture, seed: int, part: Sequence[slice] | None = None
+) -> Tensor:
+    """Return one parameter as training starts from it, or a part of it, without making any other: see `networks`.
 
     Norms are one; matrices are normal with one deviation, the two that write into the stream with it / sqrt(2 L), so
     that its variance does not grow with the L layers (Radford et al. 2019); with a base width, both times the factor
-    of `pipeline.model.maximal_update`. The generator's seed is a hash of the run's seed and the parameter's name.
+    of `pipeline.model.maximal_update`. How they are drawn: `pipeline.model.drawn`.
     """
     if len(shape) == 1:
-        return torch.ones(shape)
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+        return torch.ones(shape)[part[0] if part else slice(None)]
     deviation = architecture.initial_deviation * deviation_factor(name, architecture)
-    if writes:
+    if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
         deviation /= math.sqrt(2 * architecture.layers)
-    return torch.empty(shape).normal_(0.0, deviation, generator=generator)
+    return normal(name, shape, deviation, seed, part)

@@ -199,13 +199,14 @@ class Start:
             for name in parameter_shapes(self.settings.architecture, self.vocabulary_size):
                 yield name, self._initial(name)
 
-    def _initial(self, name: str) -> Tensor:
+    def _initial(self, name: str, box: Box | None = None) -> Tensor:
         shape = parameter_shapes(self.settings.architecture, self.vocabulary_size)[name]
-        return initial_weight(name, shape, self.settings.architecture, self.settings.seed)
+        part = box.within(whole(shape)) if box else None
+        return initial_weight(name, shape, self.settings.architecture, self.settings.seed, part)
 
     @torch.no_grad()
     def load(self, pieces: Iterable[Piece]) -> None:
-        """Fill the pieces of a process; only the boxes are read. The optimizer's stay as they are at the first step."""
+        """Fill the pieces of a process; only the boxes are made. The optimizer's stay as they are at the first step."""
         if self.reader:
             for piece in pieces:
                 if self.optimizer_step == 0 and piece.name.partition(".")[0] in MOMENTS:
@@ -216,7 +217,7 @@ class Start:
         for piece in pieces:
             name = piece.name.removeprefix("model.")
             if name != piece.name:
-                piece.tensor.copy_(self._initial(name)[piece.box.within(whole(piece.shape))])
+                piece.tensor.copy_(self._initial(name, piece.box))
 
 
 def check_shape(folder: Path, architecture: Architecture, vocabulary_size: int) -> None:

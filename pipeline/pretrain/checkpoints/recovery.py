@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.ground.hashing import sha256_of_each
 from pipeline.ground.space import is_full, no_room_in
 from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
 
@@ -50,10 +48,9 @@ def damage(folder: Path) -> str | None:
         if not path.is_file() or path.stat().st_size != size:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
             return f"{path} {there}"
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for (path, (_, expected)), found in zip(files.items(), threads.map(sha256_of, files), strict=True):
-            if found != expected:
-                return f"{path} was altered after it was written"
+    for (path, (_, expected)), found in zip(files.items(), sha256_of_each([*files]), strict=True):
+        if found != expected:
+            return f"{path} was altered after it was written"
     return None
 
 

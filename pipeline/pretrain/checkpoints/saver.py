@@ -155,6 +155,8 @@ class Saver:
     def _copy(self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
         """Copy what this process writes to the host, into the memory of the save before."""
         tensors, used = {}, 0
+        if self._stream:  # a thread begins with device 0 as its own, where even a look at a stream would take memory
+            torch.cuda.set_device(self._stream.device)
         with torch.cuda.stream(self._stream):
             if self._stream and ready:
                 self._stream.wait_event(ready)

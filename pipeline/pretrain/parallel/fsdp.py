@@ -77,7 +77,7 @@ class FsdpBackend:
             tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
         self.context = None
         if sizes.context > 1:
-            self.context = mesh.context_group(sizes, self.device.type)
+            self.context = mesh.context_group(sizes)
             context_parallel.apply(self.model, self.context)
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from math import prod
+
+import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from pipeline.pretrain.parallel.layout import Layout, check, layout
 
-__all__ = ["Layout", "check", "context_group", "layout", "make"]
+__all__ = ["PATIENCE", "Layout", "check", "context_group", "layout", "make"]
+
+PATIENCE = timedelta(hours=1)
+"""How long a process waits for the others of a group, whichever it is."""
+
+
+def _along(shape: tuple[int, ...], dimension: int) -> list[int]:
+    """Return the processes whose places in an array of all of them differ from this one's in one dimension alone."""
+    ranks = torch.arange(prod(shape)).view(shape)
+    place = (ranks == dist.get_rank()).nonzero()[0].tolist()
+    members: list[int] = ranks[(*place[:dimension], slice(None), *place[dimension + 1 :])].tolist()
+    return members
+
+
+def _group(members: list[int]) -> dist.ProcessGroup:
+    """Return a group of these processes, which alone have to call this, in the same order as their other groups."""
+    made: dist.ProcessGroup = dist.new_group(members, timeout=PATIENCE, use_local_synchronization=True)
+    return made
 
 
 def make(sizes: Layout, device_type: str) -> DeviceMesh:
-    """Return the mesh with the dimensions pipeline, replicate, shard and tensor."""
+    """Return the mesh with the dimensions pipeline, replicate, shard and tensor.
+
+    A process makes the groups that it is in: none for a dimension that holds all processes, and one, of itself alone,
+    for all dimensions of size 1. `init_device_mesh` makes those of the others too.
+    """
     shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
-    return init_device_mesh(device_type, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+    assert dist.group.WORLD is not None
+    groups = {tuple(range(prod(shape))): dist.group.WORLD}
+    chosen = []
+    for dimension in range(len(shape)):
+        members = _along(shape, dimension)
+        if tuple(members) not in groups:
+            groups[tuple(members)] = _group(members)
+        chosen.append(groups[tuple(members)])
+    ranks = torch.arange(prod(shape)).view(shape)
+    return DeviceMesh.from_group(
+        chosen, device_type, ranks, mesh_dim_names=("pipeline", "replicate", "shard", "tensor")
+    )
 
 
-def context_group(sizes: Layout, device_type: str) -> dist.ProcessGroup:
+def context_group(sizes: Layout) -> dist.ProcessGroup:
     """Return the processes that share a sequence with this one: neighbours within replicate x shard."""
-    shape = (sizes.pipeline, sizes.data, sizes.context, sizes.tensor)
-    names = ("pipeline", "data", "context", "tensor")
-    return init_device_mesh(device_type, shape, mesh_dim_names=names).get_group("context")
+    return _group(_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))

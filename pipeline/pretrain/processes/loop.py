@@ -21,7 +21,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pipeline.ground import space
-from pipeline.ground.errors import InputError, OutOfMemory, Superseded
+from pipeline.ground.errors import DiskFull, InputError, OutOfMemory, Superseded
 from pipeline.ground.owner import Owner
 from pipeline.ground.ramp import Stretch
 from pipeline.model import determinism, huggingface
@@ -37,6 +37,7 @@ from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.processes import device, rendezvous
+from pipeline.pretrain.processes.turns import by_turns
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge, Rewind
@@ -258,19 +259,25 @@ class Worker:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.watchdog.beat(SLOW_FACTOR)
         self.saver.save_milestone(folder, step, self.judge.state())
-        self.watchdog.stop()  # a large model is exported for longer than a step takes, and the others only wait for it
-        if log:
-            log.close()
-            huggingface.export(
-                checkpoint.Reader(folder).weights(),
-                self.settings.architecture,
-                self.reader.vocabulary_size,
-                self.training.sequence_length,
-                tokenizer=self.paths["tokenizer"],
-                tokenizer_configuration=self.paths["configuration"],
-                folder=folder / "huggingface",
-            )
+        places = (folder.parent, self.paths["scratch"])
+        do = partial(by_turns, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR))
+        huggingface.export(
+            checkpoint.Reader(folder).weights(),
+            self.settings.architecture,
+            self.reader.vocabulary_size,
+            self.training.sequence_length,
+            tokenizer=self.paths["tokenizer"],
+            tokenizer_configuration=self.paths["configuration"],
+            folder=folder / "huggingface",
+            do=do,
+        )
+
+        def close() -> None:
+            if log:
+                log.close()
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
+
+        do([close])
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""
@@ -305,11 +312,8 @@ class Worker:
         except CheckpointError as error:
             status = "full" if isinstance(error, NoRoom) else "failed"
             return {"status": status, "error": f"{error}; start again then"}
-        except Exception as error:
-            if not space.is_full(error):
-                raise
-            places = (self.paths["milestone"].parent, self.paths["scratch"])
-            return {"status": "full", "error": str(space.disk_full(error, places))}
+        except DiskFull as error:
+            return {"status": "full", "error": str(error)}
         return {"status": "finished", "step": last}
 
 

@@ -8,16 +8,15 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from pipeline.ground.errors import InputError
+from pipeline.pretrain.parallel.mesh import PATIENCE
 from pipeline.pretrain.processes import device as devices
 
-PATIENCE = timedelta(hours=1)
 ADDRESS_SUFFIX = "PIPELINE_ADDRESS_SUFFIX"
 """The variable with address_suffix of the platform's file."""
 

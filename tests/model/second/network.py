@@ -1,6 +1,6 @@
 """The second architecture as training and exchange know it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
+from pipeline.model.drawn import normal
 from pipeline.model.networks import Network
 from pipeline.model.settings import Architecture
 
@@ -32,9 +33,12 @@ class SideBySide(decoder.Decoder):
     block = Block
 
 
-def initial_weight(name: str, shape: torch.Size, architecture: Architecture, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed + sum(name.encode()))
-    return torch.ones(shape) if len(shape) == 1 else torch.empty(shape).normal_(0.0, 0.1, generator=generator)
+def initial_weight(
+    name: str, shape: torch.Size, architecture: Architecture, seed: int, part: Sequence[slice] | None = None
+) -> Tensor:
+    if len(shape) == 1:
+        return torch.ones(shape)[part[0] if part else slice(None)]
+    return normal(name, shape, 0.1, seed, part)
 
 
 def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:

@@ -4,9 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.ground.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
@@ -41,6 +45,48 @@ def test_every_process_has_one_place(
     if STRATEGIES[strategy].hybrid:
         assert sizes.shard * tensor <= max(per_node, tensor)
     assert (strategy != "no_shard" or sizes.shard == 1) and (strategy != "full_shard" or sizes.replicate == 1)
+
+
+LAYOUTS = [
+    (mesh.Layout(pipeline=1, replicate=1, shard=128, context=1, tensor=1), 1),
+    (mesh.Layout(pipeline=1, replicate=128, shard=1, context=1, tensor=1), 1),
+    (mesh.Layout(pipeline=1, replicate=16, shard=8, context=1, tensor=1), 3),
+    (mesh.Layout(pipeline=2, replicate=4, shard=4, context=2, tensor=4), 5),
+    (mesh.Layout(pipeline=1, replicate=1, shard=1, context=1, tensor=1), 0),
+]
+
+
+@pytest.mark.parametrize(("sizes", "groups"), LAYOUTS)
+def test_a_process_makes_the_groups_that_it_is_in(
+    sizes: mesh.Layout, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor
+    asked: list[Any] = []
+    make = dist.new_group
+    monkeypatch.setattr(
+        dist, "new_group", lambda *given, **named: asked.append(named["timeout"]) or make(*given, **named)
+    )
+    for rank in {0, processes // 3, processes - 1}:
+        dist.init_process_group("fake", rank=rank, world_size=processes, store=FakeStore())
+        try:
+            asked.clear()
+            made = mesh.make(sizes, "cpu")
+            context = mesh.context_group(sizes) if sizes.context > 1 else None
+            # By the calls and by torch's own list, in which the group of all stands too.
+            assert len(asked) == len(c10d._world.pg_map) - 1 == groups
+            assert set(asked) <= {mesh.PATIENCE}
+            torchs = init_device_mesh("cpu", made.shape, mesh_dim_names=made.mesh_dim_names)
+            for name in made.mesh_dim_names:
+                mine, theirs = made.get_group(name), torchs.get_group(name)
+                assert dist.get_process_group_ranks(mine) == dist.get_process_group_ranks(theirs)
+                assert made.get_local_rank(name) == torchs.get_local_rank(name)
+                assert made[name].get_group() is mine
+            if context:
+                sharing = dist.get_process_group_ranks(context)
+                assert rank in sharing and [one - sharing[0] for one in sharing] == [0, sizes.tensor]
+                assert {sizes.data_rank(one) for one in sharing} == {sizes.data_rank(rank)}
+        finally:
+            dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

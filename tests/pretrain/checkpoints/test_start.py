@@ -1,0 +1,57 @@
+"""A training starts from the same weights however the processes cut them, and each makes only its own."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from pipeline.model import drawn
+from pipeline.model.networks import parameter_shapes
+from pipeline.pretrain.checkpoints.checkpoint import Start
+from pipeline.pretrain.checkpoints.pieces import Box, Piece, boxes_of_range
+from pipeline.pretrain.settings import SegmentSettings
+
+VOCABULARY = 304
+
+
+def rows(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
+    """Yield what FSDP gives to a process: a chunk of the rows."""
+    size = -(-shape[0] // of)
+    if (extent := min(size, shape[0] - process * size)) > 0:
+        yield Box((process * size, *(0,) * (len(shape) - 1)), (extent, *shape[1:]))
+
+
+def columns(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
+    """Yield what tensor parallelism gives to it of a matrix that closes a branch."""
+    size = shape[-1] // of
+    yield Box((*(0,) * (len(shape) - 1), process * size), (*shape[:-1], size))
+
+
+def flat(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
+    """Yield what ZeRO gives to it: a range of the flattened parameter."""
+    size = -(-shape.numel() // of)
+    yield from boxes_of_range(process * size, min(size, shape.numel() - process * size), shape)
+
+
+@pytest.mark.parametrize("cut", [rows, columns, flat])
+@pytest.mark.parametrize("processes", [1, 2, 16])
+def test_every_layout_starts_from_the_same_weights(
+    cut: Callable[[torch.Size, int, int], Iterator[Box]],
+    processes: int,
+    settings: Callable[..., SegmentSettings],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drawn, "BLOCK_ELEMENTS", 300)
+    start = Start(None, settings(), VOCABULARY)
+    expected = dict(start.weights())
+    for name, shape in parameter_shapes(start.settings.architecture, VOCABULARY).items():
+        found = torch.full(shape, torch.nan)
+        for process in range(processes):
+            for box in cut(shape, process, processes):
+                tensor = torch.full(box.shape, torch.nan)
+                moment = torch.zeros(box.shape)
+                pieces = [Piece(f"model.{name}", shape, box, tensor), Piece(f"exp_avg.{name}", shape, box, moment)]
+                start.load(pieces)
+                found[tuple(slice(a, a + n) for a, n in zip(box.offset, box.shape, strict=True))] = tensor
+                assert not moment.any()
+        assert torch.equal(found, expected[name]), name

@@ -1,0 +1,79 @@
+"""The processes of a training write a model together: the same bytes for any number of them."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from pipeline.model import weights
+from pipeline.model.huggingface import export, read
+from pipeline.model.networks import initial_state, parameter_shapes
+from pipeline.model.settings import Architecture
+
+WORKER = Path(__file__).with_name("turns_worker.py")
+ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
+
+
+def start(processes: int, tokens: dict[str, Path], out: Path) -> list[dict[str, Any]]:
+    """Export a model by so many processes, then once more where the last has a full disk; return what each tells."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", WORKER]
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    words = [*command, tokens["tokenizer"], tokens["configuration"], out]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: list[dict[str, Any]] = json.loads((out / "found.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return what one process without any others writes, by file."""
+    folder = tmp_path_factory.mktemp("alone") / "model"
+    places = {"tokenizer": tokens["tokenizer"], "tokenizer_configuration": tokens["configuration"]}
+    state = initial_state(ARCHITECTURE, 304, 1)
+    export(state, ARCHITECTURE, 304, 64, **places, folder=folder, largest_file_bytes=9_000)
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_model_has_the_same_bytes_for_any_number_of_processes(
+    processes: int, tokens: dict[str, Path], tmp_path: Path, alone: dict[str, bytes]
+) -> None:
+    found = start(processes, tokens, tmp_path)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} == alone
+    files = sorted(file for file in alone if file.endswith(".safetensors"))
+    assert len(files) > 2 * processes
+    assert sorted(name for told in found for name, _ in told["wrote"]) == files  # each once
+    assert not any(has_index for told in found for _, has_index in told["wrote"])  # it comes last
+    shares = [len(told["wrote"]) for told in found]
+    assert max(shares) - min(shares) <= 1
+    for told in found:  # the watchdog of each process sees every round: of the files, the index, the configuration
+        assert len(told["beats"]) == -(-len(files) // processes) + 2
+        assert all(b - a <= 1 for a, b in pairwise(told["beats"]))
+    # Where one has no room, all are told, and no index makes a model of what is there.
+    assert len({told["error"] for told in found}) == 1 and "make room there" in found[0]["error"]
+    assert not {"model.safetensors.index.json", "config.json"} & {file.name for file in (tmp_path / "second").iterdir()}
+
+
+def test_how_a_model_is_divided_depends_on_the_model_alone(tmp_path: Path) -> None:
+    shapes = parameter_shapes(ARCHITECTURE, 304)
+    files = weights.divided(shapes, 9_000)
+    assert [name for names in files.values() for name in names] == list(shapes)
+    assert list(weights.divided(shapes, 10**9)) == ["model.safetensors"]
+    large = parameter_shapes(Architecture(preset="llama3-1b"), 128_256)
+    sizes = [sum(4 * large[name].numel() for name in names) for names in weights.divided(large, 10**9).values()]
+    assert all(size <= 10**9 for size in sizes[1:]) and sizes[0] == 4 * 128_256 * 2048  # the embedding is larger
+
+
+def test_transformers_loads_it(alone: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in alone.items():
+        (tmp_path / name).write_bytes(content)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).config.num_hidden_layers == 3
+    assert list(read(tmp_path)[2]) == list(parameter_shapes(ARCHITECTURE, 304))
