@@ -95,9 +95,10 @@ def optimizer_of(
     groups: dict[tuple[bool, float, bool], list[torch.nn.Parameter]] = {}
     groups |= {(True, 1.0, False): [], (False, 1.0, False): []}
     for name, parameter in parameters.items():
-        factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
-        decays = parameter.dim() >= 2 and (training.decay_embedding or name != "embedding.weight")
-        orthogonalises = muon and parameter.dim() == 2 and name.startswith("blocks.")
+        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
+        factor = learning_rate_factor(name, dimensions, settings.architecture)
+        decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
+        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
         groups.setdefault((decays, factor, orthogonalises), []).append(parameter)
     kind = Muon if muon else torch.optim.AdamW
     optimizer = kind(
