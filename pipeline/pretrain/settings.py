@@ -193,8 +193,6 @@ class Training(Settings):
         for key in ("compile", "float8"):
             if self.backend == "deepspeed" and getattr(self, key):
                 raise ValueError(f"{key} is not available with backend deepspeed: set {key} to false")
-        if self.norms_every and self.backend == "deepspeed":
-            raise ValueError("norms_every is not available with backend deepspeed: set norms_every to 0")
         if self.optimizer == "muon" and self.backend == "deepspeed":
             raise ValueError(
                 "optimizer muon needs whole matrices, which deepspeed does not gather: set backend to fsdp"

@@ -47,7 +47,7 @@ class Backend(Protocol):
         """
 
     def layer_norms(self) -> dict[str, float]:
-        """Return the norms of gradients, before they are clipped, and weights by layer, of all processes; FSDP only."""
+        """Return the norms of gradients, before they are clipped, and weights by layer, of all processes."""
 
     def token_losses(self, batch: Batch) -> Tensor:
         """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
@@ -57,6 +57,11 @@ class Backend(Protocol):
 
     def optimizer_step(self) -> int:
         """Return how many steps the optimizer has taken."""
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a parameter by its name: `blocks.3`, `embedding`, `norm`, `output`."""
+    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
 
 
 def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:

@@ -7,6 +7,7 @@ lies in main memory, where the optimizer then steps. Weights are read into a pro
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +23,7 @@ from pipeline.model.size import parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
@@ -187,9 +188,16 @@ class DeepSpeedBackend:
             vars(self.base)["step"] = step
         return self._norm() if norm is None else norm
 
+    @torch.no_grad()
     def layer_norms(self) -> dict[str, float]:
-        """Return nothing: the engine has gradients in pieces of its own; `norms_every` is refused."""
-        return {}
+        """See Backend. The engine puts a gradient, and a float32 weight, together from the parts of all processes."""
+        squares: dict[str, float] = {}
+        for name, parameter in self.parameters.items():
+            weight = parameter if self.plain else deepspeed.utils.safe_get_full_fp32_param(parameter)
+            for kind, tensor in (("gradient", deepspeed.utils.safe_get_full_grad(parameter)), ("weight", weight)):
+                key = f"{kind}_norm/{layer_of(name)}"
+                squares[key] = squares.get(key, 0.0) + float(tensor.norm()) ** 2
+        return {key: math.sqrt(square) for key, square in squares.items()}
 
     def _norm(self) -> float:
         """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""
