@@ -32,6 +32,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist
 import deepspeed
 
 BUCKET = 200_000_000
+"""Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of 500
+million take 4 GB in float32."""
 
 
 class DeepSpeedBackend:
@@ -54,7 +56,9 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": self._zero(parameter_count(settings.architecture, vocabulary_size), settings.architecture.width),
+            "zero_optimization": self._zero(
+                parameter_count(settings.architecture, vocabulary_size), settings.architecture.width
+            ),
             "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
             "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
             "bf16": {"enabled": training.precision == "bf16"},
@@ -82,8 +86,11 @@ class DeepSpeedBackend:
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
         zero: dict[str, Any] = {
             "stage": self.stage,
-            "reduce_bucket_size": min(parameters, BUCKET),
+            "reduce_bucket_size": min(parameters, BUCKET),  # none larger than the model
+            # Gradients are copied into buckets as they appear, so that memory stays in one piece (the default), and
+            # while one is reduced the backward pass fills another. A CPU takes the same way, one after the other.
             "overlap_comm": self.stage > 0,
+            # Only norms are kept whole: by default all matrices of a small model would be.
             "stage3_param_persistence_threshold": width,
         }
         if self.strategy.offloads_optimizer:

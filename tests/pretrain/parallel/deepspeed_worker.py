@@ -107,8 +107,12 @@ def compared(settings: SegmentSettings) -> dict[str, float]:
     made.accumulate(batches(settings))
     told = made.layer_norms()
     norm = made.update(1e-3, lambda norm: True)
-    gradients = {name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()}
-    squares = {name: float((gradients[name] - exact[name]).square().sum() / exact[name].square().sum()) for name in exact}
+    gradients = {
+        name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()
+    }
+    squares = {
+        name: float((gradients[name] - exact[name]).square().sum() / exact[name].square().sum()) for name in exact
+    }
     wanted: dict[str, float] = {}
     for kind, tensors in (("gradient", exact), ("weight", initial)):
         for name, tensor in tensors.items():

@@ -14,7 +14,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY
-from tests.pretrain.parallel.test_parity import SHAPE, outcome_of_backend
+from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_backend
 
 Make = Callable[..., SegmentSettings]
 ROUNDED = 1e-6
@@ -78,38 +78,41 @@ def test_no_process_holds_the_model_before_the_engine_does(
         assert rise == pytest.approx(bytes_of_one * number / MEGABYTE, abs=15), (case, rise)
 
 
+RECOMPUTED = [
+    ("zero1", "bf16"),
+    ("zero2", "bf16"),
+    ("zero3", "fp32"),
+    ("zero3", "bf16"),
+    ("zero3_offload_all", "bf16"),
+]
 SWITCHES: dict[str, dict[str, Any]] = {
     "plain": {},
     "selective": {"recomputation": "selective"},
     "full": {"recomputation": "full"},
-    "full, in tiles": {"recomputation": "full", "tiled_feed_forward": 4},
 }
 
 
 @pytest.mark.slow
 def test_recomputation_changes_no_bit(settings: Make, tokens: dict[str, Path], tmp_path: Path) -> None:
     cases = {
-        (strategy, precision, name): settings(
+        f"{strategy} {precision} {name}": settings(
             strategy=strategy,
             backend="deepspeed",
             precision=precision,
-            last_step=3,
+            last_step=2,
             architecture=SHAPE,
             batch_size=8,
             micro_batch_size=2,
             **switch,
         )
-        for strategy in ("zero1", "zero2", "zero3", "zero3_offload_all")
-        for precision in ("fp32", "bf16")
-        for name, switch in SWITCHES.items()
+        for strategy, precision in RECOMPUTED
+        for name, switch in {**SWITCHES, "in tiles": {"recomputation": "full", "tiled_feed_forward": 4}}.items()
+        if name in SWITCHES or (strategy, precision) == ("zero3", "fp32")
     }
-    found = outcome_of_backend(2, {" ".join(key): one for key, one in cases.items()}, tokens, tmp_path)
-    for key in cases:
-        strategy, precision, name = key
-        plain, other = found[f"{strategy} {precision} plain"], found[" ".join(key)]
-        for what in ("losses", "norms", "validation", "weights", "moments"):
-            if name == "full, in tiles":
-                close = {"rel": 1e-5 if precision == "fp32" else 0.02}
-                assert other[what] == pytest.approx(plain[what], **close), (key, what)
-            else:
-                assert other[what] == plain[what], (key, what)
+    found = outcome_of_backend(2, cases, tokens, tmp_path)
+    for strategy, precision in RECOMPUTED:
+        plain = found[f"{strategy} {precision} plain"]
+        for name in SWITCHES:
+            other = found[f"{strategy} {precision} {name}"]
+            assert {**other, "cpu_seconds": 0} == {**plain, "cpu_seconds": 0}, (strategy, precision, name)
+    check_equal(found["zero3 fp32 in tiles"], found["zero3 fp32 plain"], "zero3, in tiles")
