@@ -32,8 +32,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist
 import deepspeed
 
 BUCKET = 200_000_000
-"""Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of 500
-million take 4 GB in float32."""
+"""Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
+500 million take 2 GB in bf16 and 4 GB in float32."""
 
 
 class DeepSpeedBackend:

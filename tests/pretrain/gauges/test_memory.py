@@ -47,7 +47,7 @@ def test_then_a_strategy_that_shards_more() -> None:
         80, 64, strategy="no_shard", micro_batch_size=1
     )
     sentence = advice(80, 2, backend="deepspeed", strategy="zero1", micro_batch_size=1)
-    assert "strategy zero2_offload_optimizer with micro_batch_size 1 should fit" in sentence
+    assert "strategy zero2, recomputation full with micro_batch_size 1 should fit" in sentence
 
 
 def test_then_more_devices() -> None:
