@@ -197,11 +197,9 @@ class Training(Settings):
         self._check_ramp()
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
-        for key, off in {"compile": False, "recomputation": "none", "tiled_feed_forward": 1, "float8": False}.items():
-            if self.backend == "deepspeed" and getattr(self, key) != off:
-                raise ValueError(f"{key} is not available with backend deepspeed: set {key} to {str(off).lower()}")
-        if self.norms_every and self.backend == "deepspeed":
-            raise ValueError("norms_every is not available with backend deepspeed: set norms_every to 0")
+        for key in ("compile", "float8"):
+            if self.backend == "deepspeed" and getattr(self, key):
+                raise ValueError(f"{key} is not available with backend deepspeed: set {key} to false")
         if self.optimizer == "muon" and self.backend == "deepspeed":
             raise ValueError(
                 "optimizer muon needs whole matrices, which deepspeed does not gather: set backend to fsdp"

@@ -83,8 +83,6 @@ def test_one_milestone_by_default() -> None:
         ({"start": {"model": "base", "step": 100}}, "steps 100 is not above start.step 100"),
         ({"backend": "deepspeed", "strategy": "zero0", "precision": "bf16"}, "choose zero1 or fp32"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
-        ({"backend": "deepspeed", "strategy": "zero1", "recomputation": "full"}, "recomputation to none"),
-        ({"backend": "deepspeed", "strategy": "zero1", "tiled_feed_forward": 2}, "tiled_feed_forward to 1"),
         ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),
         ({"backend": "deepspeed", "strategy": "zero1", "optimizer": "muon"}, "set backend to fsdp"),
         ({"flash_attention": False, "recomputation": "selective"}, "flash_attention to true"),

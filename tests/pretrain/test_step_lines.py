@@ -34,8 +34,9 @@ def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(
         ({}, ""),
         pytest.param({"mesh": {"pipeline": 2}, "strategy": "no_shard"}, TWO, marks=pytest.mark.slow),
         pytest.param({"mesh": {"tensor": 2}}, TWO, marks=pytest.mark.slow),
+        pytest.param({"backend": "deepspeed", "strategy": "zero3"}, TWO, marks=pytest.mark.slow),
     ],
-    ids=["one process", "pipeline", "tensor"],
+    ids=["one process", "pipeline", "tensor", "zero3"],
 )
 def test_the_norms_of_layers_make_up_that_of_all(
     training: dict[str, Any], launch: str, settings: Make, tokens: Tokens, tmp_path: Path

@@ -191,14 +191,6 @@ class Start:
         self.skips: list[int] = found.get("skips", [])
         self.recent: dict[str, list[float]] = found.get("recent", {})
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the parameters in full by name, float32, one at a time."""
-        if self.reader:
-            yield from self.reader.weights().items()
-        else:
-            for name in parameter_shapes(self.settings.architecture, self.vocabulary_size):
-                yield name, self._initial(name)
-
     def _initial(self, name: str, box: Box | None = None) -> Tensor:
         shape = parameter_shapes(self.settings.architecture, self.vocabulary_size)[name]
         part = box.within(whole(shape)) if box else None

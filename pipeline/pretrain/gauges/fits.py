@@ -82,7 +82,7 @@ def proposals(
     share = training.batch_size // layout(training, processes, per_node).data
     sizes = [size for size in range(now, 0, -1) if share % size == 0]
     others = [name for name in of_backend(training.backend) if name != training.strategy]
-    possible = [kept, "full"] if training.backend == "fsdp" and kept != "full" else [kept]
+    possible = [kept, "full"] if kept != "full" else [kept]
     mesh = training.mesh.model_copy(update={"shard": None})
     limit = min(limit_bytes, needed(training.model_copy(update={"mesh": mesh})) * (1 - 1e-9))
     for strategy, again, size in itertools.product((training.strategy, *others), possible, sizes):

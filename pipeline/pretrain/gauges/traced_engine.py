@@ -47,10 +47,6 @@ class _Start:
 
     optimizer_step = 0
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield none."""
-        return iter(())
-
     def load(self, pieces: Sequence[object]) -> None:
         """Load nothing: there is no data."""
 

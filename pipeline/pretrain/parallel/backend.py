@@ -48,7 +48,7 @@ class Backend(Protocol):
         """
 
     def layer_norms(self) -> dict[str, float]:
-        """Return the norms of gradients, before they are clipped, and weights by layer, of all processes; FSDP only."""
+        """Return the norms of gradients, before they are clipped, and weights by layer, of all processes."""
 
     def token_losses(self, batch: Batch) -> Tensor:
         """Return the loss of every token likewise, (B, T), without a gradient: zero where another process counts it."""
@@ -58,6 +58,11 @@ class Backend(Protocol):
 
     def optimizer_step(self) -> int:
         """Return how many steps the optimizer has taken."""
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a parameter by its name: `blocks.3`, `embedding`, `norm`, `output`."""
+    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
 
 
 def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
@@ -96,9 +101,10 @@ def optimizer_of(
     groups: dict[tuple[bool, float, bool], list[torch.nn.Parameter]] = {}
     groups |= {(True, 1.0, False): [], (False, 1.0, False): []}
     for name, parameter in parameters.items():
-        factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
-        decays = parameter.dim() >= 2 and (training.decay_embedding or name != "embedding.weight")
-        orthogonalises = muon and parameter.dim() == 2 and name.startswith("blocks.")
+        dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
+        factor = learning_rate_factor(name, dimensions, settings.architecture)
+        decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
+        orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
         groups.setdefault((decays, factor, orthogonalises), []).append(parameter)
     kind = Muon if muon else torch.optim.AdamW
     optimizer = kind(

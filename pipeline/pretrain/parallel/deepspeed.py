@@ -1,14 +1,16 @@
 """DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
 Strategies: stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded
-lies in main memory, where the optimizer then steps. Every process holds the whole model in its memory while it starts.
+lies in main memory, where the optimizer then steps. Weights are read into a process's own parts, a box at a time.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,16 +19,21 @@ from torch import Tensor, nn
 
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
+from pipeline.model.size import parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
-from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if dist.is_initialized() and dist.get_backend() != "gloo" else "cpu")
 
 import deepspeed
+
+BUCKET = 200_000_000
+"""Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
+500 million take 2 GB in bf16 and 4 GB in float32."""
 
 
 class DeepSpeedBackend:
@@ -42,13 +49,6 @@ class DeepSpeedBackend:
         self.strategy = STRATEGIES[training.strategy]
         self.stage = self.strategy.zero_stage
         self.plain = self.stage == 0 and training.precision == "fp32"
-        model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
-        model.output.z_loss = training.z_loss
-        prepare(model, device, flash_attention=training.flash_attention)
-        with torch.no_grad():
-            named = dict(model.named_parameters())
-            for name, weight in start.weights():
-                named[name].copy_(weight)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
         config: dict[str, Any] = {
@@ -56,28 +56,56 @@ class DeepSpeedBackend:
             "train_micro_batch_size_per_gpu": training.micro_batch_size,
             "gradient_accumulation_steps": accumulation,
             "gradient_clipping": 0.0 if self.plain else training.gradient_clip,
-            "zero_optimization": self._zero(sum(p.numel() for p in model.parameters())),
+            "zero_optimization": self._zero(
+                parameter_count(settings.architecture, vocabulary_size), settings.architecture.width
+            ),
             "zero_force_ds_cpu_optimizer": False,  # torch's kernel for CPUs needs no compiler
             "communication_data_type": training.gradient_reduction if training.precision == "bf16" else None,
             "bf16": {"enabled": training.precision == "bf16"},
             "data_types": {"grad_accum_dtype": "fp32"},
             "steps_per_print": 2**62,
         }
-        optimizer = optimizer_of(named, settings, fused=training.fused_optimizer)
+        with self._making(config):
+            model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
+        model.output.z_loss = training.z_loss
+        prepare(
+            model,
+            device,
+            recomputation=training.recomputation,
+            tiled_feed_forward=training.tiled_feed_forward,
+            flash_attention=training.flash_attention,
+        )
+        optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
         self.parameters = dict(self.engine.module.named_parameters())
         self._load(start)
 
-    def _zero(self, parameters: int) -> dict[str, Any]:
-        """Return what is sharded and what lies in main memory; no bucket is larger than the model."""
+    def _zero(self, parameters: int, width: int) -> dict[str, Any]:
+        """Return what is sharded, what lies in main memory, and how gradients travel."""
         place = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
-        zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": min(parameters, 500_000_000)}
+        zero: dict[str, Any] = {
+            "stage": self.stage,
+            "reduce_bucket_size": min(parameters, BUCKET),  # none larger than the model
+            # Gradients are copied into buckets as they appear, so that memory stays in one piece (the default), and
+            # while one is reduced the backward pass fills another. A CPU takes the same way, one after the other.
+            "overlap_comm": self.stage > 0,
+            # Only norms are kept whole: by default all matrices of a small model would be.
+            "stage3_param_persistence_threshold": width,
+        }
         if self.strategy.offloads_optimizer:
             zero["offload_optimizer"] = place
         if self.strategy.offloads_parameters:
             zero["offload_param"] = place
         return zero
+
+    def _making(self, config: dict[str, Any]) -> AbstractContextManager[Any]:
+        """Return a context in which a module's parameters are made on the device, and by stage 3 cut at once."""
+        if self.stage == 3:
+            made: AbstractContextManager[Any] = deepspeed.zero.Init(config_dict_or_path=config)
+            return made
+        dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
+        return deepspeed.OnDevice(dtype=dtype, device=self.device)  # type: ignore[no-any-return]
 
     def _flat(self) -> list[Tensor]:
         """Return the tensors that the optimizer steps on: this process's parts of flattened parameters."""
@@ -88,9 +116,9 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def _load(self, start: Start) -> None:
-        """Put float32 weights, which the engine may have rounded, and the optimizer's state into their parts.
+        """Fill this process's parts of the weights and of the optimizer's state, then those that compute from these.
 
-        It is made here even for the first step: the engine would link it to the first group of parameters only.
+        The state is made here even for the first step: the engine would link it to the first group of parameters only.
         """
         for flat in self._flat():
             moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
@@ -98,6 +126,11 @@ class DeepSpeedBackend:
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         start.load(self.pieces())
+        if self.stage == 3:
+            for group in range(len(self._flat())):
+                self.engine.optimizer._reassign_or_swap_out_partitioned_parameters(group)
+        elif not self.plain:
+            self.engine.optimizer.update_lp_params()
 
     def _held(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
         """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
@@ -165,9 +198,16 @@ class DeepSpeedBackend:
             vars(self.base)["step"] = step
         return self._norm() if norm is None else norm
 
+    @torch.no_grad()
     def layer_norms(self) -> dict[str, float]:
-        """Return nothing: the engine has gradients in pieces of its own; `norms_every` is refused."""
-        return {}
+        """See Backend. The engine puts a gradient, and a float32 weight, together from the parts of all processes."""
+        squares: dict[str, float] = {}
+        for name, parameter in self.parameters.items():
+            weight = parameter if self.plain else deepspeed.utils.safe_get_full_fp32_param(parameter)
+            for kind, tensor in (("gradient", deepspeed.utils.safe_get_full_grad(parameter)), ("weight", weight)):
+                key = f"{kind}_norm/{layer_of(name)}"
+                squares[key] = squares.get(key, 0.0) + float(tensor.norm()) ** 2
+        return {key: math.sqrt(square) for key, square in squares.items()}
 
     def _norm(self) -> float:
         """Return the norm of the gradient that the engine has found; where it is not finite, that may be -1."""

@@ -24,14 +24,9 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
-from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
-
-
-def layer_of(name: str) -> str:
-    """Return the layer of a parameter by its name: `blocks.3`, `embedding`, `norm`, `output`."""
-    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
 
 
 class FsdpBackend:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.model import drawn
-from pipeline.model.networks import parameter_shapes
+from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, boxes_of_range
 from pipeline.pretrain.settings import SegmentSettings
@@ -43,7 +43,7 @@ def test_every_layout_starts_from_the_same_weights(
 ) -> None:
     monkeypatch.setattr(drawn, "BLOCK_ELEMENTS", 300)
     start = Start(None, settings(), VOCABULARY)
-    expected = dict(start.weights())
+    expected = initial_state(start.settings.architecture, VOCABULARY, start.settings.seed)
     for name, shape in parameter_shapes(start.settings.architecture, VOCABULARY).items():
         found = torch.full(shape, torch.nan)
         for process in range(processes):

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,10 +34,6 @@ class Start:
     """No weights are loaded: any do."""
 
     optimizer_step = 0
-
-    def weights(self) -> Iterator[Any]:
-        """Yield none."""
-        return iter(())
 
     def load(self, pieces: Any) -> None:
         """Leave the weights as they are."""

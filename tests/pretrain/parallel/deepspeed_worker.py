@@ -1,0 +1,154 @@
+"""One process that looks at what both backends start with, and at the gradients of one step: torchrun … CASES.json.
+
+Process 0 writes for each case what was found. Gradients are read from the optimizer's first moment after one step that
+clips nothing; they are compared with float64 sums of what a plain copy of the model gives for each micro-batch.
+"""
+
+import gc
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.ground.parent import die_with_parent
+from pipeline.model.determinism import set_determinism
+from pipeline.model.networks import initial_state, network
+from pipeline.pretrain.checkpoints.pieces import whole
+from pipeline.pretrain.parallel.backend import Backend, Batch, layer_of
+from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.parallel.parity_worker import backend, total
+
+VOCABULARY = 512
+MEGABYTE = 1e6
+
+
+def resident(kind: str) -> float:
+    """Return this process's memory in MB: VmRSS now, VmHWM at most since it was forgotten."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / MEGABYTE for line in lines if line.startswith(kind))
+
+
+@contextmanager
+def before_the_engine() -> Iterator[dict[str, float]]:
+    """Measure how far this process's memory rises until DeepSpeed's engine is given the model."""
+    import deepspeed
+
+    found: dict[str, float] = {}
+    starts = deepspeed.initialize
+
+    def measured(*arguments: Any, **named: Any) -> Any:
+        found["rise"] = resident("VmHWM") - before
+        return starts(*arguments, **named)
+
+    gc.collect()
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # what was held at most is forgotten
+    with patch.object(deepspeed, "initialize", measured):
+        yield found
+
+
+def merged(made: Backend, kind: str) -> dict[str, Tensor]:
+    """Return the full tensors of a kind, put together from all processes' pieces."""
+    mine = [(p.name, p.shape, p.box, p.tensor.clone()) for p in made.pieces() if p.name.startswith(kind)]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    full: dict[str, Tensor] = {}
+    for name, shape, box, tensor in (one for held in everyone for one in held):
+        into = full.setdefault(name.removeprefix(kind), torch.full(shape, math.nan))
+        into[box.within(whole(shape))] = tensor
+    return full
+
+
+def batches(settings: SegmentSettings) -> list[Batch]:
+    """Return this process's micro-batches of a step."""
+    training = settings.training
+    share = training.batch_size // dist.get_world_size()
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    tokens = torch.randint(VOCABULARY, (share, training.sequence_length + 1), generator=generator)
+    return [Batch(rows[:, :-1], rows[:, 1:]) for rows in tokens.split(training.micro_batch_size)]
+
+
+def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
+    """Return the mean over all micro-batches and processes of their gradients, summed in float64."""
+    model = network(settings.architecture.name).model(settings.architecture, VOCABULARY)
+    model.load_state_dict(initial_state(settings.architecture, VOCABULARY, settings.seed), strict=False)
+    model.to(torch.bfloat16 if settings.training.precision == "bf16" else torch.float32)
+    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+    micro_batches = batches(settings)
+    count = len(micro_batches) * dist.get_world_size()
+    for batch in micro_batches:
+        model.zero_grad()
+        torch.autograd.backward(model(*batch) / batch.target_BT.numel() / count)
+        for name, parameter in model.named_parameters():
+            sums[name] += parameter.grad
+    for tensor in sums.values():
+        dist.all_reduce(tensor)
+    return sums
+
+
+def compared(settings: SegmentSettings) -> dict[str, float]:
+    """Return how far weights, gradients and norms are from what they should be."""
+    made = backend(settings, VOCABULARY)
+    initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
+    weights = merged(made, "model.")
+    assert weights.keys() == initial.keys()
+    same = all(torch.equal(weights[name], initial[name]) for name in initial)
+    exact = exact_gradients(settings)
+    made.accumulate(batches(settings))
+    told = made.layer_norms()
+    norm = made.update(1e-3, lambda norm: True)
+    gradients = {
+        name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()
+    }
+    squares = {
+        name: float((gradients[name] - exact[name]).square().sum() / exact[name].square().sum()) for name in exact
+    }
+    wanted: dict[str, float] = {}
+    for kind, tensors in (("gradient", exact), ("weight", initial)):
+        for name, tensor in tensors.items():
+            key = f"{kind}_norm/{layer_of(name)}"
+            wanted[key] = math.hypot(wanted.get(key, 0.0), float(tensor.double().norm()))
+    assert told.keys() == wanted.keys()
+    return {
+        "same_weights": same,
+        "gradient": math.sqrt(max(squares.values())),
+        "layer_norms": max(abs(told[key] / wanted[key] - 1) for key in wanted),
+        "norm": norm / math.hypot(*(value for key, value in wanted.items() if key.startswith("gradient"))) - 1,
+    }
+
+
+def main() -> None:
+    die_with_parent()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    set_determinism(True)
+    arguments = json.loads(Path(sys.argv[1]).read_text())
+    rendezvous.join("torchrun")
+    found: dict[str, Any] = {}
+    kept = []  # what the model before gave back would serve the next one
+    for name, values in arguments["cases"].items():
+        settings = SegmentSettings.model_validate(values)
+        if arguments["kind"] == "memory":
+            with before_the_engine() as measured:
+                kept.append(backend(settings, VOCABULARY))
+            found[name] = {"rise": total(torch.tensor(measured["rise"])) / dist.get_world_size()}
+        else:
+            found[name] = compared(settings)
+    if dist.get_rank() == 0:
+        Path(arguments["outcome"]).write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What DeepSpeed starts with, sums and computes again: the numbers are those of the native backend, or of no switch."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.strategies import STRATEGIES
+from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY
+from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_backend
+
+Make = Callable[..., SegmentSettings]
+ROUNDED = 1e-6
+"""Of a gradient: more than sums in float32 are off by, and a thousandth of what sums in bf16 are."""
+
+
+def looked_at(kind: str, cases: dict[str, SegmentSettings], folder: Path) -> dict[str, Any]:
+    """Return what two processes find of cases of one backend."""
+    arguments = {
+        "kind": kind,
+        "outcome": str(folder / "outcome.json"),
+        "cases": {name: settings.model_dump(mode="json") for name, settings in cases.items()},
+    }
+    file = folder / "cases.json"
+    file.write_text(json.dumps(arguments))
+    launch = "torchrun --standalone --nproc-per-node=2"
+    subprocess.run(command(launch, "tests.pretrain.parallel.deepspeed_worker", [str(file)]), check=True, timeout=600)
+    found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
+    return found
+
+
+def of(settings: Make, strategy: str, **changes: Any) -> SegmentSettings:
+    usual = {"sequence_length": 16, "batch_size": 16, "gradient_clip": 0.0, "precision": "bf16"}
+    return settings(strategy=strategy, backend=STRATEGIES[strategy].backend, **{**usual, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["fsdp", "deepspeed"])
+def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings: Make, tmp_path: Path) -> None:
+    tied = {"precision": "fp32", "architecture": {"tie_embeddings": True}}
+    cases = {
+        f"{name} {how}": of(settings, name, **changes)
+        for name, strategy in STRATEGIES.items()
+        for how, changes in {"tied": tied, "float32": {}, "bf16": {"gradient_reduction": "bf16"}}.items()
+        if strategy.backend == backend and not strategy.hybrid and (how == "tied" or name != "zero0")
+    }
+    for name, found in looked_at("gradients", cases, tmp_path).items():
+        assert found["same_weights"], name
+        if name.endswith("bf16"):  # what is asked for shows, so that the limit is not too wide
+            assert found["gradient"] > 1000 * ROUNDED, name
+        else:
+            assert found["gradient"] < ROUNDED, name
+            assert found["layer_norms"] < 2 * ROUNDED and abs(found["norm"]) < 2 * ROUNDED, name
+
+
+@pytest.mark.slow
+def test_no_process_holds_the_model_before_the_engine_does(
+    settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")  # what is freed is given back
+    large = {"layers": 12, "width": 512, "heads": 8, "key_value_heads": 4}
+    cases = {"imports": of(settings, "zero3", precision="fp32")}
+    cases |= {
+        f"{strategy} {precision}": of(settings, strategy, precision=precision, architecture=large)
+        for strategy, precision in (("zero3", "fp32"), ("zero2", "bf16"))
+    }
+    found = looked_at("memory", cases, tmp_path)
+    number = parameter_count(Architecture.model_validate(large), VOCABULARY)
+    for case, bytes_of_one in {"zero3 fp32": 4 / 2, "zero2 bf16": 2}.items():
+        rise = found[case]["rise"]
+        assert rise == pytest.approx(bytes_of_one * number / MEGABYTE, abs=15), (case, rise)
+
+
+RECOMPUTED = [
+    ("zero1", "bf16"),
+    ("zero2", "bf16"),
+    ("zero3", "fp32"),
+    ("zero3", "bf16"),
+    ("zero3_offload_all", "bf16"),
+]
+SWITCHES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "selective": {"recomputation": "selective"},
+    "full": {"recomputation": "full"},
+}
+
+
+@pytest.mark.slow
+def test_recomputation_changes_no_bit(settings: Make, tokens: dict[str, Path], tmp_path: Path) -> None:
+    cases = {
+        f"{strategy} {precision} {name}": settings(
+            strategy=strategy,
+            backend="deepspeed",
+            precision=precision,
+            last_step=2,
+            architecture=SHAPE,
+            batch_size=8,
+            micro_batch_size=2,
+            **switch,
+        )
+        for strategy, precision in RECOMPUTED
+        for name, switch in {**SWITCHES, "in tiles": {"recomputation": "full", "tiled_feed_forward": 4}}.items()
+        if name in SWITCHES or (strategy, precision) == ("zero3", "fp32")
+    }
+    found = outcome_of_backend(2, cases, tokens, tmp_path)
+    for strategy, precision in RECOMPUTED:
+        plain = found[f"{strategy} {precision} plain"]
+        for name in SWITCHES:
+            other = found[f"{strategy} {precision} {name}"]
+            assert {**other, "cpu_seconds": 0} == {**plain, "cpu_seconds": 0}, (strategy, precision, name)
+    check_equal(found["zero3 fp32 in tiles"], found["zero3 fp32 plain"], "zero3, in tiles")
