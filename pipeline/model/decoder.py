@@ -8,6 +8,7 @@ device. Parallelism and the switches of `prepare` reach the parts by the names t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -102,10 +103,14 @@ class Decoder(nn.Module):
         A target of -100 does not count. `document_BT` numbers the documents packed into a row: no position reads
         another document than its own. The loss is made in here, while a sharded output weight is gathered.
         """
-        x_BTD = self.embedding(tokens_BT)
-        cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
-        limits = None if document_BT is None else document_limits(document_BT, x_BTD.dtype)
-        for block in self.blocks:
-            x_BTD = block(x_BTD, cosine_TE, sine_TE, limits)
+        x_BTD = self.through(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, document_BT)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
+
+    def through(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, document_BT: Tensor | None) -> Tensor:
+        """Return the stream of these tokens after these layers, (B, T, D)."""
+        cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
+        limits = None if document_BT is None else document_limits(document_BT, x_BTD.dtype)
+        for layer in layers:
+            x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits)
+        return x_BTD

@@ -45,12 +45,19 @@ def activation_bytes(
     precision: Precision,
     recomputation: bool = False,
     tensor: int = 1,
+    context: int = 1,
 ) -> float:
     """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
 
     With recomputation only the input of each block stays, and one block at a time in full. Where `tensor` devices split
-    the model, `tokens` is the share of one of them.
+    the model or `context` devices a sequence, `tokens` is the share of one of them.
     """
     return shape(architecture.name).activation_bytes(
-        architecture, vocabulary_size, tokens=tokens, precision=precision, recomputation=recomputation, tensor=tensor
+        architecture,
+        vocabulary_size,
+        tokens=tokens,
+        precision=precision,
+        recomputation=recomputation,
+        tensor=tensor,
+        context=context,
     )

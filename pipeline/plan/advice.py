@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pipeline.model.size import flops_per_token
+from pipeline.plan.kernels import most_heads_read
 from pipeline.plan.settings import ModelPlan, PlatformPlan
+from pipeline.plan.stages import process_work
 
 UNIT = 64
 """Elements of two bytes that fill the 128 bytes in which an A100's or H100's matrix units read best: Anthony et al.
 2024 (The Case for Co-Designing Model Architectures with Hardware, arXiv 2401.14489), section 3."""
 SHAPES = "Anthony et al. 2024, arXiv 2401.14489"
+UNEQUAL = 0.05
+"""Share of a stage's time from which on a wait for the longest one is worth another number of layers."""
 UP_TO = "up to 39 % of the throughput, between shapes of as many parameters"
 
 
@@ -56,23 +59,29 @@ def _widths(model: ModelPlan) -> list[dict[str, str]]:
 
 
 def _key_value_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str, str]]:
-    """Return whether the tensor devices, or those of a node where there are none, could split the attention."""
+    """Return whether the tensor devices, or those of a node where there are none, split the attention equally."""
     a, t = model.architecture, model.training.mesh.tensor
     degrees = [t] if t > 1 else [d for d in range(2, platform.devices + 1) if platform.devices % d == 0]
-    if not degrees or any(a.heads % d == 0 and a.groups % d == 0 for d in degrees):
+    source = "Korthikanti et al. 2022, arXiv 2205.05198, section 4.2"
+    if degrees and all(a.heads % d for d in degrees):
+        parts = " to ".join(f"1/{d}" for d in dict.fromkeys((degrees[0], degrees[-1])))
+        words = f"{a.heads} heads split over none of {', '.join(map(str, degrees))} devices: a multiple of {degrees[0]}"
+        gain = f"tensor parallelism, which leaves {parts} of a block's matrices and activations on a device"
+        return [_told(words, gain, source)]
+    if a.groups % t == 0:
         return []
-    numbers = [n for n in range(a.groups, a.heads + 1) if a.heads % n == 0 and n % degrees[0] == 0]
-    better = (
-        f"{numbers[0]} of {a.heads} heads" if numbers else f"a multiple of {degrees[0]}, and heads a multiple of it"
-    )
-    parts = " to ".join(f"1/{d}" for d in dict.fromkeys((degrees[0], degrees[-1])))
-    return [
-        _told(
-            f"{a.groups} key-value heads split over none of {', '.join(map(str, degrees))} devices: {better}",
-            f"tensor parallelism, which leaves {parts} of a block's matrices and activations on a device",
-            "Korthikanti et al. 2022, arXiv 2205.05198, section 4.2",
-        )
-    ]
+    better = next(number for number in range(a.groups, a.heads + 1) if a.heads % number == number % t == 0)
+    words = f"{a.groups} key-value heads on {t} devices: {better} of {a.heads} heads"
+    read = most_heads_read(a.groups, t)
+    gain = f"a device computes {read} of them, of {a.groups / t:.3g}, and holds the matrices of all"
+    return [_told(words, gain, source)]
+
+
+def _waiting(model: ModelPlan, layers: int) -> float:
+    """Return by what share the longest stage is longer than the mean, with that many layers."""
+    architecture = model.architecture.model_copy(update={"layers": layers})
+    work = process_work(architecture, model.vocabulary_size, model.training)
+    return max(work) * len(work) / sum(work) - 1
 
 
 def _stages(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
@@ -82,14 +91,14 @@ def _stages(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str, str]]:
         return []
     source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2"
     found = []
-    if a.layers % p:
-        words = f"{a.layers} layers on {p} stages: {_next(a.layers, p)}, or training refuses them"
-        found.append(
-            _told(words, f"the longest stage sets the pace: {math.ceil(a.layers / p) * p / a.layers - 1:.1%}", source)
-        )
+    waits = {layers: _waiting(model, layers) for layers in range(a.layers, a.layers + p + 1)}
+    if waits[a.layers] > UNEQUAL:
+        words = f"{a.layers} layers and the output on {p} stages: {min(waits, key=lambda layers: waits[layers])} layers"
+        found.append(_told(words, f"the longest stage sets the pace: {waits[a.layers]:.1%}", source))
     data = max(planned["devices_used"] // (model.training.mesh.tensor * p * model.training.mesh.context), 1)
     m = max(model.training.batch_size // (data * model.training.micro_batch_size), 1)
-    now, then = (p - 1) / (m + p - 1), (p - 1) / (4 * p + p - 1)
+    idle = (p - 1) / model.training.mesh.interleaving
+    now, then = idle / (m + idle), idle / (4 * p + idle)
     if m < 4 * p:
         words = f"{m} micro-batches on {p} stages: {4 * p}, by a larger batch_size or fewer devices"
         found.append(_told(words, f"{100 * (now - then):.0f} % of the step: the bubble is {100 * now:.0f} %", source))

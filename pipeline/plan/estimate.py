@@ -18,6 +18,7 @@ from pipeline.plan.run_time import FORMULAS as RUN_TIME
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.sizes import sizes
+from pipeline.plan.stages import device_parameters, layers_under_way
 from pipeline.plan.strategies import node_group
 
 FORMULAS = {
@@ -32,15 +33,18 @@ FORMULAS = {
     "general_purpose_share_8nd": "training_flops_8nd likewise / 1e23",
     "devices_used": "min(devices x nodes, batch_size / micro_batch_size x tensor x pipeline x context): "
     "more stand idle",
-    "tensor_parallel_degrees": "common divisors of heads and key_value_heads up to 8",
-    "model_state_bytes_per_device": "parameters / (tensor x pipeline) x (weights + gradients + optimizer bytes, each / "
-    "devices that share it, 0 in main memory) (Rajbhandari et al. 2020)",
+    "tensor_parallel_degrees": "divisors of heads up to 8",
+    "model_state_bytes_per_device": "parameters of the fullest pipeline process / tensor, but key and value matrices "
+    "whole where tensor does not divide their heads, x (weights + gradients + optimizer bytes, each / devices that "
+    "share it, 0 in main memory) (Rajbhandari et al. 2020)",
     "gathered_bytes_per_device": "of a strategy that shards weights, in their precision / tensor: embedding, output, 2 "
-    "blocks (Zhao et al. 2023)",
+    "blocks (Zhao et al. 2023); of a pipeline all of the fullest process",
     "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
-    "2 K + 4 F) + 3 D elements + fp32 logits / 16) + the output weight's fp32 gradient in bf16; with tensor > 1 4 D + "
-    "2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit (after Korthikanti et al. 2022); without "
-    "flash_attention besides (layers + 2) x heads x sequence_length fp32 scores of a token",
+    "2 K + 4 F) + 3 D elements) + fp32 logits of a sixteenth of the tokens, at least 2,048, + the output weight's fp32 "
+    "gradient in bf16; with tensor > 1 4 D + 2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit "
+    "(after Korthikanti et al. 2022); K of the least multiple of the key-value heads that tensor x context divides; of "
+    "a pipeline the layers of all micro-batches that are under way; without flash_attention besides (layers + 2) x "
+    "heads x sequence_length fp32 scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activations with recomputation",
@@ -126,33 +130,29 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
         ),
     }
     state = formulas.model_state_bytes(
-        parameters / matrices,
+        device_parameters(architecture, model.vocabulary_size, training),
         strategy=training.strategy,
         precision=training.precision,
         devices=sharing,
         node=mesh.shard or node_group(sharing, platform.devices, mesh.tensor),
     )
     tokens_of_device = training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context)
+    held_layers = layers_under_way(architecture, model.vocabulary_size, training)
+    at_once = architecture.model_copy(update={"layers": held_layers})
     kept, recomputed = (
         activation_bytes(
-            architecture,
+            at_once,
             model.vocabulary_size,
             tokens=tokens_of_device,
             precision=training.precision,
             recomputation=recomputation,
             tensor=mesh.tensor,
+            context=mesh.context,
         )
-        + formulas.score_bytes(architecture, training, tokens_of_device, recomputation=recomputation)
+        + formulas.score_bytes(at_once, training, tokens_of_device, recomputation=recomputation)
         for recomputation in (False, True)
     )
-    gathered = formulas.gathered_bytes(
-        architecture,
-        model.vocabulary_size,
-        strategy=training.strategy,
-        precision=training.precision,
-        tensor=mesh.tensor,
-        pipeline=mesh.pipeline,
-    )
+    gathered = formulas.gathered_bytes(architecture, model.vocabulary_size, training)
     held, memory = state + gathered, platform.memory_bytes_per_device
     return {
         "parameters": parameters,

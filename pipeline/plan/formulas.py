@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
 from pipeline.plan.settings import Precision, TrainingPlan
+from pipeline.plan.stages import device_parameters
 from pipeline.plan.strategies import STRATEGIES, Placed
 
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
@@ -36,27 +36,20 @@ def model_state_bytes(
     return sum(parameters * size * share[placed] for size, placed in pairs)
 
 
-def gathered_bytes(
-    architecture: Architecture,
-    vocabulary_size: int,
-    *,
-    strategy: str,
-    precision: Precision,
-    tensor: int = 1,
-    pipeline: int = 1,
-) -> float:
+def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:
     """Return the bytes on one device of weights that it holds a share of, and gathers to compute with.
 
     Embedding and output, gathered for the whole step, and two blocks: one that computes, and the next one, which is
-    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A stage of a pipeline has the embedding or the output.
+    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A process of a pipeline holds all of its layers
+    gathered, so that no micro-batch gathers them again.
     """
-    if not STRATEGIES[strategy].reshards_after_forward:
+    if not STRATEGIES[training.strategy].reshards_after_forward:
         return 0.0
-    a = architecture
-    tables = 1 if a.tie_embeddings or pipeline > 1 else 2
-    embedding = vocabulary_size * a.width
-    block = (parameter_count(a, vocabulary_size) - (1 if a.tie_embeddings else 2) * embedding - a.width) / a.layers
-    return (tables * embedding + min(a.layers, 2) * block) / tensor * STATE_BYTES[precision][0]
+    a, size = architecture, STATE_BYTES[training.precision][0]
+    if training.mesh.pipeline > 1:
+        return size * device_parameters(a, vocabulary_size, training)
+    two = a.model_copy(update={"layers": min(a.layers, 2)})
+    return size * (device_parameters(two, vocabulary_size, training) - a.width / training.mesh.tensor)
 
 
 def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
@@ -85,6 +78,5 @@ def energy_joules(seconds: float, *, devices: int, device_power_watts: float) ->
 
 
 def tensor_parallel_degrees(architecture: Architecture, largest: int = 8) -> list[int]:
-    """Return the degrees up to `largest` by which the attention splits: divisors of heads and of key-value heads."""
-    a = architecture
-    return [degree for degree in range(1, largest + 1) if a.heads % degree == 0 and a.groups % degree == 0]
+    """Return the degrees up to `largest` by which the attention splits: divisors of the heads."""
+    return [degree for degree in range(1, largest + 1) if architecture.heads % degree == 0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
 from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.plan.step_time import Kernel, Mesh, Work
 from pipeline.plan.strategies import STRATEGIES, node_group
 
@@ -17,6 +19,12 @@ and writing it, and it read for the product with the values. All are computed, w
 OPTIMIZER_BYTES = 42
 """Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
 read and two bytes written for its bf16 copy, the gradient set to zero."""
+
+
+def most_heads_read(heads: int, parts: int) -> int:
+    """Return of how many key-value heads the fullest of `parts` equal parts of the queries reads."""
+    each, times = (math.lcm(heads, parts) // number for number in (parts, heads))
+    return -(-(each + times - 1) // times)
 
 
 def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mesh:
@@ -32,7 +40,7 @@ def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mes
         sharing = m.shard or node_group(together, devices_of_a_node, m.tensor)
     else:
         sharing = together
-    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline)
+    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving)
 
 
 def work(architecture: Architecture, vocabulary_size: int, training: TrainingPlan, mesh: Mesh) -> Work:
@@ -43,11 +51,13 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
     norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
     products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
-    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses).
+    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses). Key-value heads that they do not
+    divide are repeated; a tensor device computes those that its queries read.
     """
     a, t, c, s = architecture, mesh.tensor, mesh.context, training.sequence_length
     tokens = training.micro_batch_size * s / c
-    d, h, k, f = a.width, a.heads * a.head_dimension, a.groups * a.head_dimension, a.hidden
+    d, h, f = a.width, a.heads * a.head_dimension, a.hidden
+    k, computed = math.lcm(a.groups, t * c) * a.head_dimension, most_heads_read(a.groups, t) * a.head_dimension
 
     def product(inner: float, outer: float) -> Kernel:
         return Kernel(2 * tokens * inner * outer, 2 * (tokens * (inner + outer) + inner * outer))
@@ -55,7 +65,7 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
-    linear = (product(d, (h + 2 * k) / t), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
+    linear = (product(d, h / t + 2 * computed), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
     attention = Kernel(2 * tokens * s * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
     if not training.flash_attention:
@@ -68,11 +78,13 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     again = {"none": (), "selective": (attention,), "full": forward}[training.recomputation]
     passes = 3 if training.recomputation == "full" else 2
     head = product(d, vocabulary_size / t)
-    own = parameter_count(a, vocabulary_size) / (t * mesh.pipeline)
+    own = device_parameters(a, vocabulary_size, training)
+    stages = process_layers(a, vocabulary_size, training)
     strategy = STRATEGIES[training.strategy]
     reduced = 4 if training.gradient_reduction == "fp32" else 2
-    gathers = 2 if strategy.reshards_after_forward else 1
     data = mesh.sharing * mesh.replicas // c
+    micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
+    gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
     return Work(
         forward=forward,
@@ -82,7 +94,9 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
         context_bytes=passes * 2 * tokens * (2 * h + 2 * k) / t * (c - 1) / c,
         head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
         layers=a.layers / mesh.pipeline,
-        micro_batches=max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1),
+        most_layers=max(stages),
+        last_layers=stages[-1],
+        micro_batches=micro_batches,
         stage_bytes=2 * 2 * tokens * d / t,
         data_bytes=own * (1 - 1 / mesh.sharing) * (2 * gathers + reduced),
         step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,

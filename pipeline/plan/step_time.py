@@ -72,8 +72,12 @@ class Work:
     head: tuple[Kernel, ...]
     """The output and the loss, forward and backward; of the last stage."""
     layers: float
-    """Of the stage."""
+    """Of a device of the pipeline, on average."""
     micro_batches: int
+    most_layers: float = 0
+    """Of the device that has most, where they are not equal."""
+    last_layers: float = 0
+    """Of the last one, which has the output, likewise."""
     stage_bytes: float = 0
     """To the next stage, forward and backward."""
     data_bytes: float = 0
@@ -111,7 +115,7 @@ class StepTime:
     data_seconds: float
     """Waiting for weights and gradients of the devices that share the data."""
     pipeline_seconds: float
-    """Waiting for other stages: the bubble, the longer last stage, what is sent between stages."""
+    """Waiting for other stages: the bubble, the longest stage, what is sent between stages."""
     optimizer_seconds: float
 
     @property
@@ -135,13 +139,15 @@ def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
     m, p = work.micro_batches, mesh.pipeline
     computed = work.layers * (forward + backward) + head / p
     stage = computed + work.layers * (again + exchange)
+    block = forward + backward + again + exchange
+    longest = max((work.most_layers or work.layers) * block, (work.last_layers or work.layers) * block + head)
     data = work.data_bytes / machine.link(mesh.sharing, mesh.tensor)
     once = work.step_bytes / machine.link(mesh.replicas, mesh.tensor * mesh.sharing)
     waited = m * max(data - stage, 0.0) + max(once - work.layers * backward, 0.0)
     stride = mesh.tensor * mesh.sharing * mesh.replicas
     between = machine.link(2, machine.devices if p * stride > machine.devices else stride)  # of two stages: one adapter
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
-    pipeline = m * (head * (1 - 1 / p) + sent) + (p - 1) / mesh.interleaving * (stage + sent)
+    pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
     return StepTime(
         compute_seconds=m * computed,
         recomputation_seconds=m * work.layers * again,

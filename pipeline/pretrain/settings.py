@@ -49,7 +49,13 @@ class Mesh(Settings):
     """How the processes share one model, besides sharing the data; the rest of the processes is data parallel."""
 
     tensor: int = Field(default=1, ge=1, description="processes that split every matrix, and the sequence in between")
-    pipeline: int = Field(default=1, ge=1, description="stages that the layers are split into")
+    pipeline: int = Field(default=1, ge=1, description="processes that the layers are split over")
+    interleaving: int = Field(
+        default=1,
+        ge=1,
+        exclude_if=lambda parts: parts == 1,  # models without it stay trained
+        description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more",
+    )
     context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
     shard: int | None = Field(
         default=None,
@@ -176,6 +182,11 @@ class Training(Settings):
         split = [f"mesh.{name} {n}" for name, n in self.mesh.model_dump(exclude={"shard"}).items() if n > 1]
         if split and self.backend == "deepspeed":
             raise ValueError(f"{split[0]} needs backend fsdp: deepspeed is data parallel only; set it to 1")
+        if self.mesh.interleaving > 1 and self.mesh.pipeline == 1:
+            raise ValueError(
+                f"mesh.interleaving {self.mesh.interleaving} divides the processes of a pipeline: set it to 1 or "
+                "mesh.pipeline above 1"
+            )
         if self.mesh.shard is not None and not strategy.hybrid:
             raise ValueError(
                 f"mesh.shard {self.mesh.shard} is for the hybrid strategies, not {self.strategy}: remove it"

@@ -58,7 +58,7 @@ def test_the_plan_of_a_published_run(tmp_path: Path):
     assert round(model["parameters"] / 1e9, 2) == 29.82
     assert round(model["seconds_6nd"] / 86_400, 1) == 26.8
     assert round(model["seconds_8nd"] / 86_400, 1) == 35.7
-    assert model["tensor_parallel_degrees"] == [1]
+    assert model["tensor_parallel_degrees"] == [1, 2, 4]
     assert not model["memory_fits"]  # the activations of 60 layers
     assert model["memory_fits_with_recomputation"]
     kilowatt_hours = model["seconds"] * 88 * 700 / 3.6e6
@@ -159,6 +159,7 @@ def test_a_mesh_splits_the_state_and_the_activations():
     }
     plan = estimate(settings({**PLATFORM, "devices": 96}, **models))["models"]
     state = {name: model["model_state_bytes_per_device"] for name, model in plan.items()}
-    assert abs(state["split"] * 8 - state["whole"]) < 8 and abs(state["hybrid"] * 2 - state["split"]) < 2
+    # The largest of four stages has 15 or 16 of 60 layers and a table, and each tensor device the matrices of 13 heads.
+    assert 1.05 < state["split"] * 8 / state["whole"] < 1.15 and abs(state["hybrid"] * 2 - state["split"]) < 2
     activations = {name: model["activation_bytes_per_device"] for name, model in plan.items()}
     assert activations["split"] < activations["whole"] / 2 and plan["split"]["devices_used"] == 96

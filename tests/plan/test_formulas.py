@@ -56,8 +56,8 @@ def test_energy_of_two_nodes_over_an_hour():
     assert round(joules / JOULES_PER_KWH, 3) == 0.776
 
 
-def test_thirteen_key_value_heads_do_not_split():
-    assert formulas.tensor_parallel_degrees(THIRTY) == [1]
+def test_heads_split_by_their_divisors():
+    assert formulas.tensor_parallel_degrees(THIRTY) == [1, 2, 4]
     assert formulas.tensor_parallel_degrees(EIGHT) == [1, 2, 4, 8]
 
 
@@ -91,13 +91,15 @@ def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device()
 
 def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights():
     def gathered(shape: Architecture = EIGHT, strategy: str = "full_shard", **changes: Any) -> float:
-        given = {"strategy": strategy, "precision": "bf16", **changes}
-        return formulas.gathered_bytes(shape, LLAMA3_VOCABULARY, **given)
+        numbers = {"sequence_length": 4096, "batch_size": 8, "micro_batch_size": 1, "steps": 1, "precision": "bf16"}
+        training = TrainingPlan.model_validate({**numbers, "strategy": strategy, **changes})
+        return formulas.gathered_bytes(shape, LLAMA3_VOCABULARY, training)
 
     tables, block = 2 * 128_256 * 4096, 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14_336 + 2 * 4096
     assert gathered() == 2 * (tables + 2 * block)
-    assert gathered(tensor=4) == gathered() / 4 and gathered(precision="fp32") == 2 * gathered()
-    assert gathered(pipeline=2) == 2 * (tables / 2 + 2 * block)
+    assert gathered(mesh={"tensor": 4}) == gathered() / 4 and gathered(precision="fp32") == 2 * gathered()
+    # The output takes 2.09 layers' operations, so that the first of two stages has 17 layers of 32.
+    assert gathered(mesh={"pipeline": 2}) == 2 * (tables / 2 + 17 * block)
     assert gathered(EIGHT.model_copy(update={"tie_embeddings": True})) == 2 * (tables / 2 + 2 * block)
     assert gathered(strategy="shard_grad_op") == gathered(strategy="zero2") == 0 < gathered(strategy="zero3")
 

@@ -106,8 +106,28 @@ def test_each_strategy_sends_what_it_shards():
 def test_a_mesh_is_laid_out_innermost_first():
     mesh, split = counted(64, strategy="hybrid_shard", mesh={"tensor": 2, "pipeline": 4, "context": 2, "shard": 4})
     assert mesh == Mesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
-    assert math.isclose(split.data_bytes, PARAMETERS / 8 * 3 / 4 * 8)
+    block = (PARAMETERS - 2 * VOCABULARY * 4096 - 4096) / 32
+    fullest = 8 * block + VOCABULARY * 4096  # the first of 8, 9, 9 and 6 layers, with the embedding
+    assert (split.layers, split.most_layers, split.last_layers, split.micro_batches) == (8, 9, 6, 8)
+    # Gradients of every micro-batch, and weights once for all eight of them.
+    assert math.isclose(split.data_bytes, fullest / 2 * 3 / 4 * (4 + 2 / 8))
     assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == Mesh(sharing=4, replicas=4)
+
+
+def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():
+    thirty = Architecture(preset="gptnl-30b")  # 52 heads, four to each of 13 key-value heads
+    for tensor, context, computed, repeated in (
+        (1, 1, 13, 13),
+        (2, 1, 7, 26),
+        (4, 1, 4, 52),
+        (13, 1, 1, 13),
+        (1, 2, 13, 26),
+    ):
+        plan = training(mesh={"tensor": tensor, "context": context})
+        split = work(thirty, VOCABULARY, plan, mesh_of(plan, 52, 4))
+        tokens = 2 * 4096 / context
+        assert split.forward[0].flops == 2 * tokens * 6656 * (6656 / tensor + 2 * computed * 128)
+        assert split.forward[-2].bytes == 2 * tokens * (2 * 6656 + 2 * repeated * 128) / tensor
 
 
 def test_without_flash_attention_all_scores_are_computed_and_pass_through_memory():

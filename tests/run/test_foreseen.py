@@ -70,10 +70,18 @@ def test_an_energy_policy_needs_slurm() -> None:
 @pytest.mark.parametrize(
     ("nodes", "training", "words"),
     [
-        (3, {}, "models.base: training.batch_size 4 is not divisible by 12 processes times micro_batch_size 2: change"),
+        (3, {}, "models.base: training.batch_size 4 is not divisible by 12 processes times micro_batch_size 2: a ba"),
         (1, {"mesh": {"tensor": 8}}, "models.base: 4 processes are not divisible by training.mesh tensor 8"),
-        (2, {"mesh": {"tensor": 8}, "batch_size": 16}, "key_value_heads 2 is not divisible by training.mesh.tensor 8"),
-        (1, {"mesh": {"pipeline": 4}, "batch_size": 16}, "architecture.layers 2 is not divisible by training.mesh.pip"),
+        (
+            2,
+            {"mesh": {"tensor": 8}, "batch_size": 16},
+            "heads 4 is not divisible by training.mesh.tensor 8: 1",
+        ),
+        (
+            1,
+            {"mesh": {"pipeline": 4}, "batch_size": 16},
+            "layers 2 are fewer than the stages of training.mesh",
+        ),
     ],
 )
 def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training: dict[str, Any], words: str) -> None:
@@ -177,7 +185,7 @@ def test_a_table_of_the_grid_that_cannot_be_read_is_told_and_one_that_is_not_the
 def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_go_on(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.edit("config/micro.yaml", "batch_size: 4", "batch_size: 6")
-    sentence = "models.base: training.batch_size 6 is not divisible by 2 processes times micro_batch_size 2: change"
+    sentence = "models.base: training.batch_size 6 is not divisible by 2 processes times micro_batch_size 2: a ba"
 
     def start(*options: str) -> subprocess.CompletedProcess[str]:
         command = project.command(*options)

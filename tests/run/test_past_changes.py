@@ -39,7 +39,7 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
 CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "backend": ("deepspeed", {"strategy": "zero2"}),
     "strategy": ("no_shard",),
-    "mesh": ({"tensor": 2},),
+    "mesh": ({"tensor": 2, "pipeline": 2, "interleaving": 2},),
     "micro_batch_size": (4,),
     "steps": (200,),  # the rate of these steps is the same
     "milestone_every": (10,),

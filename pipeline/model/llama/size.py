@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pipeline.model.architectures import Precision
 from pipeline.model.settings import Architecture
 
@@ -46,6 +48,7 @@ def activation_bytes(
     precision: Precision,
     recomputation: bool,
     tensor: int,
+    context: int,
 ) -> float:
     """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
 
@@ -59,10 +62,11 @@ def activation_bytes(
     logits at a time, at least 2,048 rows (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's
     gradient also exists in fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the
     inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
-    gradient in fp32.
+    gradient in fp32. Key-value heads are repeated until the tensor and context devices divide them.
     """
     a = architecture
-    block = 2 * (1 + tensor) * a.width + 2 * (a.heads + a.groups) * a.head_dimension + 4 * a.hidden
+    heads = a.heads + math.lcm(a.groups, tensor * context)
+    block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.hidden
     blocks = a.layers * a.width + block if recomputation else a.layers * block
     element, copy = (2, 2) if precision == "bf16" else (4, 0)
     if tensor > 1:

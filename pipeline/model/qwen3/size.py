@@ -3,6 +3,8 @@ the operations of a token are a Llama's."""
 
 from __future__ import annotations
 
+import math
+
 from pipeline.model.architectures import Precision
 from pipeline.model.llama import size
 from pipeline.model.settings import Architecture
@@ -22,6 +24,7 @@ def activation_bytes(
     precision: Precision,
     recomputation: bool,
     tensor: int,
+    context: int,
 ) -> float:
     """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
 
@@ -30,7 +33,14 @@ def activation_bytes(
     """
     a = architecture
     of_llama = size.activation_bytes(
-        a, vocabulary_size, tokens=tokens, precision=precision, recomputation=recomputation, tensor=tensor
+        a,
+        vocabulary_size,
+        tokens=tokens,
+        precision=precision,
+        recomputation=recomputation,
+        tensor=tensor,
+        context=context,
     )
     blocks = 1 if recomputation else a.layers
-    return of_llama + tokens * (2 if precision == "bf16" else 4) * blocks * (a.heads + a.groups) * a.head_dimension
+    heads = a.heads + math.lcm(a.groups, tensor * context)
+    return of_llama + tokens * (2 if precision == "bf16" else 4) * blocks * heads * a.head_dimension

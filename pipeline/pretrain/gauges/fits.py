@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, parameter_count
+from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.stages import device_parameters, layers_under_way
 from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
 from pipeline.pretrain.settings import Training
@@ -22,7 +23,7 @@ NOTHING_FITS = "no strategy of {backend} fits at these numbers, so use more or l
 def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: Layout) -> float:
     """Return the bytes of weights, gradients and optimizer state of one process."""
     return formulas.model_state_bytes(
-        parameter_count(architecture, vocabulary_size) / (sizes.tensor * sizes.pipeline),
+        device_parameters(architecture, vocabulary_size, TrainingPlan.model_validate(training)),
         strategy=training.strategy,
         precision=training.precision,
         devices=sizes.replicate * sizes.shard,
@@ -35,28 +36,23 @@ def estimate_bytes(
 ) -> float:
     """Return the bytes of state, gathered weights and activations of one process.
 
-    Selective recomputation counts as none. A pipeline's stage keeps fewer layers of as many micro-batches, which comes
-    to the same.
+    Selective recomputation counts as none.
     """
+    plan = TrainingPlan.model_validate(training)
+    under_way = layers_under_way(architecture, vocabulary_size, plan)
+    at_once = architecture.model_copy(update={"layers": under_way})
     tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
     activations = activation_bytes(
-        architecture,
+        at_once,
         vocabulary_size,
         tokens=tokens,
         precision=training.precision,
         recomputation=training.recomputation == "full",
         tensor=sizes.tensor,
+        context=sizes.context,
     )
-    gathered = formulas.gathered_bytes(
-        architecture,
-        vocabulary_size,
-        strategy=training.strategy,
-        precision=training.precision,
-        tensor=sizes.tensor,
-        pipeline=sizes.pipeline,
-    )
-    plan = TrainingPlan.model_validate(training)
-    scores = formulas.score_bytes(architecture, plan, tokens, recomputation=training.recomputation == "full")
+    gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
+    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=training.recomputation == "full")
     return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
 
 

@@ -45,7 +45,7 @@ class Memory(Settings):
     loss_bytes: int = Field(description="logits, and the gradients that are made with them")
     activations_bytes: int = Field(description="everything else that forward and backward hold")
     peak_in: str = Field(description="the part of the model that computes then, and in which pass")
-    stage: int = Field(description="the pipeline's stage that holds most, counted from 0")
+    stage: int = Field(description="the process of the pipeline that holds most, counted from 0")
 
 
 def trace(request: Request) -> Memory:

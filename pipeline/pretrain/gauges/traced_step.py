@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
@@ -17,20 +16,23 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+import torch.distributed.pipelining.schedules as torch_schedules
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pipeline.model import loss
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.stages import process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
-from pipeline.pretrain.parallel.pipeline_parallel import Stage
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline
 from pipeline.pretrain.settings import SegmentSettings
 
 CPU = torch.device("cpu")
@@ -67,49 +69,25 @@ class _Backend(FsdpBackend):
     def batches(self) -> list[Batch]:
         """Return as many micro-batches as it takes until memory grows no more.
 
-        With the second one gradients are there from the start. A pipeline's stage has as many under way as there are
-        stages from it on (1F1B: Narayanan et al. 2021, section 2.2), and after the first backward pass another one.
+        With the second one gradients are there from the start. A pipeline fills before its first backward pass, which
+        interleaving may put off to the second round (Narayanan et al. 2021, section 2.2).
         """
         training, sizes = self.training, self.layout
-        under_way = sizes.pipeline - self.stages.get_local_rank()
-        number = min(training.batch_size // sizes.data // training.micro_batch_size, under_way + 1)
+        enough = sizes.pipeline + (1 if training.mesh.interleaving == 1 else sizes.pipeline)
+        number = min(training.batch_size // sizes.data // training.micro_batch_size, enough)
         shape = training.micro_batch_size, training.sequence_length
         packed = training.sampling.mask_documents
         zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(3)]
         return [Batch(zeros[0], zeros[1], zeros[2] if packed else None) for _ in range(number)]
 
-    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Do what a step does; the stages of a pipeline, which has no neighbours here, in the order of 1F1B."""
-        if not isinstance(self.model, Stage):
-            return super().accumulate(micro_batches)
-        return self._accumulate_stage(self.model, micro_batches)
-
-    def _accumulate_stage(self, stage: Stage, micro_batches: Sequence[Batch]) -> Tensor:
-        assert isinstance(stage, FSDPModule)
-        width = stage.architecture.width
-        waiting: deque[tuple[Tensor, Tensor]] = deque()
-
-        def backward(is_last: bool) -> None:
-            # As PyTorch's schedules do: weights stay gathered and gradients whole until the last micro-batch.
-            stage.set_is_last_backward(is_last)
-            stage.set_reshard_after_backward(is_last)
-            stage.set_requires_gradient_sync(is_last)
-            _, output = waiting.popleft()
-            torch.autograd.backward(output, None if stage.is_last else torch.empty_like(output))
-
-        under_way = self.layout.pipeline - self.stages.get_local_rank()
-        for batch in micro_batches:
-            if len(waiting) == under_way:
-                backward(is_last=False)
-            own = self._own(batch)
-            shape = (own.input_BT.shape[0], own.input_BT.shape[1] // self.layout.tensor // self.layout.context, width)
-            dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
-            received = torch.empty(shape, dtype=dtype, requires_grad=True)
-            target_BT = own.target_BT if stage.is_last else None
-            waiting.append((received, stage(received, own.input_BT, target_BT, own.document_BT)))
-        while waiting:
-            backward(is_last=len(waiting) == 1)
-        return torch.zeros(())
+    def _pipeline(self) -> Pipeline | None:
+        """Return the schedule of as many micro-batches as are traced."""
+        whole = self.training
+        few = len(self.batches()) * whole.micro_batch_size * self.data_size
+        self.training = whole.model_copy(update={"batch_size": few})
+        pipeline = super()._pipeline()
+        self.training = whole
+        return pipeline
 
 
 class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
@@ -119,6 +97,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         super().__init__(backend.model, backend.optimizer)
         self._ref_class: Any = [*_FSDPRefType, _Loss.LOSS]
         self.peak_bytes, self.peak_in = 0, ""
+        self._model = backend.model
 
     def _track(self, reftype: Any, tensor: Tensor) -> None:
         is_computed = reftype in (_FSDPRefType.ACT, _FSDPRefType.TEMP)
@@ -127,7 +106,9 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
     def _innermost(self) -> str:
         """Return the part of the model that computes: `blocks.3.attention`, `output`; nothing between them."""
-        names = [name.partition(".")[2] for name in self._mod_tracker.parents if name != "Global"]
+        names = [
+            name.partition(".")[2].removeprefix("stages.") for name in self._mod_tracker.parents if name != "Global"
+        ]
         return max(names, key=len, default="")
 
     def _update_peak_stats(self, peak_state: Any) -> None:
@@ -136,6 +117,10 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             self.peak_bytes = peak
             direction = "backward" if self._mod_tracker.is_bw else "forward"
             self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
+
+    def begin_again(self) -> None:
+        """Forget that the model has begun."""
+        self.memory_tracking.pop(self._model, None)  # type: ignore[no-untyped-call]
 
     def memory(self, stage: int) -> Memory:
         """Return what was alive at the peak."""
@@ -188,6 +173,24 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
+def _without_asking(
+    _: torch_schedules._PipelineSchedule, stages: Sequence[Any], has_backward: bool, p2p_done: bool
+) -> None:
+    """Stand for the stages' agreement that each knows what it receives."""
+    for stage in stages:
+        stage._inference_mode = InferenceMode.STATIC
+
+
+@contextmanager
+def _without_neighbours() -> Iterator[None]:
+    """Let a pipeline's stage run by itself: what it receives is there."""
+    with (
+        patch.object(torch_schedules._PipelineSchedule, "_warmup_p2p", _without_asking),
+        patch.object(torch_schedules, "_batch_p2p", lambda *_, **__: []),
+    ):
+        yield
+
+
 @contextmanager
 def _shapes_uncounted() -> Iterator[None]:
     """DTensor works out the shape of a result on whole tensors of its own, which no step holds."""
@@ -213,9 +216,9 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
         with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
-            with tracker, _shapes_uncounted():
-                # The tracker's hooks want to be told that the model begins again.
-                backend.model.register_forward_pre_hook(lambda *_: tracker.reset_mod_stats(), prepend=True)
+            with tracker, _shapes_uncounted(), _without_neighbours():
+                # The tracker's hooks want to be told that the model begins again; of a pipeline not all of it does.
+                backend.model.register_forward_pre_hook(lambda *_: tracker.begin_again(), prepend=True)
                 backend.accumulate(batches)
         return tracker.memory(stage)
     finally:
@@ -223,12 +226,17 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
 
 
 def main() -> int:
-    """Answer the request: the first stage has the most micro-batches under way, the last one has the loss."""
+    """Answer the request: the first process has the most micro-batches under way, the last one has the loss.
+
+    One in between may have more layers.
+    """
     warnings.simplefilter("ignore")
     request = Request.model_validate_json(sys.stdin.read())
     sizes = layout.layout(request.training, request.processes, request.per_node)
     per_stage = request.processes // sizes.pipeline
-    stages = sorted({0, sizes.pipeline - 1})
+    training = TrainingPlan.model_validate(request.training)
+    layers = process_layers(request.architecture, request.vocabulary_size, training)
+    stages = sorted({0, layers.index(max(layers)), sizes.pipeline - 1})
     found = [_memory_of_stage(request, stage, stage * per_stage) for stage in stages]
     print(max(found, key=lambda memory: memory.peak_bytes).model_dump_json())
     return 0

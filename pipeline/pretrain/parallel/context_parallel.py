@@ -2,10 +2,13 @@
 
 The stream of a process holds its share of the positions; before the attention an all-to-all exchanges positions for
 heads, after it heads for positions. It runs with every device, kernel and mask, for the attention sees whole sequences.
+Key-value heads that do not divide are repeated until they do, at most to the number of heads (Fang & Zhao 2024, USP,
+section 3.1).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -27,6 +30,14 @@ def to_heads(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
     return _exchange(parts, group).transpose(0, 1).flatten(1, 2)
 
 
+def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
+    """Return each head as often as it takes until `parts` divides their number, copies of one beside each other."""
+    heads = x_BTX.shape[-1] // head_dimension
+    times = math.lcm(heads, parts) // heads
+    x_BTHE = x_BTX.view(*x_BTX.shape[:-1], heads, head_dimension)
+    return x_BTHE.repeat_interleave(times, dim=2).flatten(2)
+
+
 def to_positions(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Give (B, T, X / C), return (B, T / C, X): the reverse of to_heads."""
     parts = torch.stack(x_BTX.chunk(group.size(), dim=1))
@@ -45,7 +56,7 @@ def apply(model: Decoder, group: dist.ProcessGroup) -> None:
         return (share(inputs[0], group), *inputs[1:])
 
     def gathered(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return to_heads(output, group)
+        return to_heads(repeated(output, model.architecture.head_dimension, group.size()), group)
 
     def returned(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (to_positions(inputs[0], group), *inputs[1:])

@@ -2,7 +2,7 @@
 
 Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
 between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
-process holds everything and sums gradients (groups of one).
+process holds everything and sums gradients (groups of one). A pipeline's parameters are gathered once in a step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from torch.distributed.tensor import DTensor
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
+from pipeline.plan.stages import division
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stages, stages_of
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -62,8 +63,12 @@ class FsdpBackend:
         model = network(settings.architecture.name).model
         if self.layout.pipeline == 1:
             return model(settings.architecture, vocabulary_size)
-        place = self.stages.get_local_rank(), self.layout.pipeline
-        return stage_of(model)(settings.architecture, vocabulary_size, *place)
+        rank, size, length = self.stages.get_local_rank(), self.layout.pipeline, self.training.sequence_length
+        layers = division(settings.architecture, vocabulary_size, length, size * self.training.mesh.interleaving)
+        is_first, is_last = rank == 0, rank == size - 1
+        return stages_of(model)(
+            settings.architecture, vocabulary_size, layers[rank::size], is_first=is_first, is_last=is_last
+        )
 
     def _split(self) -> None:
         """Spread the model over the mesh: matrices by tensor, then sequences by context, then the state by data."""
@@ -81,7 +86,8 @@ class FsdpBackend:
         strategy = STRATEGIES[training.strategy]
         two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
-        again = strategy.reshards_after_forward
+        # In a pipeline other micro-batches are under way, which read the same weights.
+        again = strategy.reshards_after_forward and sizes.pipeline == 1
         groups: list[tuple[list[nn.Module], bool]] = [([block], again) for block in self.model.blocks]
         if not self.model.architecture.tie_embeddings:
             # Not gathered with the whole: the table is freed once it is read, the output fetched while blocks compute.
@@ -93,11 +99,15 @@ class FsdpBackend:
 
     def _pipeline(self) -> Pipeline | None:
         """Return what runs micro-batches through the stages; None where every process has all layers."""
-        if not isinstance(self.model, Stage):
+        if not isinstance(self.model, Stages):
             return None
-        micro_batches = self.training.batch_size // self.data_size // self.training.micro_batch_size
-        tokens = micro_batches * self._counted_tokens()
-        return Pipeline(self.model, micro_batches, tokens, self.device, self.stages.get_group())
+        training, tensor = self.training, self.layout.tensor
+        micro_batches = training.batch_size // self.data_size // training.micro_batch_size
+        tokens = self._counted_tokens()
+        shape = training.micro_batch_size, tokens // training.micro_batch_size // tensor, self.model.architecture.width
+        dtype = torch.bfloat16 if training.precision == "bf16" else torch.float32
+        x_BTD = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
+        return Pipeline(self.model, micro_batches, micro_batches * tokens, x_BTD, self.device, self.stages.get_group())
 
     def _counted_tokens(self) -> int:
         """Return the tokens of a micro-batch whose loss this process computes."""

@@ -6,6 +6,7 @@ is that of its rank in this order, so that it does not depend on the machine.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipeline.ground.errors import InputError
@@ -58,7 +59,7 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
     if sharing % shard:
         raise InputError(
             f"training.mesh.shard {shard} does not divide the {sharing} processes that share a model's state: "
-            f"set it to a divisor of {sharing}"
+            f"{_divisors(sharing, sharing)} would do"
         )
     return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor)
 
@@ -67,36 +68,75 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
     """Check that the model and the batch divide by the mesh, before anything starts.
 
     Raises:
-        InputError: a number does not divide; the sentence names both.
+        InputError: a number does not divide; the sentence names both, and the values that would do.
     """
     sizes, a, mesh = layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
-        if size % per_step:
-            what = "processes" if sizes.data == processes else "data-parallel processes"
-            raise InputError(
-                f"training.batch_size {size} is not divisible by {sizes.data} {what} times "
-                f"micro_batch_size {training.micro_batch_size}: change one of them"
-            )
-    heads = mesh.tensor * mesh.context
-    split = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
-    divisions = [
-        ("architecture.layers", a.layers, "training.mesh.pipeline", mesh.pipeline),
-        ("architecture.key_value_heads", a.groups, split, heads),
-        ("the feed-forward width", a.hidden, "training.mesh.tensor", mesh.tensor),
-        ("the vocabulary size", vocabulary_size, "training.mesh.tensor", mesh.tensor),
-        *(("training.sequence_length", length, split, heads) for length in training.batches.sequence_lengths),
-    ]
-    for what, number, by, divisor in divisions:
-        if number % divisor:
-            raise InputError(f"{what} {number} is not divisible by {by} {divisor}: change one of them")
-    if training.batch_size // per_step < mesh.pipeline:
+        _check_batch(size, training, sizes, processes)
+    split = mesh.tensor * mesh.context
+    by = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
+    of_both = {"architecture.heads": a.heads, "training.sequence_length": math.gcd(*training.batches.sequence_lengths)}
+    of_tensor = {"the feed-forward width": a.hidden, "the vocabulary size": vocabulary_size}
+    for numbers, name, divisor in ((of_both, by, split), (of_tensor, "training.mesh.tensor", mesh.tensor)):
+        others = of_both if mesh.context > 1 and numbers is of_both else {**of_both, **of_tensor}
+        for what, number in numbers.items():
+            if number % divisor:
+                raise InputError(
+                    f"{what} {number} is not divisible by {name} {divisor}: "
+                    f"{_divisors(math.gcd(*others.values()), processes)} would do"
+                )
+    if mesh.pipeline > 1:
+        _check_pipeline(training, a, training.batch_size // per_step)
+
+
+def _check_pipeline(training: Training, architecture: Architecture, micro_batches: int) -> None:
+    """Check that every stage has a layer, and that a step has the micro-batches that the stages need."""
+    layers, mesh = architecture.layers, training.mesh
+    if layers < mesh.pipeline * mesh.interleaving:
+        what, largest = "training.mesh.pipeline", layers // mesh.interleaving
+        parts = f" x interleaving {mesh.interleaving}" if mesh.interleaving > 1 else ""
+        raise InputError(
+            f"architecture.layers {layers} are fewer than the stages of {what} {mesh.pipeline}{parts}: "
+            f"a pipeline of at most {largest} would do"
+        )
+    if micro_batches < mesh.pipeline:
         raise InputError(
             f"training.mesh.pipeline {mesh.pipeline} needs as many micro-batches in a step, there are "
-            f"{training.batch_size // per_step}: lower micro_batch_size or raise batch_size"
+            f"{micro_batches}: a pipeline of at most {micro_batches} would do, a lower micro_batch_size or a larger "
+            "batch_size"
         )
-    if a.tie_embeddings and mesh.pipeline > 1:
+    if mesh.interleaving > 1 and micro_batches % mesh.pipeline:
+        raise InputError(
+            f"the {micro_batches} micro-batches of a step are not divisible by training.mesh.pipeline {mesh.pipeline}, "
+            f"as interleaving needs: a pipeline of {_divisors(micro_batches, micro_batches, 'or')} would do, or "
+            "interleaving 1"
+        )
+    if architecture.tie_embeddings:
         raise InputError(
             "architecture.tie_embeddings needs the first and the last layer in one process: "
             "set training.mesh.pipeline to 1 or tie_embeddings to false"
         )
+
+
+def _check_batch(batch: int, training: Training, sizes: Layout, processes: int) -> None:
+    """Check that every data-parallel process has as many micro-batches of a batch."""
+    per_step = sizes.data * training.micro_batch_size
+    if batch % per_step == 0:
+        return
+    what = "processes" if sizes.data == processes else "data-parallel processes"
+    below = batch - batch % per_step
+    batches = " or ".join(str(number) for number in (below, below + per_step) if number)
+    smaller = ""
+    if batch % sizes.data == 0:
+        smaller = f", or a micro_batch_size of {_divisors(batch // sizes.data, training.micro_batch_size, 'or')}"
+    raise InputError(
+        f"training.batch_size {batch} is not divisible by {sizes.data} {what} times micro_batch_size "
+        f"{training.micro_batch_size}: a batch_size of {batches}{smaller} would do"
+    )
+
+
+def _divisors(number: int, most: int, last: str = "and") -> str:
+    """Return the divisors of a number, up to the largest that can be, in words."""
+    *others, largest = (str(one) for one in range(1, min(number, most) + 1) if number % one == 0)
+    return f"{', '.join(others)} {last} {largest}" if others else largest

@@ -1,13 +1,16 @@
-"""Pipeline parallelism: each process holds an equal share of the layers; 1F1B (Narayanan et al. 2021) by PyTorch."""
+"""Pipeline parallelism: each process holds some of the layers; 1F1B, interleaved or not (Narayanan et al. 2021), by
+PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.settings import Architecture
@@ -17,39 +20,31 @@ from pipeline.pretrain.parallel.backend import Batch, cross_entropies
 class _Elsewhere(nn.Module):
     """Stands for a part of the model that another process has."""
 
-    def forward(self, x_BTD: Tensor, *others: object) -> Tensor:
-        """Return the stream as it came."""
-        return x_BTD
 
+class Stages(Decoder):
+    """The layers of a process's stages under their names in the whole model; every stage is told the tokens.
 
-class _Received(nn.Module):
-    """Stands for the embedding in later stages: the stream is what the stage before sent."""
-
-    x_BTD: Tensor | None = None
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Return the stream that was received for these tokens."""
-        x_BTD, self.x_BTD = self.x_BTD, None
-        assert x_BTD is not None
-        return x_BTD
-
-
-class Stage(Decoder):
-    """The layers of one stage under their names in the whole model; every stage is told the tokens.
-
-    It is one together with the class of the model: `stage_of`.
+    It is one together with the class of the model: `stages_of`.
     """
 
-    def __init__(self, architecture: Architecture, vocabulary_size: int, index: int, stages: int) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        vocabulary_size: int,
+        layers: Sequence[range],
+        *,
+        is_first: bool,
+        is_last: bool,
+    ) -> None:
         super().__init__(architecture, vocabulary_size)
-        layers = architecture.layers // stages
+        self.layers, self.is_first, self.is_last = layers, is_first, is_last
+        own = {number for stage in layers for number in stage}
         for number in range(architecture.layers):
-            if number // layers != index:
+            if number not in own:
                 self.blocks[number] = _Elsewhere()
-        self.is_first, self.is_last = index == 0, index == stages - 1
-        if not self.is_first:
-            self.embedding = _Received()  # type: ignore[assignment]
-        if not self.is_last:
+        if not is_first:
+            self.embedding = _Elsewhere()  # type: ignore[assignment]
+        if not is_last:
             self.norm, self.output = _Elsewhere(), _Elsewhere()  # type: ignore[assignment]
 
     def forward(  # type: ignore[override]
@@ -58,33 +53,135 @@ class Stage(Decoder):
         tokens_BT: Tensor,
         target_BT: Tensor | None = None,
         document_BT: Tensor | None = None,
+        *,
+        stage: int = 0,
     ) -> Tensor:
-        """Return the stream after these layers; of the last stage the logits, or with targets the sum of their losses.
+        """Return the stream after the layers of one of these stages; of the last stage of all what the model returns.
 
-        The first stage ignores what it received.
+        The first stage of all ignores what it received.
         """
-        if not self.is_first:
-            self.embedding.x_BTD = received
-        return super().forward(tokens_BT, target_BT, document_BT)
+        x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
+        x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, document_BT)
+        if not (self.is_last and stage == len(self.layers) - 1):
+            return x_BTD
+        result: Tensor = self.output(self.norm(x_BTD), target_BT)
+        return result
 
 
-def stage_of(model: type[Decoder]) -> type[Stage]:
-    """Return the class of a stage of such a model."""
-    return type(f"{model.__name__}Stage", (Stage, model), {})
+def stages_of(model: type[Decoder]) -> type[Stages]:
+    """Return the class of the stages of such a model."""
+    return type(f"{model.__name__}Stages", (Stages, model), {})
+
+
+class _OneStage(nn.Module):
+    """A stage as PyTorch's schedules see it.
+
+    They would have an FSDP module keep whole gradients up to the last micro-batch. This one has FSDP reduce them after
+    each, as it does without a pipeline, so that they stay sharded.
+    """
+
+    def __init__(self, stages: Stages, number: int) -> None:
+        super().__init__()
+        self.stages, self.number = stages, number
+
+    def forward(self, *received: Tensor, **given: Tensor) -> Tensor:
+        x_BTD: Tensor = self.stages(*received, **given, stage=self.number)
+        return x_BTD
+
+
+class _Stage(PipelineStage):
+    """A stage whose copies of the state sum their gradients once, with the last micro-batch.
+
+    It holds what it receives for the micro-batches that are under way. PyTorch's own has room for all from the start.
+    """
+
+    def _setup_forward_recv_info(self, *given: Any) -> None:
+        super()._setup_forward_recv_info(*given)
+        _drop(*self.args_recv_info.values())
+
+    def _setup_backward_recv_info(self, *given: Any) -> None:
+        super()._setup_backward_recv_info(*given)
+        _drop(*self.grad_recv_info.values())
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Make room for a micro-batch, and receive it."""
+        self._make_room(self.args_recv_info[fwd_chunk_id])
+        return super().get_fwd_recv_ops(fwd_chunk_id)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Make room for the gradient of a micro-batch, and receive it."""
+        if self.has_backward:
+            self._make_room(self.grad_recv_info[bwd_chunk_id])
+        return super().get_bwd_recv_ops(bwd_chunk_id)
+
+    def _make_room(self, infos: tuple[Any, ...]) -> None:
+        for info in infos:
+            if not info.is_root_arg:
+                info.buffer = torch.empty(info.tensor_meta.shape, dtype=info.tensor_meta.dtype, device=self.device)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *given: Any, **named: Any) -> None:
+        """Run a micro-batch's backward pass, after which nothing of it stays but gradients of weights."""
+        stages = self.submod.stages
+        if isinstance(stages, FSDPModule):
+            stages.set_requires_all_reduce(bwd_chunk_id + 1 == self.chunks)
+        super().backward_one_chunk(bwd_chunk_id, *given, **named)
+        if self.has_backward:
+            _drop(self.args_recv_info[bwd_chunk_id], self.grad_recv_info[bwd_chunk_id])
+
+
+def _drop(*received: tuple[Any, ...]) -> None:
+    """Free what was received."""
+    for infos in received:
+        for info in infos:
+            info.buffer = None
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages; their gradient is that of the loss by `tokens`."""
+    """Runs the micro-batches of a step through the stages; their gradient is that of the loss by `tokens`.
+
+    Weights that are sharded are gathered once for all micro-batches.
+
+    Args:
+        x_BTD: what one stage sends to the next, without data.
+    """
 
     def __init__(
-        self, stage: Stage, micro_batches: int, tokens: int, device: torch.device, group: dist.ProcessGroup
+        self,
+        stages: Stages,
+        micro_batches: int,
+        tokens: int,
+        x_BTD: Tensor,
+        device: torch.device,
+        group: dist.ProcessGroup,
     ) -> None:
-        index, stages = dist.get_rank(group), dist.get_world_size(group)
-        self.stage, self.tokens, self.device = stage, tokens, device
-        made = [PipelineStage(stage, index, stages, device, group=group) for _ in range(2)]
-        # In training the last stage computes the loss itself; the schedules want a function of it and a target.
-        self.training = Schedule1F1B(made[0], micro_batches, loss_fn=lambda loss, _: loss / tokens, scale_grads=False)
-        self.evaluation = ScheduleGPipe(made[1], 1, loss_fn=cross_entropies, scale_grads=False)
+        self.stages, self.tokens, self.device = stages, tokens, device
+        rank, size, each = dist.get_rank(group), dist.get_world_size(group), len(stages.layers)
+
+        def made() -> list[Any]:
+            return [
+                _Stage(
+                    _OneStage(stages, number),
+                    rank + number * size,
+                    size * each,
+                    device,
+                    input_args=x_BTD,
+                    output_args=x_BTD,
+                    group=group,
+                )
+                for number in range(each)
+            ]
+
+        def loss(loss: Tensor, _: Tensor) -> Tensor:  # the schedules want a function of it and a target
+            return loss / tokens
+
+        if each == 1:
+            self.training: Any = Schedule1F1B(made()[0], micro_batches, loss_fn=loss, scale_grads=False)
+            self.evaluation: Any = ScheduleGPipe(made()[0], 1, loss_fn=cross_entropies, scale_grads=False)
+        else:
+            self.training = ScheduleInterleaved1F1B(made(), micro_batches, loss_fn=loss, scale_grads=False)
+            self.evaluation = ScheduleInterleaved1F1B(made(), 1, loss_fn=cross_entropies, scale_grads=False)
+        if isinstance(stages, FSDPModule):
+            stages.set_reshard_after_backward(False)
 
     def step(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of all micro-batches; return the sum of their losses.
@@ -110,7 +207,10 @@ class Pipeline:
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
         documents = [batch.document_BT for batch in micro_batches if batch.document_BT is not None]
         limits = {"document_BT": torch.cat(documents)} if documents else {}
-        received = (tokens_BT,) if self.stage.is_first else ()
-        last = {**of_last, "target": target_BT, "losses": losses} if self.stage.is_last else {}
+        received = (tokens_BT,) if self.stages.is_first else ()
+        last = {**of_last, "target": target_BT, "losses": losses} if self.stages.is_last else {}
         run(*received, tokens_BT=tokens_BT, return_outputs=False, **limits, **last)
+        for module in self.stages.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
         return losses

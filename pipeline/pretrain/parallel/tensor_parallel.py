@@ -1,15 +1,18 @@
 """Tensor parallelism with sequence parallelism (Shoeybi et al. 2020, Korthikanti et al. 2022).
 
 Matrices that open a branch are split by columns, those that close it by rows; between them the stream is split by
-position. Embedding, norms and output take part, so that every parameter lies on the same mesh.
+position. Embedding, norms and output take part, so that every parameter lies on the same mesh. Keys and values whose
+heads do not divide are not split: see `_SharedHeads`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -65,8 +68,46 @@ _TILED_ROWS = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
 _TILES = PrepareModuleOutput(output_layouts=Partial(), desired_output_layouts=_POSITIONS)
 
 
-def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split]) -> None:
-    styles = {name: _SPLIT[split] for name, split in splits.items()}
+class _SharedHeads(nn.Module):
+    """Keys or values of key-value heads that the process group does not divide, of a matrix that each process has.
+
+    A process computes the heads that its queries read, in the precision of training, and repeats each until as many of
+    its queries read one as another; `parts` devices have lcm(heads, parts) together. The gradients of the matrix and of
+    the input are summed over the group.
+    """
+
+    def __init__(self, weight: Tensor, heads: int, head_dimension: int, mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(distribute_tensor(weight, mesh, [Replicate()]))
+        self.head_dimension = head_dimension
+        together = math.lcm(heads, mesh.size())
+        self.each, self.times = together // mesh.size(), together // heads
+        begin = mesh.get_local_rank() * self.each
+        first, last = begin // self.times, (begin + self.each - 1) // self.times
+        self.begin = begin - first * self.times
+        self.rows = slice(first * head_dimension, (last + 1) * head_dimension)
+
+    def forward(self, x_BTD: DTensor) -> Tensor:
+        """Return what this process's queries read, (B, T, K x E)."""
+        assert isinstance(self.weight, DTensor)
+        local_BTD, weight_KD = (x.to_local(grad_placements=[Partial()]) for x in (x_BTD, self.weight))
+        computed = F.linear(local_BTD, weight_KD[self.rows])
+        k_BTKE = computed.view(*computed.shape[:-1], -1, self.head_dimension)
+        return k_BTKE.repeat_interleave(self.times, dim=2).narrow(2, self.begin, self.each).flatten(2)
+
+
+def _share_heads(block: Block, heads: int, mesh: DeviceMesh) -> tuple[str, ...]:
+    """Let each process compute the key-value heads of its own queries; return the names of the matrices."""
+    attention = block.attention
+    for projection in (shared := ("key", "value")):
+        weight = getattr(attention, projection).weight
+        setattr(attention, projection, _SharedHeads(weight, heads, attention.head_dimension, mesh))
+    return tuple(f"attention.{projection}" for projection in shared)
+
+
+def _apply_to_block(block: Block, mesh: DeviceMesh, splits: Mapping[str, Split], key_value_heads: int) -> None:
+    shared = _share_heads(block, key_value_heads, mesh) if key_value_heads % mesh.size() else ()
+    styles = {name: _SPLIT[split] for name, split in splits.items() if name not in shared}
     if block.feed_forward.tiles > 1:
         rows = [name for name in styles if name.startswith("feed_forward.") and splits[name] == "rows"]
         styles |= {**dict.fromkeys(rows, _TILED_ROWS), "feed_forward": _TILES}
@@ -86,7 +127,7 @@ def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
         model.output.weight = model.embedding.weight
     for block in model.blocks:
         if isinstance(block, Block):
-            _apply_to_block(block, mesh, network(model.architecture.name).splits)
+            _apply_to_block(block, mesh, network(model.architecture.name).splits, model.architecture.groups)
     if asynchronous:
         from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 

@@ -61,7 +61,7 @@ def test_the_advice_needs_less_than_what_failed() -> None:
 
 
 def test_a_mesh_divides_the_state() -> None:
-    """Of a strategy that gathers nothing: what is gathered is divided by the tensor degree alone."""
+    """Of a strategy that gathers nothing; the first of two stages has 17 of 32 layers and one of two tables."""
     numbers = {**NUMBERS, "micro_batch_size": 1, "strategy": "no_shard"}
     training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate(numbers)
@@ -69,7 +69,7 @@ def test_a_mesh_divides_the_state() -> None:
         fits.estimate_bytes(chosen, EIGHT, 128_256, layout(chosen, processes, 4), 0)
         for chosen, processes in ((plain, 2), (training, 8))
     )
-    assert split == one / 4
+    assert one / 4 < split < one / 4 * 1.07
 
 
 @pytest.mark.slow

@@ -41,6 +41,24 @@ MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
     ],
 }
 
+# Three key-value heads, each normalised, for four queries each: no mesh here divides them.
+SHARED = {"preset": "qwen3", "width": 48, "heads": 12, "key_value_heads": 3}
+SHARED_MESHES: dict[int, list[dict[str, int]]] = {
+    2: [{"tensor": 2}, {"context": 2}],
+    4: [{"tensor": 4}, {"context": 4}, {"tensor": 2, "context": 2}],
+}
+
+# Five layers, so that stages are not equal.
+DEEP = {"layers": 5}
+DEEP_MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
+    2: [("full_shard", {"pipeline": 2}), ("full_shard", {"pipeline": 2, "interleaving": 2})],
+    4: [
+        ("full_shard", {"pipeline": 4}),
+        ("full_shard", {"pipeline": 2, "interleaving": 2, "context": 2}),
+        ("hybrid_shard", {"pipeline": 2, "interleaving": 2, "shard": 1}),
+    ],
+}
+
 
 def case(make: Make, micro_batch_size: int, architecture: dict[str, Any] | None = None, **training: Any) -> Any:
     usual = {"steps": STEPS, "batch_size": BATCH, "learning_rate": 0.003, "micro_batch_size": micro_batch_size}
@@ -123,10 +141,15 @@ def test_processes_agree_with_one(
     processes: int, settings: Make, tokens: dict[str, Path], tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     cases = equal_cases(processes, settings)
-    others = {}
+    others = {"shared heads": case(settings, BATCH // processes, SHARED)}
+    for mesh in SHARED_MESHES[processes]:
+        others[f"shared heads {mesh}"] = case(settings, BATCH, SHARED, mesh=mesh)
+    others["deep"] = case(settings, BATCH // processes, DEEP)
+    for strategy, mesh in DEEP_MESHES[processes]:
+        others[f"deep {strategy} {mesh}"] = case(settings, 1, DEEP, strategy=strategy, mesh=mesh)
     if processes == 2:
         tied = {"tie_embeddings": True, "base_width": None}
-        others = {
+        others |= {
             "tied": case(settings, 4, tied),
             "tied tensor 2": case(settings, 8, tied, mesh={"tensor": 2}),
             "bf16": case(settings, 2, precision="bf16"),
@@ -135,6 +158,10 @@ def test_processes_agree_with_one(
     found = outcome(processes, {**cases, **others}, tokens, tmp_path)
     for name in cases:
         check_equal(found[name], alone["no_shard"], f"{processes} | {name}")
+    for name in others:
+        for kind in ("shared heads", "deep"):
+            if name.startswith(f"{kind} "):
+                check_equal(found[name], found[kind], f"{processes} | {name}")
     if processes == 2:
         check_equal(found["tied tensor 2"], found["tied"], "2 | tied tensor 2")
         assert "output.weight" not in found["tied tensor 2"]["weights"]
