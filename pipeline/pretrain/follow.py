@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
+from pipeline.pretrain.gauges.slowest import SLOW
 
 SECONDS = 5.0  # between two looks
 RECENT = 50  # steps whose pace is that of those to come
@@ -139,6 +140,9 @@ def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now
         f"{pace * (last - line['step']) / 3600:.1f} hours of steps left" if pace and last else "",
         f"started {starts} times" if starts > 1 else "",
     ]
+    probed = next((one for one in reversed(steps) if "slowest_process_ratio" in one), {})
+    if probed.get("slowest_process_ratio", 0.0) >= SLOW:
+        parts.append(f"process {probed['slowest_process']} {probed['slowest_process_ratio']:.2f} times as slow")
     ended = line.get("ended_unix_seconds")
     if now and ended and pace and line["step"] != last and now - ended > max(QUIET_STEPS * pace, QUIET_SECONDS):
         parts.append(f"no step for {(now - ended) / 60:.0f} minutes")

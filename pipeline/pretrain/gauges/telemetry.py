@@ -26,13 +26,14 @@ from pipeline.ground.machine import facts
 from pipeline.ground.ramp import Stretch
 from pipeline.model.determinism import is_deterministic
 from pipeline.model.size import flops_per_token
+from pipeline.pretrain.gauges import slowest
 from pipeline.pretrain.gauges.devices import Gauges, sampler
 from pipeline.pretrain.gauges.metrics import Metrics
 from pipeline.pretrain.gauges.peaks import peak_flops_per_second
+from pipeline.pretrain.gauges.probe import Probe
+from pipeline.pretrain.gauges.slowest import UNKNOWN
 from pipeline.pretrain.processes import device as devices
 from pipeline.pretrain.settings import SegmentSettings
-
-UNKNOWN = -1.0  # between processes, where every figure has to be a number
 
 
 def of_all(text: str, device: torch.device) -> list[str]:
@@ -61,7 +62,9 @@ class Telemetry:
         training = settings.training
         name, self._device = devices.name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
-        nodes = dict(json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device))
+        places = [json.loads(one) for one in of_all(json.dumps([node_name(), facts()]), device)]
+        self.nodes: list[str] = [node for node, _ in places]
+        nodes = dict(places)
         if scratch:
             described = {
                 "device": name,
@@ -79,6 +82,7 @@ class Telemetry:
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._training, self._shape = training, (settings.architecture, vocabulary_size)
         self._gauges = Gauges(sampler(device, training.threads))
+        self.probe = Probe(device)
 
     def _memory_bytes(self) -> int:
         """Return the peak of this process: of the device, or of main memory where there is none."""
@@ -87,18 +91,18 @@ class Telemetry:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def own(self, stall_seconds: float) -> list[float]:
-        """Return what this process tells of its step: utilisation, used and peak memory, the wait for its batch."""
+        """Return what this process tells: utilisation, used and peak memory, the wait for its batch, its last probe."""
         sample = self._gauges.take()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
-        return [*busy, self._memory_bytes(), stall_seconds]
+        return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
 
     def line(self, size: Stretch, seconds: float, told: NDArray[np.float64]) -> Metrics:
-        """Return the figures of a step of that size over all processes, (processes, 4), as each has told its own.
+        """Return the figures of a step of that size over all processes, (processes, 5), as each has told its own.
 
         Utilisation is the mean and the least, memory and stall the most of all processes. The end of the step tells
         which of the joules that the meters have read were used for it.
         """
-        busy, used, peak, stall = told.T.tolist()
+        busy, used, peak, stall, probes = told.T.tolist()
         known = min(busy) >= 0
         tokens = size.batch_size * self._training.sequence_length
         of_model, on_hardware = (
@@ -115,5 +119,6 @@ class Telemetry:
             "memory_bytes": int(max(peak)),
             "memory_used_bytes": int(max(used)) if known else None,
             "data_stall_seconds": max(stall),
+            **slowest.told(probes),
             "ended_unix_seconds": round(time.time(), 3),
         }

@@ -7,7 +7,10 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+
+from pipeline.pretrain.gauges import collectives
 
 HUNG = 70  # EX_SOFTWARE of sysexits.h
 SLOW_FACTOR = 4
@@ -20,6 +23,11 @@ def stacks(scratch: Path, token: str) -> list[Path]:
     return [path for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")) if path.stat().st_size]
 
 
+def interval(hang_seconds: float) -> float:
+    """Return how often a process is looked at, in seconds."""
+    return min(hang_seconds / 10, 10.0)
+
+
 class Watchdog:
     """A thread that ends this process where `beat` is not called for `seconds`.
 
@@ -30,8 +38,9 @@ class Watchdog:
     def __init__(self, scratch: Path, token: str, name: str, seconds: float) -> None:
         (scratch / "logs").mkdir(parents=True, exist_ok=True)
         self.path = scratch / "logs" / f"stacks-{token}-{name}.txt"
+        self.collectives = scratch / "logs" / f"collectives-{token}-{name}.json"
         self.seconds = seconds
-        self._interval = min(seconds / 10, 10.0)
+        self._interval = interval(seconds)
         self._stream = self.path.open("w", encoding="utf-8")
         self._deadline = time.monotonic() + SLOW_FACTOR * seconds
         self._ended = threading.Event()
@@ -57,6 +66,8 @@ class Watchdog:
                 later = left + 2 * self._interval
                 faulthandler.dump_traceback_later(later, file=self._stream, exit=True)
                 continue
+            with suppress(Exception):  # whatever it is, the stacks are worth more
+                collectives.dump(self.collectives)
             sentence = f"no progress for {self.seconds:g} s: the stacks of process {os.getpid()} are in {self.path}\n"
             for stream in (self._stream, sys.stderr):
                 stream.write(sentence)

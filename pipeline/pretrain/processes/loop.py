@@ -29,7 +29,7 @@ from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.gauges import memory, metrics
+from pipeline.pretrain.gauges import memory, metrics, slowest
 from pipeline.pretrain.gauges.profiler import Profiler
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
@@ -297,6 +297,9 @@ class Worker:
             self.profiler.end(step, is_last=stop or step == last)
             if log:
                 log.tell(lines[-1])
+                if slow := slowest.sentence(lines[-1], self.telemetry.nodes):
+                    print(slow, file=sys.stderr, flush=True)
+            self.telemetry.probe.begin(step)
             if validates:
                 lines.append(self._validate(step))
             if log:

@@ -22,8 +22,8 @@ from pipeline.ground.owner import Owner
 from pipeline.ground.parent import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.checkpoints.rewinds import Rewinds
-from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.gauges.watchdog import stacks
+from pipeline.pretrain.gauges import collectives, metrics
+from pipeline.pretrain.gauges.watchdog import interval, stacks
 from pipeline.pretrain.processes.launch import command, launcher
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -177,6 +177,15 @@ def _stopped(outcome: dict[str, Any], checkpoints: Path) -> str:
     return f"{done} {where}: start again to continue"
 
 
+def _late(logs: Path, token: str, processes: int) -> str | None:
+    """Return which process a hang waited for, by what each has left of its collectives; None where they do not tell."""
+    found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
+    try:
+        return collectives.behind(found, processes)
+    except (OSError, ValueError, KeyError):  # the processes were killed while they wrote
+        return None
+
+
 def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[str, Any]:
     """Start the processes, wait for their end and return the outcome that they wrote; without one, they died.
 
@@ -200,8 +209,11 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
         # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
         while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
             time.sleep(POLL_SECONDS)
-        if process.poll() is None:
-            time.sleep(1)  # for the stacks of the others
+        waited = time.monotonic() + 1.5 * interval(arguments["settings"]["training"]["stability"]["hang_seconds"])
+        while process.poll() is None and len(stacks(scratch, token)) < arguments["world_size"]:
+            if time.monotonic() > waited:
+                break
+            time.sleep(POLL_SECONDS)
     finally:
         if process.poll() is None:
             process.kill()
@@ -211,7 +223,9 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
         if path not in hung:
             path.unlink()  # of a process that was killed
     if hung:
-        return {"status": "died", "reason": f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"}
+        late = _late(scratch / "logs", token, arguments["world_size"])
+        told = f"a process hung, its stacks are in {', '.join(p.name for p in hung)}"
+        return {"status": "died", "reason": f"{told}{f'; {late}' if late else ''}"}
     if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():

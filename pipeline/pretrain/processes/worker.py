@@ -17,6 +17,7 @@ def main() -> int:
     die_with_parent()
     # Blocks of a GPU's memory that grow leave no holes where sizes differ from step to step.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives that are known where a process hangs
     with other_node_metered():
         from pipeline.pretrain.processes import loop
 

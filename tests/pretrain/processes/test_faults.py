@@ -116,6 +116,7 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
     fallen, _, codes = chaos.storm(chosen, tokens, tmp_path / "storm", planned)
     assert fallen.total() == 5 and codes == {TRY_AGAIN: 1, -SIGKILL: 1}
     messages = (tmp_path / "storm/messages").read_text()
+    assert "did not answer: starting again" in messages  # the stopped one
     assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
     assert "Thread 0x" in messages and list((tmp_path / "storm/scratch/logs").iterdir())
     whole, found = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))

@@ -1,0 +1,71 @@
+"""A hang is told with the process that the others waited for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.pretrain.gauges.collectives import behind, counts
+
+ROOT = Path(__file__).parents[3]
+HANGS = """
+import os, sys, time, torch, torch.distributed as dist
+from pathlib import Path
+from pipeline.pretrain.gauges.watchdog import Watchdog
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dog = Watchdog(Path(sys.argv[1]), "token", str(rank), 2.0)
+for number in range(4):
+    dog.beat()
+    if rank == 1 and number == 3:
+        time.sleep(60)
+    dist.all_reduce(torch.ones(3))
+"""
+
+
+def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program), str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode
+    found = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}
+    told = behind({rank: path for rank, path in found.items() if path.exists()}, 2)
+    assert told in (
+        "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce",
+        "process 1 did not answer",  # torchrun has killed it before
+    )
+    assert counts(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
+
+
+EXCHANGE = {"process_group": ["0", "world"], "profiling_name": "nccl:all_gather"}
+
+
+def written(folder: Path, **begun: int) -> dict[int, Path]:
+    paths = {}
+    for name, number in begun.items():
+        entries = [
+            {
+                "process_group": ["0", "world"],
+                "collective_seq_id": n,
+                "profiling_name": "nccl:all_gather",
+                "is_p2p": False,
+            }
+            for n in range(1, number + 1)
+        ]
+        sent = {**entries[0], "collective_seq_id": 99, "is_p2p": True}
+        paths[int(name[1:])] = folder / f"{name}.json"
+        paths[int(name[1:])].write_text(json.dumps({"entries": [*entries, sent]}))
+    return paths
+
+
+def test_the_one_with_the_fewest_is_late_and_equal_ones_are_not(tmp_path: Path) -> None:
+    late = behind(written(tmp_path, _0=7, _1=6, _2=7, _3=6), 4)
+    assert late == "processes 1, 3 have begun 6 collectives of world, others 7, the last a all_gather"
+    assert behind(written(tmp_path, _0=7, _1=7), 2) is None
+    assert behind(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"

@@ -1,0 +1,38 @@
+"""Who is slower than the others is told, from real probes and from what they tell."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.pretrain.follow import told as followed
+from pipeline.pretrain.gauges.probe import EVERY, Probe
+from pipeline.pretrain.gauges.slowest import SLOW, UNKNOWN, sentence, told
+
+
+def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
+    probe = Probe(torch.device("cpu"))
+    probe.begin(EVERY - 1)
+    assert probe.take() == UNKNOWN
+    probe.begin(EVERY)
+    assert 0 < probe.take() < 10
+    assert probe.take() == UNKNOWN
+
+
+def test_a_slow_process_has_a_name_and_a_node() -> None:
+    line = told([0.010, 0.011, 0.025, 0.010])
+    expected = {"probe_seconds": 0.0105, "slowest_process": 2, "slowest_process_ratio": 0.025 / 0.0105}
+    assert line == pytest.approx(expected)
+    said = sentence(line, ["a", "a", "b", "b"]) or ""
+    assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
+    assert sentence(told([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
+    assert sentence({}, ["a"]) is None
+    assert told([0.01, UNKNOWN]) == {}, "one is not known"
+
+
+def test_whoever_follows_is_told_until_the_next_probe_is_better() -> None:
+    lines = [{"step": step, "loss": 2.0, "seconds": 1.0} for step in range(1, 5)]
+    lines[1] |= told([0.01, 0.01, 0.02])
+    assert "process 2 2.00 times as slow" in followed("base", lines)
+    lines[3] |= told([0.01, 0.01, 0.0101])
+    assert "times as slow" not in followed("base", lines)
