@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 HUNG = 70  # EX_SOFTWARE of sysexits.h
@@ -17,7 +18,11 @@ a checkpoint that is waited for."""
 
 def stacks(scratch: Path, token: str) -> list[Path]:
     """Return the files into which hung processes of this start of a training have written their stacks."""
-    return [path for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")) if path.stat().st_size]
+    found = []
+    for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
+        with suppress(FileNotFoundError):  # its process has just ended well
+            found += [path] if path.stat().st_size else []
+    return found
 
 
 class Watchdog:
