@@ -20,7 +20,11 @@ a checkpoint that is waited for."""
 
 def stacks(scratch: Path, token: str) -> list[Path]:
     """Return the files into which hung processes of this start of a training have written their stacks."""
-    return [path for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")) if path.stat().st_size]
+    found = []
+    for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
+        with suppress(FileNotFoundError):  # its process has just ended well
+            found += [path] if path.stat().st_size else []
+    return found
 
 
 def interval(hang_seconds: float) -> float:

@@ -16,6 +16,7 @@ from pipeline.ground.errors import TRY_AGAIN, Stopped
 from pipeline.ground.owner import Owner
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.gauges.watchdog import stacks
 from pipeline.pretrain.processes import supervise
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
@@ -175,6 +176,15 @@ def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=30).returncode == 0
     assert not list((tmp_path / "logs").iterdir())
+
+
+def test_stacks_of_a_process_that_ends_while_one_looks_are_none(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "stacks-1-0.txt").symlink_to(tmp_path / "gone")  # listed, and no longer there
+    (logs / "stacks-1-1.txt").touch()
+    (logs / "stacks-1-2.txt").write_text("a stack")
+    assert stacks(tmp_path, "1") == [logs / "stacks-1-2.txt"]
 
 
 FULL_DISK = """

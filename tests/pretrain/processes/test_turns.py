@@ -4,17 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
 from pipeline.model import weights
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
+from pipeline.pretrain.processes.turns import by_turns
 
 WORKER = Path(__file__).with_name("turns_worker.py")
 ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
@@ -62,7 +65,32 @@ def test_a_model_has_the_same_bytes_for_any_number_of_processes(
     assert not {"model.safetensors.index.json", "config.json"} & {file.name for file in (tmp_path / "second").iterdir()}
 
 
-def test_how_a_model_is_divided_depends_on_the_model_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("works", "doing"), [(1, [0]), (3, [0, 2, 5]), (8, [*range(8)]), (10, [*range(8), 0, 4])])
+def test_a_round_that_is_not_full_is_spread_over_the_nodes(
+    works: int, doing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[int] = []
+    rounds: list[int] = []
+    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
+    monkeypatch.setattr(dist, "all_gather_object", lambda *_: rounds.append(len(did)))
+    for rank in range(8):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        pieces = [partial(did.append, number * 8 + rank) for number in range(works)]
+        by_turns(pieces, places=[], beat=lambda: None)
+    assert [code % 8 for code in sorted(did)] == doing and len(rounds) == 8 * -(-works // 8)
+
+
+def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ValueError("of its own")
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    with pytest.raises(ValueError, match="of its own"):
+        by_turns([fail], places=[], beat=lambda: None)
+
+
+def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:
     shapes = parameter_shapes(ARCHITECTURE, 304)
     files = weights.divided(shapes, 9_000)
     assert [name for names in files.values() for name in names] == list(shapes)
