@@ -95,6 +95,8 @@ class FsdpBackend:
         for modules, reshards in groups:
             if next(modules[0].parameters(), None) is not None:  # another stage has what has none here
                 fully_shard(modules, mesh=data, mp_policy=policy, reshard_after_forward=reshards)
+        if isinstance(self.model.embedding, FSDPModule):
+            self.model.embedding.set_unshard_in_backward(False)  # its gradient needs no table
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
     def _pipeline(self) -> Pipeline | None:
