@@ -9,6 +9,8 @@ import pytest
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.settings import Training
 from tests.pretrain.gauges.real_steps import real_steps
@@ -33,6 +35,8 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "context 2": {"mesh": {"context": 2}, "batch_size": 1},
     "tensor 2": {"mesh": {"tensor": 2}, "batch_size": 1},
     "tensor 2, recomputed": {"mesh": {"tensor": 2}, "batch_size": 1, "recomputation": "full"},
+    "pipeline 2": {"mesh": {"pipeline": 2}, "batch_size": 6},
+    "pipeline 2 in bf16": {"mesh": {"pipeline": 2}, "batch_size": 6, "precision": "bf16"},
     "zero0": {**DEEPSPEED, "strategy": "zero0"},
     "zero1": {**DEEPSPEED, "strategy": "zero1"},
     "zero1 in bf16, three micro-batches": {**DEEPSPEED, "strategy": "zero1", "precision": "bf16", "batch_size": 6},
@@ -110,7 +114,18 @@ def test_the_kernels_of_a_gpu_keep_less() -> None:
     assert on_cpu.activations_bytes - on_gpu.activations_bytes >= 7 * 256 * 256 * 4
 
 
-def test_the_first_stage_of_a_pipeline_holds_micro_batches_and_whole_gradients() -> None:
+def test_a_pipeline_gathers_all_weights_of_its_stage_and_keeps_its_share_of_the_gradients() -> None:
+    shape = Architecture.model_validate({**SHAPE, "layers": 8})
+    asked = request(8, batch_size=64, mesh={"pipeline": 4}).model_copy(update={"architecture": shape})
+    memory, training = trace(asked), TrainingPlan.model_validate(asked.training)
+    assert memory.stage == 0  # with the embedding
+    held = device_parameters(shape, VOCABULARY, training)
+    assert memory.gathered_bytes == 4 * held and memory.parameters_bytes == 4 * held / 2
+    largest = (held - VOCABULARY * shape.width) / process_layers(shape, VOCABULARY, training)[0]  # of a block
+    assert 4 * held / 2 <= memory.gradients_bytes <= 4 * (held / 2 + largest)
+
+
+def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
     shape = {**SHAPE, "layers": 4}
     asked = request(4, batch_size=64, mesh={"pipeline": 4})
     piped = trace(asked.model_copy(update={"architecture": Architecture.model_validate(shape)}))

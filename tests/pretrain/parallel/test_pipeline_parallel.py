@@ -1,0 +1,144 @@
+"""The order in which the processes of a pipeline compute: what the plan says of waiting and of what is held at once.
+
+PyTorch's interleaved schedule says who computes what; here each action takes a time, and begins when what it needs is
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from torch.distributed.pipelining import ScheduleInterleaved1F1B
+
+from pipeline.model.settings import Architecture
+from pipeline.plan import stages
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
+
+BACKWARD = 2
+"""Times a forward pass."""
+Action = tuple[int, str, int]
+
+
+class _Stage:
+    """What the schedules ask of a stage before they run."""
+
+    def __init__(self, index: int, processes: int, number: int) -> None:
+        self.stage_index, self.num_stages = index, number
+        self.group_rank, self.group_size = index % processes, processes
+        self.is_first, self.is_last, self.submod = index == 0, index == number - 1, None
+        self.has_backward, self.stage_index_to_group_rank = False, {}
+
+
+def orders(processes: int, parts: int, micro_batches: int) -> list[list[Action]]:
+    """Return what each process computes, one after another: stage, F or B, micro-batch."""
+    found = []
+    for process in range(processes):
+        if parts == 1:  # PyTorch tells no order: as many forward passes as there are stages after it, then by turns
+            ahead = min(processes - process - 1, micro_batches)
+            turns = [(process, kind, n - ahead * (kind == "B")) for n in range(ahead, micro_batches) for kind in "FB"]
+            first = [(process, "F", n) for n in range(ahead)]
+            found.append([*first, *turns, *((process, "B", n) for n in range(micro_batches - ahead, micro_batches))])
+            continue
+        own = [_Stage(process + part * processes, processes, processes * parts) for part in range(parts)]
+        table = ScheduleInterleaved1F1B(own, micro_batches).pipeline_order  # type: ignore[arg-type]
+        found.append(
+            [
+                (one.stage_index, one.computation_type.value, one.microbatch_index or 0)
+                for one in table[process]
+                if one is not None and one.computation_type.value in "FB"
+            ]
+        )
+    return found
+
+
+def simulated(order: Sequence[Sequence[Action]], costs: Sequence[Fraction]) -> Fraction:
+    """Return when the last process ends; costs are those of a stage's forward pass."""
+    ends: dict[Action, Fraction] = {}
+    now, done = [Fraction(0)] * len(order), [0] * len(order)
+    while any(done[p] < len(actions) for p, actions in enumerate(order)):
+        were = list(done)
+        for process, actions in enumerate(order):
+            while done[process] < len(actions):
+                stage, kind, number = actions[done[process]]
+                last = stage == len(costs) - 1
+                before = (stage - 1, "F", number) if kind == "F" else (stage + 1, "B", number)
+                needs = stage > 0 if kind == "F" else not last
+                if needs and before not in ends:
+                    break
+                begins = max(now[process], ends[before]) if needs else now[process]
+                now[process] = begins + costs[stage] * (1 if kind == "F" else BACKWARD)
+                ends[stage, kind, number] = now[process]
+                done[process] += 1
+        assert done != were, "the processes wait for each other"
+    return max(now)
+
+
+def planned(process_layers: Sequence[int], processes: int, parts: int, micro_batches: int, output: int) -> float:
+    """Return the plan's seconds of a step whose layers take one second forward."""
+    machine = Machine(1.0, 1.0, 1.0, 1.0, devices=processes)
+    second = 1 / machine.seconds([Kernel(1, 0)])
+    work = Work(
+        forward=(Kernel(second, 0),),
+        backward=(Kernel(BACKWARD * second, 0),),
+        again=(),
+        tensor_bytes=0,
+        context_bytes=0,
+        head=(Kernel(output * (1 + BACKWARD) * second, 0),),
+        layers=sum(process_layers) / processes,
+        most_layers=max(process_layers),
+        last_layers=process_layers[-1],
+        micro_batches=micro_batches,
+    )
+    return step_time(work, Mesh(pipeline=processes, interleaving=parts), machine).seconds
+
+
+@pytest.mark.parametrize(("processes", "parts"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+def test_of_equal_stages_the_plan_waits_as_long_as_the_schedule(processes: int, parts: int, rounds: int) -> None:
+    micro_batches = rounds * processes
+    order = orders(processes, parts, micro_batches)
+    took = simulated(order, [Fraction(1)] * processes * parts)
+    idle = took - 3 * parts * micro_batches  # of each process, whose layers take three seconds of a micro-batch
+    assert idle == 3 * (processes - 1)  # by (p - 1) / v of a process's time for a micro-batch
+    assert planned([parts] * processes, processes, parts, micro_batches, output=0) == pytest.approx(float(took))
+
+
+@pytest.mark.parametrize(("layers", "parts"), [(18, 1), (22, 1), (35, 1), (22, 2), (39, 2)])
+def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(layers: int, parts: int) -> None:
+    shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
+    block = 6 * (4 * 64 * 64 + 3 * 64 * shape.hidden) + 12 * length * 64
+    vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
+    assert stages.output_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
+    numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
+    plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": 4, "interleaving": parts}})
+    costs = [Fraction(len(part)) for part in stages.division(shape, vocabulary, length, 4 * parts)]
+    costs[-1] += output
+    took = simulated(orders(4, parts, 16), costs)
+    found = planned(stages.process_layers(shape, vocabulary, plan), 4, parts, 16, output)
+    assert found == pytest.approx(float(took), rel=0.04)
+    # The division is no worse than equal numbers of layers, as near as they come.
+    each, more = divmod(layers, 4 * parts)
+    equal = [Fraction(each + (stage < more)) for stage in range(4 * parts)]
+    equal[-1] += output
+    assert took <= simulated(orders(4, parts, 16), equal)
+
+
+@pytest.mark.parametrize(
+    ("processes", "parts", "micro_batches"), [(4, 1, 8), (2, 1, 2), (4, 2, 8), (4, 4, 16), (2, 3, 8)]
+)
+def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
+    processes: int, parts: int, micro_batches: int
+) -> None:
+    shape = Architecture(layers=processes * parts * 2, width=64, heads=4)
+    numbers = {"sequence_length": 64, "batch_size": micro_batches, "micro_batch_size": 1, "steps": 1}
+    plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": processes, "interleaving": parts}})
+    most = 0
+    for actions in orders(processes, parts, micro_batches):
+        held = 0
+        for _, kind, _ in actions:
+            held += 2 if kind == "F" else -2
+            most = max(most, held)
+    assert stages.layers_under_way(shape, 16, plan) == most
