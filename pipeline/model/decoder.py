@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from pipeline.model.attention import Attention, document_limits, rotary_angles
+from pipeline.model.attention import Attention, attention_limits, rotary_angles
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.recompute import Recomputation, recomputed
 from pipeline.model.settings import Architecture
@@ -58,7 +58,7 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
-        """Return the same; the angles are those of `rotary_angles`, the limits those of `document_limits`."""
+        """Return the same; the angles are those of `rotary_angles`, the limits those of `attention_limits`."""
 
 
 class Output(nn.Linear):
@@ -88,7 +88,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.width)
-        self.blocks = nn.ModuleList(self.block(architecture) for _ in range(architecture.layers))
+        blocks = [self.block(architecture) for _ in range(architecture.layers)]
+        for block, window in zip(blocks, architecture.windows(), strict=True):
+            block.attention.window = window
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.output = Output(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
@@ -102,8 +105,9 @@ class Decoder(nn.Module):
         """
         x_BTD = self.embedding(tokens_BT)
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
-        limits = None if document_BT is None else document_limits(document_BT, x_BTD.dtype)
-        for block in self.blocks:
-            x_BTD = block(x_BTD, cosine_TE, sine_TE, limits)
+        windows = self.architecture.windows()
+        limits = {window: attention_limits(tokens_BT, document_BT, window, x_BTD.dtype) for window in {*windows}}
+        for block, window in zip(self.blocks, windows, strict=True):
+            x_BTD = block(x_BTD, cosine_TE, sine_TE, limits[window])
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result

@@ -40,8 +40,8 @@ class Network:
     """Returns one parameter, by name, as training with a seed starts from it: float32, on the CPU."""
     splits: Mapping[str, Split]
     """By name within a block, every part that has parameters; their order is that of the communication."""
-    model_type: str
-    """What Transformers calls the architecture in config.json."""
+    model_types: tuple[str, ...]
+    """What Transformers calls the architecture in config.json, and shapes of it that it tells apart."""
     their_name: Callable[[str], str]
     """Returns Transformers' name of a parameter."""
     configuration: Callable[[Architecture, int, int], dict[str, object]]

@@ -59,6 +59,17 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
+    window: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda window: window is None,  # models without it stay trained
+        description="tokens that a position attends to, itself counted; default: all before it",
+    )
+    full_attention_layers: tuple[int, ...] = Field(
+        default=(),
+        exclude_if=lambda layers: not layers,  # models without it stay trained
+        description="layers, counted from 0, that attend to all tokens though there is a window",
+    )
     initial_deviation: float = Field(
         default=INITIAL_DEVIATION,
         gt=0,
@@ -100,6 +111,14 @@ class Architecture(Settings):
             raise ValueError(
                 f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
             )
+        full = self.full_attention_layers
+        if full and self.window is None:
+            raise ValueError("full_attention_layers names exceptions to a window: set window or remove them")
+        if list(full) != sorted({*full} & {*range(self.layers)}) or len(full) == self.layers:
+            raise ValueError(
+                f"full_attention_layers {list(full)} must be some of the layers 0 to {self.layers - 1}, in order, and "
+                "leave one with the window: change them"
+            )
         if self.base_width and self.tie_embeddings:
             raise ValueError(
                 "base_width has embedding and output learn at rates of their own: set tie_embeddings to false"
@@ -125,3 +144,11 @@ class Architecture(Settings):
     def hidden(self) -> int:
         """Return the width inside the feed-forward block."""
         return self.feed_forward_width or -(-8 * self.width // (3 * 64)) * 64
+
+    def windows(self) -> list[int | None]:
+        """Return the window of each layer, None where it attends to all before it."""
+        return [None if layer in self.full_attention_layers else self.window for layer in range(self.layers)]
+
+    def spans(self, length: int) -> list[int]:
+        """Return for each layer to how many of `length` tokens the last one attends, itself counted."""
+        return [min(window or length, length) for window in self.windows()]

@@ -253,11 +253,15 @@ class Model(Settings):
     training: Training
 
     @model_validator(mode="after")
-    def _scaled(self) -> Self:
-        """Check that the rates that base_width gives are those of the optimizer."""
+    def _together(self) -> Self:
+        """Check what of a training the shape rules out."""
         if self.architecture.base_width and self.training.optimizer == "muon":
             raise ValueError(
                 "architecture.base_width gives the rates of adamw: remove it or set training.optimizer to adamw"
+            )
+        if self.architecture.window is not None and not self.training.flash_attention:
+            raise ValueError(
+                "training.flash_attention false attends to whole rows: set it to true or remove architecture.window"
             )
         return self
 

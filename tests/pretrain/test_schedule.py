@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.settings import Model, Training
 
 
 def training(**changes: object) -> Training:
@@ -95,6 +95,12 @@ def test_one_milestone_by_default() -> None:
 def test_contradictions_are_refused_by_name(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         training(**changes)
+
+
+def test_scores_of_whole_rows_are_refused_with_a_window() -> None:
+    shape = {"layers": 1, "width": 32, "heads": 4, "window": 8}
+    with pytest.raises(ValidationError, match=r"set it to true or remove architecture\.window"):
+        Model(architecture=shape, training=training(flash_attention=False))
 
 
 @pytest.mark.parametrize(
