@@ -27,6 +27,9 @@ class FeedForward(nn.Module):
     tiles = 1
     """Into how many parts the sequence is cut; each is computed again for its gradient, so that one is held at a time
     (Bekman et al. 2025, Arctic Long Sequence Training)."""
+    gate: nn.Module
+    up: nn.Module
+    down: nn.Module
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()

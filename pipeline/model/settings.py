@@ -51,7 +51,9 @@ class Architecture(Settings):
     preset: str = Field(default="llama3", json_schema_extra=_name_presets)
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
-    feed_forward_width: int | None = Field(default=None, ge=1, description="default: 8/3 width, rounded up to 64")
+    feed_forward_width: int | None = Field(
+        default=None, ge=1, description="of each expert where there are some; default: 8/3 width, rounded up to 64"
+    )
     heads: int = Field(ge=1)
     key_value_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
     head_width: int | None = Field(default=None, ge=2, description="of one attention head; default: width / heads")
@@ -69,6 +71,18 @@ class Architecture(Settings):
         default=(),
         exclude_if=lambda layers: not layers,  # models without it stay trained
         description="layers, counted from 0, that attend to all tokens though there is a window",
+    )
+    experts: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda experts: experts is None,  # models without it stay trained
+        description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
+    )
+    experts_per_token: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda experts: experts is None,  # models without it stay trained
+        description="experts that a token visits",
     )
     initial_deviation: float = Field(
         default=INITIAL_DEVIATION,
@@ -119,11 +133,31 @@ class Architecture(Settings):
                 f"full_attention_layers {list(full)} must be some of the layers 0 to {self.layers - 1}, in order, and "
                 "leave one with the window: change them"
             )
+        self._check_experts()
         if self.base_width and self.tie_embeddings:
             raise ValueError(
                 "base_width has embedding and output learn at rates of their own: set tie_embeddings to false"
             )
         return self
+
+    def _check_experts(self) -> None:
+        """Check that there are experts where the architecture has them, and nothing that does not go with them."""
+        experts, chosen = self.experts, self.experts_per_token
+        if shape(self.name).active_parameter_count is None:
+            if experts or chosen:
+                raise ValueError(
+                    f"preset {self.preset} has no experts: remove experts and experts_per_token or take qwen3-moe"
+                )
+        elif experts is None or chosen is None or chosen > experts:
+            raise ValueError(
+                f"experts_per_token {chosen} must be at least 1 and at most experts {experts}: change one of them"
+            )
+        elif self.full_attention_layers:
+            raise ValueError(
+                "full_attention_layers is not available with experts, whose models have one window: remove it"
+            )
+        elif self.base_width:
+            raise ValueError("base_width has no rate for the router of experts: remove it")
 
     @property
     def name(self) -> str:

@@ -50,6 +50,12 @@ class Mesh(Settings):
     tensor: int = Field(default=1, ge=1, description="processes that split every matrix, and the sequence in between")
     pipeline: int = Field(default=1, ge=1, description="stages that the layers are split into")
     context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
+    expert: int = Field(
+        default=1,
+        ge=1,
+        exclude_if=lambda processes: processes == 1,  # models without it stay trained
+        description="processes, of those that share the state, that divide the experts of each layer",
+    )
     shard: int | None = Field(
         default=None,
         ge=1,
@@ -106,6 +112,13 @@ class Training(Settings):
         ge=0,
         exclude_if=lambda weight: weight == 0,  # models without it stay trained
         description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
+    )
+    load_balancing_loss: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: weight == 0,  # models without it stay trained
+        description="weight of the loss that has experts get equally many tokens, in what is minimised, not in what "
+        "is told",
     )
     precision: Literal["fp32", "bf16"] = "fp32"
     gradient_reduction: Literal["fp32", "bf16"] = Field(
@@ -263,7 +276,36 @@ class Model(Settings):
             raise ValueError(
                 "training.flash_attention false attends to whole rows: set it to true or remove architecture.window"
             )
+        self._check_experts()
         return self
+
+    def _check_experts(self) -> None:
+        """Check that what a training says of experts, and what it cannot do with them, fit the shape."""
+        training, experts = self.training, self.architecture.experts
+        if experts is None:
+            if training.load_balancing_loss or training.mesh.expert > 1:
+                key = "load_balancing_loss" if training.load_balancing_loss else "mesh.expert"
+                raise ValueError(f"training.{key} is for experts, which the architecture does not have: remove it")
+            return
+        if training.optimizer == "muon":
+            raise ValueError(
+                "optimizer muon moves single matrices, no stacks of experts: set training.optimizer to adamw"
+            )
+        if training.tiled_feed_forward > 1:
+            raise ValueError(
+                "training.tiled_feed_forward would balance experts by tiles: set it to 1 with architecture.experts"
+            )
+        if training.float8:
+            raise ValueError("training.float8 leaves experts as they are: set it to false with architecture.experts")
+        if training.cuda_graphs or (training.compile and training.mesh.expert > 1):
+            key = "cuda_graphs" if training.cuda_graphs else "compile"
+            raise ValueError(
+                f"training.{key} needs the same sizes at every step, and experts get what they get: set it to false"
+            )
+        if training.compile and training.precision == "fp32":
+            raise ValueError(
+                "training.compile has no product of experts in fp32: set precision to bf16 or compile to false"
+            )
 
 
 class AdoptSettings(Settings):

@@ -25,7 +25,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pipeline.model import loss
+from pipeline.model import experts, loss
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.parallel.backend import Batch
@@ -177,8 +177,34 @@ def _norm(module: nn.RMSNorm, x_BTD: Tensor) -> Tensor:
     return result
 
 
+class _GroupedProduct(torch.autograd.Function):
+    """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RX: Tensor, weight_NYX: Tensor) -> Tensor:
+        ctx.save_for_backward(x_RX, weight_NYX)
+        return x_RX.new_empty(len(x_RX), weight_NYX.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
+        x_RX, weight_NYX = ctx.saved_tensors
+        return torch.empty_like(x_RX), torch.empty_like(weight_NYX)
+
+
+def _grouped_product(x_RX: Tensor, weight_NYX: Tensor, ends_N: Tensor) -> Tensor:
+    result: Tensor = _GroupedProduct.apply(x_RX, weight_NYX)  # type: ignore[no-untyped-call]
+    return result
+
+
 def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
     """Stand for the matrix product that a GPU adds to a sum of another precision without a copy of it."""
+
+
+@contextmanager
+def groups_of_any_size() -> Iterator[None]:
+    """Let experts compute though there are no data that tell which of them a token visits."""
+    with patch.object(experts, "grouped_product", _grouped_product):
+        yield
 
 
 @contextmanager
@@ -210,7 +236,7 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     try:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         backend = _Backend(settings, request.vocabulary_size, fake)
-        with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
+        with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
             with tracker, _shapes_uncounted():

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.model.decoder import Decoder
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.parallel.muon import Muon
@@ -33,6 +34,8 @@ class Backend(Protocol):
     """Which part of the global batch this process computes; processes that share a model's work have the same."""
     data_size: int
     """The number of these parts."""
+    model: Decoder
+    """The model, or the layers of it that this process has."""
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of a step and return the sum of this process's token losses.
@@ -92,13 +95,14 @@ def optimizer_of(
     """
     training = settings.training
     muon = training.optimizer == "muon"
-    groups: dict[tuple[bool, float, bool], list[torch.nn.Parameter]] = {}
-    groups |= {(True, 1.0, False): [], (False, 1.0, False): []}
+    groups: dict[tuple[bool, float, bool, bool], list[torch.nn.Parameter]] = {}
+    groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
     for name, parameter in parameters.items():
         factor = learning_rate_factor(name, parameter.dim(), settings.architecture)
         decays = parameter.dim() >= 2 and (training.decay_embedding or name != "embedding.weight")
         orthogonalises = muon and parameter.dim() == 2 and name.startswith("blocks.")
-        groups.setdefault((decays, factor, orthogonalises), []).append(parameter)
+        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
+        groups.setdefault((decays, factor, orthogonalises, parameter.dim() > 2), []).append(parameter)
     kind = Muon if muon else torch.optim.AdamW
     optimizer = kind(
         [
@@ -108,7 +112,7 @@ def optimizer_of(
                 "learning_rate_factor": factor,
                 "orthogonalises": orthogonalises,
             }
-            for (decays, factor, orthogonalises), members in groups.items()
+            for (decays, factor, orthogonalises, _), members in groups.items()
             if members
         ],
         lr=training.learning_rate,

@@ -15,12 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.expert_parallel import set_balance
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
@@ -44,6 +46,8 @@ class DeepSpeedBackend:
         self.plain = self.stage == 0 and training.precision == "fp32"
         model = network(settings.architecture.name).model(settings.architecture, vocabulary_size)
         model.output.z_loss = training.z_loss
+        tokens = training.batch_size * training.sequence_length // dist.get_world_size()
+        set_balance(model, training.load_balancing_loss, tokens)
         prepare(model, device, flash_attention=training.flash_attention)
         with torch.no_grad():
             named = dict(model.named_parameters())
@@ -66,7 +70,8 @@ class DeepSpeedBackend:
         optimizer = optimizer_of(named, settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
-        self.parameters = dict(self.engine.module.named_parameters())
+        self.model: Decoder = self.engine.module
+        self.parameters = dict(self.model.named_parameters())
         self._load(start)
 
     def _zero(self, parameters: int) -> dict[str, Any]:

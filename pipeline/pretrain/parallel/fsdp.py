@@ -1,4 +1,4 @@
-"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with tensor, pipeline and context parallelism.
+"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with all other kinds of parallelism.
 
 Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
 between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.decoder import Block, Decoder
 from pipeline.model.networks import network
@@ -23,10 +23,20 @@ from pipeline.model.prepare import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
-from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
+from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stage, stage_of
 from pipeline.pretrain.settings import SegmentSettings
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all these tensors together; those of experts may lie on a mesh of their own."""
+    by_mesh: dict[object, list[Tensor]] = {}
+    for tensor in tensors:
+        by_mesh.setdefault(tensor.device_mesh if isinstance(tensor, DTensor) else None, []).append(tensor)
+    norms = [nn.utils.get_total_norm(members) for members in by_mesh.values()]
+    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    return whole[0] if len(whole) == 1 else torch.stack(whole).norm()
 
 
 def layer_of(name: str) -> str:
@@ -79,6 +89,8 @@ class FsdpBackend:
         if sizes.context > 1:
             self.context = mesh.context_group(sizes, self.device.type)
             context_parallel.apply(self.model, self.context)
+        tokens = self.training.batch_size * self.training.sequence_length // (sizes.data * sizes.context)
+        expert_parallel.set_balance(self.model, training.load_balancing_loss, tokens, self.context)
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
@@ -86,10 +98,26 @@ class FsdpBackend:
         strategy = STRATEGIES[training.strategy]
         two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
+        if sizes.expert > 1:
+            self._divide_experts(policy, two, strategy.reshards_after_forward)
         for block in self.model.blocks:
             if isinstance(block, Block):
                 fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=strategy.reshards_after_forward)
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
+
+    def _divide_experts(self, policy: MixedPrecisionPolicy, two: bool, reshards: bool) -> None:
+        """Divide experts over the mesh `expert`, and what each is made of over the rest of the data's processes."""
+        own = mesh.experts(self.layout, self.device.type)
+        expert_parallel.apply(self.model, own["expert"])
+        data = own["replicate", "shard"] if two else own["shard"]
+        for experts in expert_parallel.experts_of(self.model).values():
+            fully_shard(
+                expert_parallel.stacks_of(experts),
+                mesh=data,
+                mp_policy=policy,
+                reshard_after_forward=reshards,
+                shard_placement_fn=lambda _: Shard(1),
+            )
 
     def _pipeline(self) -> Pipeline | None:
         """Return what runs micro-batches through the stages; None where every process has all layers."""
@@ -151,13 +179,13 @@ class FsdpBackend:
 
     def _clip(self) -> float:
         """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm = _norm([p.grad for p in self.parameters.values() if p.grad is not None])
         if self.pipeline:
             norm = norm.square()
             dist.all_reduce(norm, group=self.stages.get_group())
             norm = norm.sqrt()
-        nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
+        for parameters in self.optimizer.param_groups:  # those of experts may lie on a mesh of their own
+            nn.utils.clip_grads_with_norm_(parameters["params"], self.training.gradient_clip or math.inf, norm)
         return float(norm)
 
     @torch.no_grad()
@@ -170,8 +198,7 @@ class FsdpBackend:
         for layer, members in layers.items():
             gradients = [p.grad for p in members if p.grad is not None]
             for kind, tensors in (("gradient", gradients), ("weight", members)):
-                norm = nn.utils.get_total_norm(tensors)
-                known[0][f"{kind}_norm/{layer}"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+                known[0][f"{kind}_norm/{layer}"] = float(_norm(tensors))
         if self.pipeline:
             own, known = known[0], [{} for _ in range(self.layout.pipeline)]
             dist.all_gather_object(known, own, group=self.stages.get_group())

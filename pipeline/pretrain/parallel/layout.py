@@ -23,6 +23,8 @@ class Layout:
     shard: int
     context: int
     tensor: int
+    expert: int = 1
+    """Of the processes in `shard`, neighbours."""
 
     @property
     def data(self) -> int:
@@ -60,7 +62,12 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
             f"training.mesh.shard {shard} does not divide the {sharing} processes that share a model's state: "
             f"set it to a divisor of {sharing}"
         )
-    return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor)
+    if shard % mesh.expert:
+        raise InputError(
+            f"training.mesh.expert {mesh.expert} does not divide the {shard} processes that share one copy of the "
+            f"state with strategy {training.strategy}: set it to a divisor of {shard}"
+        )
+    return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
 
 
 def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
@@ -86,6 +93,13 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
         ("the vocabulary size", vocabulary_size, "training.mesh.tensor", mesh.tensor),
         ("training.sequence_length", training.sequence_length, split, heads),
     ]
+    if mesh.expert > 1:
+        rest = "the processes that share the state, divided by training.mesh.expert,"
+        divisions += [
+            ("architecture.experts", a.experts or 1, "training.mesh.expert", mesh.expert),
+            ("architecture.width", a.width, rest, sizes.shard // mesh.expert),
+            ("the feed-forward width", a.hidden, rest, sizes.shard // mesh.expert),
+        ]
     for what, number, by, divisor in divisions:
         if number % divisor:
             raise InputError(f"{what} {number} is not divisible by {by} {divisor}: change one of them")
@@ -93,6 +107,10 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
         raise InputError(
             f"training.mesh.pipeline {mesh.pipeline} needs as many micro-batches in a step, there are "
             f"{training.batch_size // per_step}: lower micro_batch_size or raise batch_size"
+        )
+    if a.experts and mesh.tensor > 1:
+        raise InputError(
+            f"training.mesh.tensor {mesh.tensor} does not split experts: set it to 1, and training.mesh.expert instead"
         )
     if a.tie_embeddings and mesh.pipeline > 1:
         raise InputError(

@@ -33,6 +33,7 @@ from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.parallel import all_reduce
 from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
@@ -50,7 +51,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
 class Tried(NamedTuple):
-    """What became of a batch: loss and gradient_norm, those of layers, its hash, why it was left out, if to stop."""
+    """What became of a batch: loss and gradient_norm, what else is told, its hash, why it was left out, if to stop."""
 
     values: dict[str, float]
     norms: dict[str, float]
@@ -138,6 +139,7 @@ class Worker:
         values = {"loss": loss_sum / (self.training.batch_size * self.training.sequence_length)}
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
+        norms |= largest_share(self.backend.model, self.device)
         reasons: list[str | None] = []
 
         def accept(norm: float) -> bool:
