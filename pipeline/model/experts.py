@@ -31,14 +31,13 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_MD: Tensor, from_R: Tensor, back_R: Tensor) -> Tensor:
         ctx.save_for_backward(back_R)
-        ctx.rows = len(x_MD)
+        ctx.shape = len(x_MD), len(from_R) // max(len(x_MD), 1), x_MD.shape[1]
         return x_MD[from_R]
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         (back_R,) = ctx.saved_tensors
-        gradient_RD = upstream[0][back_R]
-        return gradient_RD.view(ctx.rows, -1, gradient_RD.shape[-1]).sum(1), None, None
+        return upstream[0][back_R].view(ctx.shape).sum(1), None, None
 
 
 def rows(x_MD: Tensor, order_R: Tensor, back_R: Tensor) -> Tensor:

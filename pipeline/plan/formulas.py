@@ -44,11 +44,13 @@ def gathered_bytes(
     precision: Precision,
     tensor: int = 1,
     pipeline: int = 1,
+    expert: int = 1,
 ) -> float:
     """Return the bytes on one device of weights that it holds a share of, and gathers to compute with.
 
     Embedding and output, gathered for the whole step, and two blocks: one that computes, and the next one, which is
-    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A stage of a pipeline has the embedding or the output.
+    gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A stage of a pipeline has the embedding or the output,
+    and a device its share of a block's experts.
     """
     if not STRATEGIES[strategy].reshards_after_forward:
         return 0.0
@@ -56,6 +58,7 @@ def gathered_bytes(
     tables = 1 if a.tie_embeddings or pipeline > 1 else 2
     embedding = vocabulary_size * a.width
     block = (parameter_count(a, vocabulary_size) - (1 if a.tie_embeddings else 2) * embedding - a.width) / a.layers
+    block -= 3 * a.width * a.hidden * (a.experts or 0) * (1 - 1 / expert)
     return (tables * embedding + min(a.layers, 2) * block) / tensor * STATE_BYTES[precision][0]
 
 

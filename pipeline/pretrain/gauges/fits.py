@@ -54,6 +54,7 @@ def estimate_bytes(
         precision=training.precision,
         tensor=sizes.tensor,
         pipeline=sizes.pipeline,
+        expert=sizes.expert,
     )
     plan = TrainingPlan.model_validate(training)
     scores = formulas.score_bytes(architecture, plan, tokens, recomputation=training.recomputation == "full")

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pipeline.model import experts, loss
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
-from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.parallel import expert_parallel, layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.parallel.pipeline_parallel import Stage
@@ -202,8 +202,20 @@ def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
 
 @contextmanager
 def groups_of_any_size() -> Iterator[None]:
-    """Let experts compute though there are no data that tell which of them a token visits."""
-    with patch.object(experts, "grouped_product", _grouped_product):
+    """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
+
+    def exchanged(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
+        equal = [len(x_RD) // group.size()] * group.size()
+        equal[0] += len(x_RD) - sum(equal)
+        numbers = visits_N.view(group.size(), -1), equal, equal
+        with patch.object(expert_parallel, "row_numbers", lambda *_: numbers):
+            return exchange(compute, x_RD, visits_N, group=group)
+
+    exchange = expert_parallel.exchanged
+    with (
+        patch.object(experts, "grouped_product", _grouped_product),
+        patch.object(expert_parallel, "exchanged", exchanged),
+    ):
         yield
 
 
@@ -235,7 +247,8 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     dist.init_process_group("fake", rank=rank, world_size=request.processes, store=FakeStore())
     try:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        backend = _Backend(settings, request.vocabulary_size, fake)
+        with groups_of_any_size():
+            backend = _Backend(settings, request.vocabulary_size, fake)
         with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))

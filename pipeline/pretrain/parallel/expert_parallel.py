@@ -53,23 +53,25 @@ def largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
     return {"largest_expert_share": float(shares_LN.max())}
 
 
-def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Give how many rows each expert gets from this process, return how many its own get from each, (P, N / P)."""
+def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
+    """Give how many rows each expert gets from this process; return how many its own get from each, (P, N / P).
+
+    And the sums: how many rows go to each process, and come from it.
+    """
     sent_PN = visits_N.view(group.size(), -1)
     received_PN = torch.empty_like(sent_PN)
     dist.all_to_all_single(received_PN, sent_PN, group=group)
-    return received_PN
+    return received_PN, sent_PN.sum(1).tolist(), received_PN.sum(1).tolist()
 
 
 def exchanged(
     compute: Callable[[Tensor, Tensor], Tensor], x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup
 ) -> Tensor:
     """Return what the experts, an equal share of them on each process in order, compute of rows in their order."""
-    received_PN = row_numbers(visits_N, group)
-    to_send, to_receive = visits_N.view(group.size(), -1).sum(1).tolist(), received_PN.sum(1).tolist()
+    received_PN, to_send, to_receive = row_numbers(visits_N, group)
     x_RD = all_to_all_single_autograd(x_RD, to_receive, to_send, group)
-    own = received_PN.shape[1]
-    expert_R = torch.arange(own, device=x_RD.device).repeat(group.size()).repeat_interleave(received_PN.flatten())
+    every_PN = torch.arange(received_PN.shape[1], device=x_RD.device).repeat(group.size())
+    expert_R = every_PN.repeat_interleave(received_PN.flatten(), output_size=len(x_RD))
     order_R = expert_R.argsort(stable=True)
     back_R = order_R.argsort()
     y_RD = compute(rows(x_RD, order_R, back_R), received_PN.sum(0))

@@ -100,7 +100,10 @@ class Answers:
 
         def told(model: ModelFacts) -> str:
             band = next((text for limit, text in PARAMETER_BANDS if model.parameters < limit), LARGEST_PARAMETER_BAND)
-            return w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
+            told = w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
+            if model.active_parameters == model.parameters:
+                return told
+            return told + w(", of which one token uses {number}", number=w.number(model.active_parameters))
 
         return self.of_models(told)
 
@@ -178,7 +181,14 @@ class Answers:
                 width=w.number(model.architecture.get("width")),
             )
             pulled = w("the gradients hold a z-loss of weight {weight}", weight=w.number(t.get("z_loss")))
-            told = [learned, *[slower] * bool(base_width), *[pulled] * bool(t.get("z_loss"))]
+            balance = t.get("load_balancing_loss")
+            balanced = w("the gradients hold a load-balancing loss of weight {weight}", weight=w.number(balance))
+            told = [
+                learned,
+                *[slower] * bool(base_width),
+                *[pulled] * bool(t.get("z_loss")),
+                *[balanced] * bool(balance),
+            ]
             return "; ".join(told)
 
         return self.of_models(told)

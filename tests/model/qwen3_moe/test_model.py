@@ -17,6 +17,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 
 from pipeline.ground.errors import InputError
 from pipeline.model import huggingface
+from pipeline.model.experts import rows
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.prepare import prepare
 from pipeline.model.qwen3_moe.huggingface import configuration, their_name
@@ -181,6 +182,15 @@ def test_an_expert_without_tokens_computes_nothing() -> None:
     found = gradients(model, read, target)["blocks.0.feed_forward.gate.weight"]
     visited = found.flatten(1).any(1)
     assert visited.sum() == CHOSEN and found.isfinite().all()  # of equal probabilities the same experts, always
+
+
+def test_experts_of_which_none_gets_a_token_have_no_gradient() -> None:
+    """As on a process whose share of the experts nobody visits."""
+    experts, nobody = native(SHAPES[0]).blocks[0].feed_forward, torch.zeros(0, dtype=torch.long)
+    x_RD = torch.zeros(0, 32, requires_grad=True)
+    y_RD = rows(experts._compute(rows(x_RD, nobody, nobody), torch.zeros(EXPERTS, dtype=torch.long)), nobody, nobody)
+    y_RD.sum().backward()
+    assert y_RD.shape == x_RD.grad.shape == (0, 32) and not experts.down.weight.grad.any()
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
