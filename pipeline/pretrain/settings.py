@@ -287,25 +287,23 @@ class Model(Settings):
                 key = "load_balancing_loss" if training.load_balancing_loss else "mesh.expert"
                 raise ValueError(f"training.{key} is for experts, which the architecture does not have: remove it")
             return
-        if training.optimizer == "muon":
-            raise ValueError(
-                "optimizer muon moves single matrices, no stacks of experts: set training.optimizer to adamw"
-            )
-        if training.tiled_feed_forward > 1:
-            raise ValueError(
-                "training.tiled_feed_forward would balance experts by tiles: set it to 1 with architecture.experts"
-            )
-        if training.float8:
-            raise ValueError("training.float8 leaves experts as they are: set it to false with architecture.experts")
-        if training.cuda_graphs or (training.compile and training.mesh.expert > 1):
-            key = "cuda_graphs" if training.cuda_graphs else "compile"
-            raise ValueError(
-                f"training.{key} needs the same sizes at every step, and experts get what they get: set it to false"
-            )
-        if training.compile and training.precision == "fp32":
-            raise ValueError(
-                "training.compile has no product of experts in fp32: set precision to bf16 or compile to false"
-            )
+        refused = [
+            (training.optimizer == "muon", "optimizer muon moves no stacks of matrices: set it to adamw"),
+            (training.tiled_feed_forward > 1, "tiled_feed_forward would balance experts by tiles: set it to 1"),
+            (training.float8, "float8 leaves experts as they are: set it to false"),
+            (training.cuda_graphs, "cuda_graphs records blocks of the same sizes at every step: set it to false"),
+            (
+                training.compile and training.mesh.expert > 1,
+                "compile takes no mesh.expert: set one of them to its default",
+            ),
+            (
+                training.compile and training.precision == "fp32",
+                "compile has no product of experts in fp32: set precision to bf16 or compile to false",
+            ),
+        ]
+        for holds, sentence in refused:
+            if holds:
+                raise ValueError(f"with architecture.experts training.{sentence}")
 
 
 class AdoptSettings(Settings):

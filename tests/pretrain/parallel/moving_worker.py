@@ -1,4 +1,4 @@
-"""A process that reads a checkpoint under some settings and writes it: moving_worker.py SETTINGS.json FROM TO."""
+"""Reads a checkpoint under one layout after another and writes it beside the file: moving_worker.py CASES.json."""
 
 import json
 import sys
@@ -18,10 +18,13 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     rendezvous.join("torchrun")
-    settings = SegmentSettings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
-    source, target = map(Path, sys.argv[2:])
+    file = Path(sys.argv[1])
+    arguments = json.loads(file.read_text())
+    source = Path(arguments["from"])
     vocabulary_size = Reader(source).shapes["model.embedding.weight"][0]
-    backend = made_from(Start(source, settings, vocabulary_size), settings, vocabulary_size)
-    Saver(backend, settings, "identity", target.parent).save_milestone(target, 3, {})
+    for name, case in arguments["cases"].items():
+        settings = SegmentSettings.model_validate(case)
+        backend = made_from(Start(source, settings, vocabulary_size), settings, vocabulary_size)
+        Saver(backend, settings, "identity", file.parent).save_milestone(file.parent / name, 3, {})
     dist.barrier()
     dist.destroy_process_group()
