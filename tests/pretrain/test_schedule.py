@@ -104,7 +104,14 @@ def test_scores_of_whole_rows_are_refused_with_a_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("flash_attention", False), ("decay_embedding", False), ("z_loss", 1e-4), ("optimizer", "muon")]
+    ("key", "value"),
+    [
+        ("flash_attention", False),
+        ("decay_embedding", False),
+        ("z_loss", 1e-4),
+        ("optimizer", "muon"),
+        ("load_balancing_loss", 0.01),
+    ],
 )
 def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
     assert key not in training().model_dump(mode="json")
