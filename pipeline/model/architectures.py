@@ -10,6 +10,7 @@ from typing import Any, Literal
 ARCHITECTURES = {
     "llama": "pipeline.model.llama",
     "qwen3": "pipeline.model.qwen3",
+    "qwen3_moe": "pipeline.model.qwen3_moe",
 }
 """By name, the package that declares its `SHAPE`."""
 
@@ -26,6 +27,8 @@ class Shape:
     flops_per_token: Callable[..., int]
     activation_bytes: Callable[..., float]
     """These three are called as those of `pipeline.model.size`, which say what they return."""
+    active_parameter_count: Callable[..., int] | None = None
+    """Likewise of an architecture with experts; all parameters of another are active."""
 
 
 def shape(name: str) -> Shape:

@@ -40,19 +40,28 @@ def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
     return rotated_BHTE.to(x_BHTE.dtype)
 
 
-def document_limits(document_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what keeps attention of `dtype` within a document, made once for all blocks.
+def attention_limits(
+    tokens_BT: Tensor, document_BT: Tensor | None, window: int | None, dtype: torch.dtype
+) -> Tensor | None:
+    """Return what keeps attention of `dtype` within a document and a window, made once for all blocks that have it.
 
     On a GPU in half precision, for the kernel that takes documents one after another: where in the joined rows each
-    begins and the last ends, int32. Elsewhere a boolean mask (B, 1, T, T): which position (second to last axis) may
-    read which, itself and earlier ones with the same number.
+    begins and the last ends, int32; the window is told to the kernel. Elsewhere a boolean mask (B, 1, T, T): which
+    position (second to last axis) may read which, itself and earlier ones with the same number, `window` of them at
+    most. None where a position reads all before it.
     """
+    length = tokens_BT.shape[1]
+    if document_BT is None:
+        if window is None or window >= length:
+            return None
+        document_BT = torch.zeros_like(tokens_BT)
     if document_BT.is_cuda and dtype in (torch.bfloat16, torch.float16):
         begins_BT = torch.ones_like(document_BT, dtype=torch.bool)
         begins_BT[:, 1:] = document_BT[:, 1:] != document_BT[:, :-1]
         starts = begins_BT.flatten().nonzero().flatten()
         return F.pad(starts, (0, 1), value=document_BT.numel()).to(torch.int32)
-    return (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
+    allowed = (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
+    return allowed if window is None else allowed.triu(1 - window)
 
 
 def best_kernels(device: torch.device) -> list[SDPBackend]:
@@ -73,6 +82,8 @@ class Attention(nn.Module):
 
     kernels: Sequence[SDPBackend] = ()
     """In order of preference; PyTorch chooses where there are none."""
+    window: int | None = None
+    """How many positions one reads at most, itself counted."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -95,9 +106,9 @@ class Attention(nn.Module):
         return q_BTHE, k_BTKE, v_BTKE
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return what each position reads from itself and those before it in its document, (B, T, D).
+        """Return what each position reads from itself and those before it in its document and window, (B, T, D).
 
-        `limits`: see `document_limits`.
+        `limits`: those of `attention_limits` for this window.
         """
         q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
         q_BHTE, k_BKTE = rotate(q_BHTE, cosine_TE, sine_TE), rotate(k_BKTE, cosine_TE, sine_TE)
@@ -105,8 +116,9 @@ class Attention(nn.Module):
         if limits is not None and limits.dtype == torch.int32:
             q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
             length = q_BHTE.shape[2]  # no document is longer
+            before = -1 if self.window is None else self.window - 1
             y_NHE = varlen_attn(
-                q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(-1, 0), enable_gqa=grouped
+                q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(before, 0), enable_gqa=grouped
             )
             assert isinstance(y_NHE, Tensor)
             y_BTHE = y_NHE.reshape(-1, length, *y_NHE.shape[1:])

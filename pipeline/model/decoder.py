@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from pipeline.model.attention import Attention, document_limits, rotary_angles
+from pipeline.model.attention import Attention, attention_limits, rotary_angles
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.recompute import Recomputation, recomputed
 from pipeline.model.settings import Architecture
@@ -28,6 +28,9 @@ class FeedForward(nn.Module):
     tiles = 1
     """Into how many parts the sequence is cut; each is computed again for its gradient, so that one is held at a time
     (Bekman et al. 2025, Arctic Long Sequence Training)."""
+    gate: nn.Module
+    up: nn.Module
+    down: nn.Module
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -59,7 +62,7 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
-        """Return the same; the angles are those of `rotary_angles`, the limits those of `document_limits`."""
+        """Return the same; the angles are those of `rotary_angles`, the limits those of `attention_limits`."""
 
 
 class Output(nn.Linear):
@@ -91,7 +94,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.width)
-        self.blocks = nn.ModuleList(self.block(architecture) for _ in range(architecture.layers))
+        blocks = [self.block(architecture) for _ in range(architecture.layers)]
+        for block, window in zip(blocks, architecture.windows(), strict=True):
+            block.attention.window = window
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.output = Output(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
@@ -110,7 +116,9 @@ class Decoder(nn.Module):
     def through(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, document_BT: Tensor | None) -> Tensor:
         """Return the stream of these tokens after these layers, (B, T, D)."""
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
-        limits = None if document_BT is None else document_limits(document_BT, x_BTD.dtype)
-        for layer in layers:
-            x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits)
+        windows = {layer: self.architecture.windows()[layer] for layer in layers}
+        dtype = x_BTD.dtype
+        limits = {each: attention_limits(tokens_BT, document_BT, each, dtype) for each in {*windows.values()}}
+        for layer, window in windows.items():
+            x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
         return x_BTD

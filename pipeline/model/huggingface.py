@@ -69,7 +69,7 @@ def read_architecture(folder: Path) -> tuple[Architecture, int, int]:
         config = json.loads(path.read_text(encoding="utf-8"))
         if config.get("quantization_config"):
             raise InputError(f"{path} describes quantised weights: give the model in bfloat16, float16 or float32")
-        known = {network(name).model_type: network(name) for name in NETWORKS}
+        known = {theirs: network(name) for name in NETWORKS for theirs in network(name).model_types}
         if config["model_type"] not in known:
             raise InputError(f"{path} describes a {config['model_type']}: only a {' or a '.join(known)} can be read")
         architecture = known[config["model_type"]].read_configuration(config, path)

@@ -21,13 +21,14 @@ from pipeline.model.settings import Architecture
 NETWORKS = {
     "llama": "pipeline.model.llama.network",
     "qwen3": "pipeline.model.qwen3.network",
+    "qwen3_moe": "pipeline.model.qwen3_moe.network",
 }
 """By name, the module that declares its `NETWORK`."""
 
-Split = Literal["positions", "columns", "rows", "heads"]
+Split = Literal["positions", "columns", "rows", "heads", "whole"]
 """How tensor parallelism splits a part of a block: what normalises a branch's input works on a share of the positions,
 matrices that open the branch are split by columns, those that close it by rows; what normalises heads works on a share
-of them, (B, T, H, E)."""
+of them, (B, T, H, E). With a part that stays whole there is no tensor parallelism."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Network:
     """Returns one parameter, by name, as training with a seed starts from it, or a part of it: see `initial_weight`."""
     splits: Mapping[str, Split]
     """By name within a block, every part that has parameters; their order is that of the communication."""
-    model_type: str
-    """What Transformers calls the architecture in config.json."""
+    model_types: tuple[str, ...]
+    """What Transformers calls the architecture in config.json, and shapes of it that it tells apart."""
     their_name: Callable[[str], str]
-    """Returns Transformers' name of a parameter."""
+    """Returns Transformers' name of a parameter; with a star where that has one for each matrix of a stack."""
     configuration: Callable[[Architecture, int, int], dict[str, object]]
     """Returns the content of config.json for a shape, a vocabulary size and a longest sequence."""
     read_configuration: Callable[[Mapping[str, Any], Path], Architecture]

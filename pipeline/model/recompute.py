@@ -26,6 +26,7 @@ Recomputation = Literal["none", "selective", "full"]
 _KEPT = {
     torch.ops.aten.mm.default,
     torch.ops.aten._scaled_mm.default,
+    torch.ops.aten._grouped_mm.default,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,

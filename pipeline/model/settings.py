@@ -51,7 +51,9 @@ class Architecture(Settings):
     preset: str = Field(default="llama3", json_schema_extra=_name_presets)
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
-    feed_forward_width: int | None = Field(default=None, ge=1, description="default: 8/3 width, rounded up to 64")
+    feed_forward_width: int | None = Field(
+        default=None, ge=1, description="of each expert where there are some; default: 8/3 width, rounded up to 64"
+    )
     heads: int = Field(ge=1)
     key_value_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
     head_width: int | None = Field(default=None, ge=2, description="of one attention head; default: width / heads")
@@ -59,6 +61,29 @@ class Architecture(Settings):
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = False
+    window: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda window: window is None,  # models without it stay trained
+        description="tokens that a position attends to, itself counted; default: all before it",
+    )
+    full_attention_layers: tuple[int, ...] = Field(
+        default=(),
+        exclude_if=lambda layers: not layers,  # models without it stay trained
+        description="layers, counted from 0, that attend to all tokens though there is a window",
+    )
+    experts: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda experts: experts is None,  # models without it stay trained
+        description="feed-forward blocks in each layer, of which a token visits a few; presets such as qwen3-moe",
+    )
+    experts_per_token: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda experts: experts is None,  # models without it stay trained
+        description="experts that a token visits",
+    )
     initial_deviation: float = Field(
         default=INITIAL_DEVIATION,
         gt=0,
@@ -100,11 +125,39 @@ class Architecture(Settings):
             raise ValueError(
                 f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
             )
+        full = self.full_attention_layers
+        if full and self.window is None:
+            raise ValueError("full_attention_layers names exceptions to a window: set window or remove them")
+        if list(full) != sorted({*full} & {*range(self.layers)}) or len(full) == self.layers:
+            raise ValueError(
+                f"full_attention_layers {list(full)} must be some of the layers 0 to {self.layers - 1}, in order, and "
+                "leave one with the window: change them"
+            )
+        self._check_experts()
         if self.base_width and self.tie_embeddings:
             raise ValueError(
                 "base_width has embedding and output learn at rates of their own: set tie_embeddings to false"
             )
         return self
+
+    def _check_experts(self) -> None:
+        """Check that there are experts where the architecture has them, and nothing that does not go with them."""
+        experts, chosen = self.experts, self.experts_per_token
+        if shape(self.name).active_parameter_count is None:
+            if experts or chosen:
+                raise ValueError(
+                    f"preset {self.preset} has no experts: remove experts and experts_per_token or take qwen3-moe"
+                )
+        elif experts is None or chosen is None or chosen > experts:
+            raise ValueError(
+                f"experts_per_token {chosen} must be at least 1 and at most experts {experts}: change one of them"
+            )
+        elif self.full_attention_layers:
+            raise ValueError(
+                "full_attention_layers is not available with experts, whose models have one window: remove it"
+            )
+        elif self.base_width:
+            raise ValueError("base_width has no rate for the router of experts: remove it")
 
     @property
     def name(self) -> str:
@@ -125,3 +178,11 @@ class Architecture(Settings):
     def hidden(self) -> int:
         """Return the width inside the feed-forward block."""
         return self.feed_forward_width or -(-8 * self.width // (3 * 64)) * 64
+
+    def windows(self) -> list[int | None]:
+        """Return the window of each layer, None where it attends to all before it."""
+        return [None if layer in self.full_attention_layers else self.window for layer in range(self.layers)]
+
+    def spans(self, length: int) -> list[int]:
+        """Return for each layer to how many of `length` tokens the last one attends, itself counted."""
+        return [min(window or length, length) for window in self.windows()]

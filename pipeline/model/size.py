@@ -12,6 +12,12 @@ def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     return shape(architecture.name).parameter_count(architecture, vocabulary_size)
 
 
+def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
+    """Return how many of these one token uses: all, or of experts those that it visits."""
+    of = shape(architecture.name)
+    return (of.active_parameter_count or of.parameter_count)(architecture, vocabulary_size)
+
+
 def flops_per_token(
     architecture: Architecture, vocabulary_size: int, sequence_length: int, *, recomputation: bool = False
 ) -> int:

@@ -69,13 +69,22 @@ def write(
         path = folder / file
         path.touch()
         mode = path.stat().st_mode
-        tensors = {rename(name): get(name).detach().float().contiguous() for name in files[file]}
+        tensors = {
+            theirs: tensor
+            for name in files[file]
+            for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
+        }
         save_file(tensors, path, metadata={"format": "pt"})
         path.chmod(mode)  # the library writes for its user alone; the umask decides, as for all other files
 
     def write_index() -> None:
         total = 4 * sum(shape.numel() for shape in shapes.values())
-        places = {rename(name): file for file, names in files.items() for name in names}
+        places = {
+            theirs: file
+            for file, names in files.items()
+            for name in names
+            for theirs, _ in _parts(rename(name), torch.empty(shapes[name], device="meta"))
+        }
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -86,24 +95,36 @@ def write(
         do([write_index])
 
 
+def _parts(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield a tensor under a name, or where that has a star each matrix of a stack under its number."""
+    if "*" not in theirs:
+        yield theirs, tensor
+        return
+    for number, part in enumerate(tensor):
+        yield theirs.replace("*", str(number)), part
+
+
 class Weights(Mapping[str, Tensor]):
     """The weights in a folder by name, float32; each is read when it is asked for."""
 
     def __init__(self, folder: Path, shapes: Mapping[str, torch.Size], *, rename: Callable[[str], str]) -> None:
-        """Find every tensor of `shapes`, which the files call as `rename` says.
+        """Find every tensor of `shapes`, which the files call as `rename` says, one with a star by its matrices.
 
         Raises:
             InputError: one is missing or of another shape, or a file cannot be read.
         """
         self._open: dict[str, Any] = {}
-        self._found: dict[str, tuple[str, str]] = {}
+        self._found: dict[str, list[tuple[str, str]]] = {}
+        self._stacks = {name for name in shapes if "*" in rename(name)}
         self._listed: set[str] = set()
         for name, shape in shapes.items():
-            self._found[name] = self._place(folder, rename(name))
-            file, theirs = self._found[name]
-            found = tuple(self._open[file].get_slice(theirs).get_shape())
-            if found != tuple(shape):
-                raise InputError(f"{folder / file}: {theirs} has shape {found}, not {tuple(shape)} as config.json says")
+            one = torch.empty(shape, device="meta")
+            parts = [(theirs, tuple(part.shape)) for theirs, part in _parts(rename(name), one)]
+            self._found[name] = [self._place(folder, theirs) for theirs, _ in parts]
+            for (file, theirs), (_, expected) in zip(self._found[name], parts, strict=True):
+                found = tuple(self._open[file].get_slice(theirs).get_shape())
+                if found != expected:
+                    raise InputError(f"{folder / file}: {theirs} has shape {found}, not {expected} as config.json says")
 
     def _place(self, folder: Path, theirs: str) -> tuple[str, str]:
         try:
@@ -121,12 +142,11 @@ class Weights(Mapping[str, Tensor]):
 
     def unused(self) -> list[str]:
         """Return the names in the files of tensors that the model does not have, in order."""
-        return sorted(self._listed - {theirs for _, theirs in self._found.values()})
+        return sorted(self._listed - {theirs for places in self._found.values() for _, theirs in places})
 
     def __getitem__(self, name: str) -> Tensor:
-        file, theirs = self._found[name]
-        tensor: Tensor = self._open[file].get_tensor(theirs)
-        return tensor.float()
+        parts: list[Tensor] = [self._open[file].get_tensor(theirs).float() for file, theirs in self._found[name]]
+        return torch.stack(parts) if name in self._stacks else parts[0]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
-from pipeline.model.size import activation_bytes, parameter_count, training_flops
+from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, published_laws
 from pipeline.plan.advice import advice
 from pipeline.plan.forecast import forecast
@@ -23,9 +23,10 @@ from pipeline.plan.strategies import node_group
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
+    "active_parameters": "those that one token uses: of experts the ones that it visits, otherwise all",
     "tokens": "steps x batch_size x sequence_length, stage by stage of a ramp; of a branch its own steps",
-    "training_flops_6nd": "6 x parameters x tokens (Kaplan et al. 2020)",
-    "training_flops_8nd": "8 x parameters x tokens, with full recomputation (Narayanan et al. 2021)",
+    "training_flops_6nd": "6 x active parameters x tokens (Kaplan et al. 2020)",
+    "training_flops_8nd": "8 x active parameters x tokens, with full recomputation (Narayanan et al. 2021)",
     "model_flops": "tokens x (6 x multiplied parameters + 12 x layers x sequence_length x H) with H "
     "= heads x head dimension (Chowdhery et al. 2022)",
     "general_purpose_share_6nd": "training_flops_6nd, of a branch with what it goes on from, / 1e23, the indicative "
@@ -38,13 +39,13 @@ FORMULAS = {
     "whole where tensor does not divide their heads, x (weights + gradients + optimizer bytes, each / devices that "
     "share it, 0 in main memory) (Rajbhandari et al. 2020)",
     "gathered_bytes_per_device": "of a strategy that shards weights, in their precision / tensor: embedding, output, 2 "
-    "blocks (Zhao et al. 2023); of a pipeline all of the fullest process",
+    "blocks with 1 / expert of their experts (Zhao et al. 2023); of a pipeline all of the fullest process",
     "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
     "2 K + 4 F) + 3 D elements) + fp32 logits of a sixteenth of the tokens, at least 2,048, + the output weight's fp32 "
     "gradient in bf16; with tensor > 1 4 D + 2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit "
     "(after Korthikanti et al. 2022); K the width of the least multiple of the key-value heads that tensor x context "
-    "divides; of a pipeline the layers of all micro-batches that are under way; without flash_attention besides (layers + 2) x "
-    "heads x sequence_length fp32 scores of a token",
+    "divides; of a pipeline the layers of all micro-batches that are under way; without flash_attention besides "
+    "(layers + 2) x heads x sequence_length fp32 scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activations with recomputation",
@@ -112,7 +113,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
 
 def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
-    parameters = parameter_count(architecture, model.vocabulary_size)
+    parameters, active = (of(architecture, model.vocabulary_size) for of in (parameter_count, active_parameter_count))
     seen = training.batches.tokens(0, training.steps)  # a branch's base with it
     tokens = training.batches.tokens(training.first_step, training.steps)
     mesh = training.mesh
@@ -123,8 +124,8 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     )
     sharing = max(devices // matrices, 1)
     flops = {
-        "training_flops_6nd": formulas.training_flops(parameters, tokens),
-        "training_flops_8nd": formulas.training_flops(parameters, tokens, recomputation=True),
+        "training_flops_6nd": formulas.training_flops(active, tokens),
+        "training_flops_8nd": formulas.training_flops(active, tokens, recomputation=True),
         "model_flops": training_flops(
             architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
         ),
@@ -156,10 +157,11 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
     held, memory = state + gathered, platform.memory_bytes_per_device
     return {
         "parameters": parameters,
+        "active_parameters": active,
         "tokens": tokens,
         **flops,
-        "general_purpose_share_6nd": formulas.training_flops(parameters, seen) / formulas.GENERAL_PURPOSE_FLOPS,
-        "general_purpose_share_8nd": formulas.training_flops(parameters, seen, recomputation=True)
+        "general_purpose_share_6nd": formulas.training_flops(active, seen) / formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_8nd": formulas.training_flops(active, seen, recomputation=True)
         / formulas.GENERAL_PURPOSE_FLOPS,
         "devices_used": devices,
         "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
@@ -175,9 +177,9 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
 
 
 def _expected(model: ModelPlan, tokens: int) -> dict[str, Any]:
-    """Return what published laws expect of a training from the first token on; nothing of any other."""
+    """Return what published laws expect of a training from the first token on, without experts; of others nothing."""
     found = published_laws.expected(model.architecture, model.vocabulary_size, tokens)
-    return dict.fromkeys(found) if model.pretrained else found
+    return dict.fromkeys(found) if model.pretrained or model.architecture.experts else found
 
 
 def _consumption(

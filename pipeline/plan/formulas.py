@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.model.settings import Architecture
 from pipeline.plan.settings import Precision, TrainingPlan
-from pipeline.plan.stages import device_parameters
+from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.plan.strategies import STRATEGIES, Placed
 
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
@@ -41,15 +41,16 @@ def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: T
 
     Embedding and output, gathered for the whole step, and two blocks: one that computes, and the next one, which is
     gathered meanwhile (Zhao et al. 2023, sections 3.3 and 4.2). A process of a pipeline holds all of its layers
-    gathered, so that no micro-batch gathers them again.
+    gathered, so that no micro-batch gathers them again; a device has its share of a block's experts.
     """
     if not STRATEGIES[training.strategy].reshards_after_forward:
         return 0.0
-    a, size = architecture, STATE_BYTES[training.precision][0]
-    if training.mesh.pipeline > 1:
-        return size * device_parameters(a, vocabulary_size, training)
-    two = a.model_copy(update={"layers": min(a.layers, 2)})
-    return size * (device_parameters(two, vocabulary_size, training) - a.width / training.mesh.tensor)
+    a, mesh, size = architecture, training.mesh, STATE_BYTES[training.precision][0]
+    at_once = a if mesh.pipeline > 1 else a.model_copy(update={"layers": min(a.layers, 2)})
+    layers = max(process_layers(at_once, vocabulary_size, training))
+    elsewhere = layers * 3 * a.width * a.hidden * (a.experts or 0) * (1 - 1 / mesh.expert)
+    norm = a.width / mesh.tensor if mesh.pipeline == 1 else 0.0
+    return size * (device_parameters(at_once, vocabulary_size, training) - norm - elsewhere)
 
 
 def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:

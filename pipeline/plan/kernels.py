@@ -47,7 +47,8 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     """Return what one device does in a step of a decoder like Llama's.
 
     Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
-    scores and backward 2.5 times as much (Dao 2023, section 4.1). Elements read and written without compilation: norm
+    scores and backward 2.5 times as much (Dao 2023, section 4.1), and in a layer with a window those in it; a layer has
+    the mean of all. Elements read and written without compilation: norm
     2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
     norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
     products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
@@ -65,12 +66,13 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
+    seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # positions that one attends to, the mean
     linear = (product(d, h / t + 2 * computed), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
-    attention = Kernel(2 * tokens * s * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
+    attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
     if not training.flash_attention:
         scores = tokens * s * a.heads / t
-        attention = Kernel(2 * attention.flops, attention.bytes + SCORE_BYTES * scores)
+        attention = Kernel(4 * tokens * s * h / t, attention.bytes + SCORE_BYTES * scores)
         attention_back = Kernel(2 * attention.flops, 2 * attention.bytes)
     between = moved(8 * d + 2 * (h + k) + 3 * f if training.compile else 10 * d + 4 * (h + k) + 5 * f)
     between_back = moved(12 * d + 2 * (h + k) + 5 * f if training.compile else 16 * d + 4 * (h + k) + 9 * f)

@@ -27,13 +27,17 @@ PRETRAINED = (
     "begins with weights that were trained before: its shape is theirs, and laws of trainings from the first token on "
     "tell neither its loss nor its rate"
 )
+EXPERTS = (
+    "operations are those of the experts that a token visits, memory that of all, and of a device as many tokens as of "
+    "each other; laws of models without experts tell neither its loss nor its rate"
+)
 
 
 def notes(
     model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
 ) -> list[str]:
     """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
-    began = [PRETRAINED] * model.pretrained
+    began = [PRETRAINED] * model.pretrained + [EXPERTS] * bool(model.architecture.experts)
     found = obstacles(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
         return [*began, f"no time: {'; '.join(found)}"]
@@ -60,7 +64,7 @@ def _published(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
     trainings = [
         f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {one.tokens:.3g} tokens, "
         f"{100 * one.utilization:.0f} % of the peak ({one.source})"
-        for one in alike(planned["parameters"])
+        for one in alike(planned["active_parameters"])
     ]
     took = " to ".join(dict.fromkeys(readable("seconds", value) for value in (least, most)))
     told = (

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from pipeline.ground.ramp import Stretch
-from pipeline.model.size import flops_per_token, parameter_count, training_flops
+from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
 from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike
 from pipeline.plan.settings import ModelPlan, PlatformPlan
@@ -73,6 +73,8 @@ def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[st
         found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
     if model.training.optimizer != "adamw":
         found.append(f"the matrix products of optimizer {model.training.optimizer} are not counted")
+    if model.architecture.experts:
+        found.append("the grouped products of experts, and the tokens that travel to them, are not counted")
     if STRATEGIES[model.training.strategy].offloads_optimizer:
         found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
     return found
@@ -195,10 +197,10 @@ def _validation(model: ModelPlan, step: StepTime) -> float | None:
 def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
     """Return the least and the most time in which published trainings of this size would have done this one.
 
-    Each at its own share of the peak in 6 N D over all of its hours.
+    Each at its own share of the peak in 6 N D over all of its hours; of experts N is what a token uses.
     """
     training = model.training
-    parameters = parameter_count(model.architecture, model.vocabulary_size)
+    parameters = active_parameter_count(model.architecture, model.vocabulary_size)
     flops = formulas.training_flops(parameters, training.batches.tokens(training.first_step, training.steps))
     times = [
         formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)

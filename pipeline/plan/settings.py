@@ -27,6 +27,7 @@ class MeshPlan(_Part):
     pipeline: int = Field(default=1, ge=1)
     context: int = Field(default=1, ge=1)
     interleaving: int = Field(default=1, ge=1, exclude_if=lambda parts: parts == 1)
+    expert: int = Field(default=1, ge=1, exclude_if=lambda devices: devices == 1)
     shard: int | None = Field(default=None, ge=1)
 
 

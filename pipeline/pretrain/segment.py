@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.ground.errors import Diverged, InputError, OutOfMemory
 from pipeline.ground.owner import Owner
-from pipeline.model.size import parameter_count
+from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.gauges import metrics
@@ -210,6 +210,7 @@ def _counts(
         for line in steps
         if line["model_flops_utilization"] is not None
     ]
+    experts = settings.architecture.experts
     return {
         "steps": len(steps),
         "first_step": settings.first_step,
@@ -224,6 +225,7 @@ def _counts(
         "tokens": seen - before,
         "tokens_seen": seen,
         "parameters": parameter_count(settings.architecture, vocabulary_size),
+        **({"active_parameters": active_parameter_count(settings.architecture, vocabulary_size)} if experts else {}),
         "loss": steps[-1]["loss"],
         "validation_loss": validations[-1] if validations else None,
         "world_size": processes,

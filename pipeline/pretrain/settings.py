@@ -57,6 +57,12 @@ class Mesh(Settings):
         description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more",
     )
     context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
+    expert: int = Field(
+        default=1,
+        ge=1,
+        exclude_if=lambda processes: processes == 1,  # models without it stay trained
+        description="processes, of those that share the state, that divide the experts of each layer",
+    )
     shard: int | None = Field(
         default=None,
         ge=1,
@@ -118,6 +124,13 @@ class Training(Settings):
         ge=0,
         exclude_if=lambda weight: weight == 0,  # models without it stay trained
         description="weight of the squared logarithm of the softmax's sum in what is minimised, not in what is told",
+    )
+    load_balancing_loss: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda weight: weight == 0,  # models without it stay trained
+        description="weight of the loss that has experts get equally many tokens, in what is minimised, not in what "
+        "is told",
     )
     precision: Literal["fp32", "bf16"] = "fp32"
     gradient_reduction: Literal["fp32", "bf16"] = Field(
@@ -281,13 +294,44 @@ class Model(Settings):
     training: Training
 
     @model_validator(mode="after")
-    def _scaled(self) -> Self:
-        """Check that the rates that base_width gives are those of the optimizer."""
+    def _together(self) -> Self:
+        """Check what of a training the shape rules out."""
         if self.architecture.base_width and self.training.optimizer == "muon":
             raise ValueError(
                 "architecture.base_width gives the rates of adamw: remove it or set training.optimizer to adamw"
             )
+        if self.architecture.window is not None and not self.training.flash_attention:
+            raise ValueError(
+                "training.flash_attention false attends to whole rows: set it to true or remove architecture.window"
+            )
+        self._check_experts()
         return self
+
+    def _check_experts(self) -> None:
+        """Check that what a training says of experts, and what it cannot do with them, fit the shape."""
+        training, experts = self.training, self.architecture.experts
+        if experts is None:
+            if training.load_balancing_loss or training.mesh.expert > 1:
+                key = "load_balancing_loss" if training.load_balancing_loss else "mesh.expert"
+                raise ValueError(f"training.{key} is for experts, which the architecture does not have: remove it")
+            return
+        refused = [
+            (training.optimizer == "muon", "optimizer muon moves no stacks of matrices: set it to adamw"),
+            (training.tiled_feed_forward > 1, "tiled_feed_forward would balance experts by tiles: set it to 1"),
+            (training.float8, "float8 leaves experts as they are: set it to false"),
+            (training.cuda_graphs, "cuda_graphs records blocks of the same sizes at every step: set it to false"),
+            (
+                training.compile and training.mesh.expert > 1,
+                "compile takes no mesh.expert: set one of them to its default",
+            ),
+            (
+                training.compile and training.precision == "fp32",
+                "compile has no product of experts in fp32: set precision to bf16 or compile to false",
+            ),
+        ]
+        for holds, sentence in refused:
+            if holds:
+                raise ValueError(f"with architecture.experts training.{sentence}")
 
 
 class AdoptSettings(Settings):

@@ -152,6 +152,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "name": metrics.name,
         "link": metrics.link,
         "parameters": parameters if isinstance(parameters, int) else None,
+        "active_parameters": (last.get("counts") or {}).get("active_parameters") or parameters,
         "steps": _last(steps, "step"),
         "tokens_seen": _last(steps, "tokens_seen"),
         "branch_of": branch,

@@ -87,7 +87,7 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
     """Return a model's point, from the report of its run and the record of its last segment.
 
     Raises:
-        InputError: the report does not tell its loss, or it is not trained to its end.
+        InputError: the report does not tell its loss, it has experts, or it is not trained to its end.
     """
     steps, planned = int(record.instance["step"]), record.settings["training"]["steps"]
     if steps < planned:
@@ -97,7 +97,10 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
     except KeyError:
         raise InputError(f"{name} has no validation bits per byte in the report of its run") from None
     index = next(entry for entry in record.inputs if entry.name == "index")
-    parameters = parameter_count(Architecture.model_validate(record.settings["architecture"]), 0)
+    architecture = Architecture.model_validate(record.settings["architecture"])
+    if architecture.experts:
+        raise InputError(f"{name} has experts, and the law is one of models without")
+    parameters = parameter_count(architecture, 0)
     train = figures[f"tokens.{Path(index.path).parent.name}.train"].value
     return Rung(
         *(name, Point(parameters, tokens, loss), tokens / train, figures.get(f"energy.model.{model}"), index.sha256)

@@ -131,7 +131,7 @@ def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mistral"}, "describes a mistral"),
+        ({"model_type": "mixtral"}, "describes a mixtral"),
         ({"attention_bias": True}, "attention_bias True: only a model with false"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'"),
         ({"num_hidden_layers": 3}, "does not hold model.layers.2"),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.ground.errors import InputError
-from pipeline.model.attention import best_kernels, document_limits
+from pipeline.model.attention import attention_limits, best_kernels
 from pipeline.model.llama.model import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.prepare import prepare
@@ -99,8 +99,9 @@ def test_a_document_reads_itself_only() -> None:
 
 
 def test_limits_of_documents() -> None:
-    mask = document_limits(torch.tensor([[0, 0, 1, 1]]), torch.float32)[0, 0]
-    assert mask.tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    document = torch.tensor([[0, 0, 1, 1]])
+    mask = attention_limits(document, document, None, torch.float32)
+    assert mask is not None and mask[0, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
 
 
 def test_float8_is_refused_where_it_cannot_be() -> None:

@@ -38,6 +38,18 @@ def test_operations_are_those_of_the_model_but_for_attention_that_leaves_half_of
     assert math.isclose(ours, told)
 
 
+def test_a_window_takes_the_scores_in_it_alone():
+    plan = training(batch_size=32, micro_batch_size=1)
+    windowed = EIGHT.model_copy(update={"window": 1000, "full_attention_layers": tuple(range(8))})
+    found, whole = (work(shape, VOCABULARY, plan, mesh_of(plan, 16, 4)) for shape in (windowed, EIGHT))
+    scores = [min(position + 1, 1000) for position in range(4096)]
+    share = (8 + 24 * sum(scores) / (4096 * 4097 / 2)) / 32
+    for ours, full in zip(
+        (found.forward[-2], found.backward[-2]), (whole.forward[-2], whole.backward[-2]), strict=True
+    ):
+        assert math.isclose(ours.flops, share * full.flops, rel_tol=1e-3) and ours.bytes == full.bytes
+
+
 def test_attention_reads_and_writes_queries_keys_values_and_the_output_and_their_gradients_too():
     _, whole = counted()
     forward, backward = whole.forward[-2], whole.backward[-2]

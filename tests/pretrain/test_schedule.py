@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.settings import Model, Training
 
 
 def training(**changes: object) -> Training:
@@ -95,8 +95,21 @@ def test_contradictions_are_refused_by_name(changes: dict[str, object], message:
         training(**changes)
 
 
+def test_scores_of_whole_rows_are_refused_with_a_window() -> None:
+    shape = {"layers": 1, "width": 32, "heads": 4, "window": 8}
+    with pytest.raises(ValidationError, match=r"set it to true or remove architecture\.window"):
+        Model(architecture=shape, training=training(flash_attention=False))
+
+
 @pytest.mark.parametrize(
-    ("key", "value"), [("flash_attention", False), ("decay_embedding", False), ("z_loss", 1e-4), ("optimizer", "muon")]
+    ("key", "value"),
+    [
+        ("flash_attention", False),
+        ("decay_embedding", False),
+        ("z_loss", 1e-4),
+        ("optimizer", "muon"),
+        ("load_balancing_loss", 0.01),
+    ],
 )
 def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
     assert key not in training().model_dump(mode="json")

@@ -153,6 +153,16 @@ def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(resu
         main([str(results)])
 
 
+def test_models_with_experts_are_left_out(results: Path) -> None:
+    name = next(iter(sorted(results.rglob("pretrain.segment.g.*.json"))))
+    content = json.loads(name.read_text())
+    content["settings"]["architecture"] |= {"preset": "qwen3-moe", "experts": 4, "experts_per_token": 2}
+    for path in results.rglob("pretrain.segment.g.*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "settings": content["settings"]}))
+    rungs, left_out = rungs_below(results)
+    assert not any(rung.model.endswith("/g") for rung in rungs) and any("has experts" in line for line in left_out)
+
+
 def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
     rungs, _ = rungs_below(results)
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]

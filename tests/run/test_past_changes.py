@@ -35,6 +35,7 @@ CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "epsilon": (1e-6,),
     "gradient_clip": (0.5,),
     "z_loss": (1e-4,),
+    "load_balancing_loss": (0.01,),
 }
 CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "backend": ("deepspeed", {"strategy": "zero2"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,12 @@ _SCALING = {
     "high_frequency_factor": "high_freq_factor",
     "original_context_length": "original_max_position_embeddings",
 }
+WINDOWED = {"mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM"}
+"""What Transformers calls a Llama whose layers see a window, all of them or some, and its class."""
+# What Transformers takes of these where config.json does not say it.
+_WINDOWED_DEFAULTS = {"num_key_value_heads": 8, "sliding_window": 4096}
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Its types of layers."""
 
 
 def their_name(name: str) -> str:
@@ -47,8 +53,14 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
     rope: dict[str, object] = {"rope_type": "default", "rope_theta": a.rope_theta}
     if scaling := a.rope_scaling:
         rope |= {theirs: getattr(scaling, own) for own, theirs in _SCALING.items()} | {"rope_type": "llama3"}
+    kind: dict[str, object] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    if a.window is not None:
+        theirs = "ministral" if a.full_attention_layers else "mistral"
+        kind = {"model_type": theirs, "architectures": [WINDOWED[theirs]], "sliding_window": a.window}
+    if a.full_attention_layers:
+        kind["layer_types"] = [FULL if window is None else SLIDING for window in a.windows()]
     return {
-        "architectures": ["LlamaForCausalLM"],
+        **kind,
         "attention_bias": False,
         "dtype": "float32",
         "head_dim": a.head_dimension,
@@ -57,7 +69,6 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
         "intermediate_size": a.hidden,
         "max_position_embeddings": sequence_length,
         "mlp_bias": False,
-        "model_type": "llama",
         "num_attention_heads": a.heads,
         "num_hidden_layers": a.layers,
         "num_key_value_heads": a.groups,
@@ -70,12 +81,43 @@ def configuration(architecture: Architecture, vocabulary_size: int, sequence_len
     }
 
 
+def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a shape that say which layers see a window.
+
+    Args:
+        config: config.json, whose sliding_window is None where there is none.
+        path: its.
+        types: those of the layers where config.json has none.
+
+    Raises:
+        InputError: a layer is of another type, or sees a window of no width.
+    """
+    found = config.get("layer_types") or types
+    if other := {*found} - {FULL, SLIDING}:
+        raise InputError(f"{path} has layer_types {min(other)!r}: only {FULL} and {SLIDING} can be read")
+    if SLIDING not in found:
+        return {}
+    if not config["sliding_window"]:
+        raise InputError(
+            f"{path} has layer_types {SLIDING!r} and no window: only one with a sliding_window can be read"
+        )
+    full = [layer for layer, kind in enumerate(found) if kind == FULL]
+    return {"window": config["sliding_window"], "full_attention_layers": tuple(full)}
+
+
 def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
     """Return the shape that config.json describes.
 
     Raises:
-        InputError: it has another activation, biases or another kind of rotation.
+        InputError: it has another activation, biases, another kind of rotation or other layers.
     """
+    windows: dict[str, Any] = {}
+    if (model_type := config.get("model_type")) in WINDOWED:
+        config = {**_WINDOWED_DEFAULTS, **config}
+        if model_type == "mistral" and FULL in (config.get("layer_types") or ()):
+            raise InputError(f"{path} has layer_types, which a mistral does not heed: only a ministral's can be read")
+        usual = SLIDING if config["sliding_window"] else FULL
+        windows = read_windows(config, path, [usual] * config["num_hidden_layers"])
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
@@ -97,4 +139,5 @@ def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
         rope_scaling=scaling,
         norm_epsilon=config["rms_norm_eps"],
         tie_embeddings=config.get("tie_word_embeddings", False),
+        **windows,
     )

@@ -24,13 +24,14 @@ class Block(decoder.Block):
     """One layer: attention and feed-forward, each on normalised input and added to the stream."""
 
     attention_kind: ClassVar[type[Attention]] = Attention
+    feed_forward_kind: ClassVar[type[decoder.FeedForward]] = decoder.FeedForward
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.attention = self.attention_kind(architecture)
         self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
-        self.feed_forward = decoder.FeedForward(architecture)
+        self.feed_forward = self.feed_forward_kind(architecture)
 
     def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
         """Return the stream after this layer, (B, T, D)."""

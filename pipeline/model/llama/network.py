@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.model.llama.huggingface import configuration, read_configuration, their_name
+from pipeline.model.llama.huggingface import WINDOWED, configuration, read_configuration, their_name
 from pipeline.model.llama.model import Llama, initial_weight
 from pipeline.model.networks import Network
 
@@ -20,7 +20,7 @@ NETWORK = Network(
         "feed_forward.up": "columns",
         "feed_forward.down": "rows",
     },
-    model_type="llama",
+    model_types=("llama", *WINDOWED),
     their_name=their_name,
     configuration=configuration,
     read_configuration=read_configuration,

@@ -1,10 +1,11 @@
 """Shapes with a name; llama3 is none, but the default of the configuration.
 
 llama3-1b and -3b are those of Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and
-gptnl-30b those that GPT-NL trained. opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40
-layers, which two and four pipeline stages share equally, of 5,120 in 40 heads of 128, 8 key-value heads, which tensor
-parallelism over 2, 4 or 8 devices divides, and a feed-forward width that brings the sum to 13.58 billion with Llama 3's
-vocabulary and is, as all the other sizes, a multiple of 128, the tile of a matrix unit (Anthony et al. 2024).
+gptnl-30b those that GPT-NL trained. mistral-7b is that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1.
+opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40 layers, which two and four pipeline
+stages share equally, of 5,120 in 40 heads of 128, 8 key-value heads, which tensor parallelism over 2, 4 or 8 devices
+divides, and a feed-forward width that brings the sum to 13.58 billion with Llama 3's vocabulary and is, as all the
+other sizes, a multiple of 128, the tile of a matrix unit (Anthony et al. 2024).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gptnl-8b": _shape(32, 4096, 14336, 32, 8),
     "gptnl-30b": _shape(60, 6656, 17920, 52, 13),
     "opengptx-13b6": _shape(40, 5120, 15872, 40, 8),
+    "mistral-7b": {**_shape(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
     "demo": {"layers": 4, "width": 128, "heads": 4, "key_value_heads": 2},
 }
 """By name, the fields of `pipeline.model.settings.Architecture` that it fills."""

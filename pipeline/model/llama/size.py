@@ -25,7 +25,8 @@ def flops_per_token(
     """Return the floating-point operations that training on one token takes, forward and backward.
 
     6 N + 12 L T H with N the parameters that multiply (all matrices but the input table, which is looked up; no norms),
-    L layers, T tokens in a sequence and H the joint width of the heads: Chowdhery et al. 2022 (PaLM), appendix B. The
+    L layers, T tokens in a sequence and H the joint width of the heads: Chowdhery et al. 2022 (PaLM), appendix B. In a
+    layer with a window T is at most that. The
     half of the attention that a causal kernel skips, and the attention across documents that a mask skips, are not
     subtracted. `recomputation`: what the hardware does where every block is computed a second time for the backward
     pass, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021, appendix): for the utilization of the
@@ -36,7 +37,7 @@ def flops_per_token(
     looked_up = 0 if a.tie_embeddings else vocabulary_size * a.width
     multiplied = parameter_count(a, vocabulary_size) - norms - looked_up
     forward_of_blocks = 2 * (multiplied - vocabulary_size * a.width)
-    forward_of_blocks += 4 * a.layers * sequence_length * a.heads * a.head_dimension
+    forward_of_blocks += 4 * sum(a.spans(sequence_length)) * a.heads * a.head_dimension
     return 3 * forward_of_blocks + 6 * vocabulary_size * a.width + (forward_of_blocks if recomputation else 0)
 
 

@@ -13,7 +13,7 @@ NETWORK: Network = replace(
     LLAMA,
     model=Qwen3,
     splits={**LLAMA.splits, "attention.query_norm": "heads", "attention.key_norm": "heads"},
-    model_type="qwen3",
+    model_types=("qwen3",),
     their_name=their_name,
     configuration=configuration,
     read_configuration=read_configuration,

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
-from pipeline.pretrain.gauges.traced_step import CPU, kernels_of_a_gpu
+from pipeline.pretrain.gauges.traced_step import CPU, groups_of_any_size, kernels_of_a_gpu
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -154,6 +154,7 @@ def _without_data(device: str) -> Iterator[None]:
         patches.enter_context(patch.object(utils, "assert_lst_len_same_as_other_ranks", lambda ints: None))
         if device == "gpu":
             patches.enter_context(kernels_of_a_gpu())
+        patches.enter_context(groups_of_any_size())
         patches.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield
 

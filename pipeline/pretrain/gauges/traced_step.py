@@ -25,11 +25,11 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pipeline.model import loss
+from pipeline.model import experts, loss
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.stages import process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
-from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.parallel import expert_parallel, layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline
@@ -162,8 +162,46 @@ def _norm(module: nn.RMSNorm, x_BTD: Tensor) -> Tensor:
     return result
 
 
+class _GroupedProduct(torch.autograd.Function):
+    """What multiplies rows by the matrices of their groups keeps, of whatever size these are: rows and matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RX: Tensor, weight_NYX: Tensor) -> Tensor:
+        ctx.save_for_backward(x_RX, weight_NYX)
+        return x_RX.new_empty(len(x_RX), weight_NYX.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
+        x_RX, weight_NYX = ctx.saved_tensors
+        return torch.empty_like(x_RX), torch.empty_like(weight_NYX)
+
+
+def _grouped_product(x_RX: Tensor, weight_NYX: Tensor, ends_N: Tensor) -> Tensor:
+    result: Tensor = _GroupedProduct.apply(x_RX, weight_NYX)  # type: ignore[no-untyped-call]
+    return result
+
+
 def _add_in_place(sum_: Tensor, left: Tensor, right: Tensor) -> None:
     """Stand for the matrix product that a GPU adds to a sum of another precision without a copy of it."""
+
+
+@contextmanager
+def groups_of_any_size() -> Iterator[None]:
+    """Let experts compute though no data tell which of them a token visits; processes have equally many rows."""
+
+    def exchanged(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
+        equal = [len(x_RD) // group.size()] * group.size()
+        equal[0] += len(x_RD) - sum(equal)
+        numbers = visits_N.view(group.size(), -1), equal, equal
+        with patch.object(expert_parallel, "row_numbers", lambda *_: numbers):
+            return exchange(compute, x_RD, visits_N, group=group)
+
+    exchange = expert_parallel.exchanged
+    with (
+        patch.object(experts, "grouped_product", _grouped_product),
+        patch.object(expert_parallel, "exchanged", exchanged),
+    ):
+        yield
 
 
 @contextmanager
@@ -212,8 +250,9 @@ def _memory_of_stage(request: Request, stage: int, rank: int) -> Memory:
     dist.init_process_group("fake", rank=rank, world_size=request.processes, store=FakeStore())
     try:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        backend = _Backend(settings, request.vocabulary_size, fake)
-        with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), fake:
+        with groups_of_any_size():
+            backend = _Backend(settings, request.vocabulary_size, fake)
+        with kernels_of_a_gpu() if request.device == "gpu" else nullcontext(), groups_of_any_size(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
             with tracker, _shapes_uncounted(), _without_neighbours():

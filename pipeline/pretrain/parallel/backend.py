@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.model.decoder import Decoder
 from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.parallel.muon import Muon
@@ -33,6 +34,8 @@ class Backend(Protocol):
     """Which part of the global batch this process computes; processes that share a model's work have the same."""
     data_size: int
     """The number of these parts."""
+    model: Decoder
+    """The model, or the layers of it that this process has."""
 
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Add up the gradients of a step and return the sum of this process's token losses.
@@ -98,14 +101,15 @@ def optimizer_of(
     """
     training = settings.training
     muon = training.optimizer == "muon"
-    groups: dict[tuple[bool, float, bool], list[torch.nn.Parameter]] = {}
-    groups |= {(True, 1.0, False): [], (False, 1.0, False): []}
+    groups: dict[tuple[bool, float, bool, bool], list[torch.nn.Parameter]] = {}
+    groups |= {(True, 1.0, False, False): [], (False, 1.0, False, False): []}
     for name, parameter in parameters.items():
         dimensions = len(getattr(parameter, "ds_shape", parameter.shape))  # DeepSpeed has cut it into flat parts
         factor = learning_rate_factor(name, dimensions, settings.architecture)
         decays = dimensions >= 2 and (training.decay_embedding or name != "embedding.weight")
         orthogonalises = muon and dimensions == 2 and name.startswith("blocks.")
-        groups.setdefault((decays, factor, orthogonalises), []).append(parameter)
+        # Stacks of experts may lie on a mesh of their own, where one kernel cannot update them with others.
+        groups.setdefault((decays, factor, orthogonalises, dimensions > 2), []).append(parameter)
     kind = Muon if muon else torch.optim.AdamW
     optimizer = kind(
         [
@@ -115,7 +119,7 @@ def optimizer_of(
                 "learning_rate_factor": factor,
                 "orthogonalises": orthogonalises,
             }
-            for (decays, factor, orthogonalises), members in groups.items()
+            for (decays, factor, orthogonalises, _), members in groups.items()
             if members
         ],
         lr=training.learning_rate,

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
 from pipeline.model.size import parameter_count
@@ -24,6 +25,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.expert_parallel import set_balance
 from pipeline.pretrain.settings import SegmentSettings
 
 # The processes have met already, on GPUs or on CPUs.
@@ -78,7 +80,8 @@ class DeepSpeedBackend:
         optimizer = optimizer_of(dict(model.named_parameters()), settings, fused=training.fused_optimizer)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.base: torch.optim.Optimizer = optimizer if self.plain else self.engine.optimizer.optimizer
-        self.parameters = dict(self.engine.module.named_parameters())
+        self.model: Decoder = self.engine.module
+        self.parameters = dict(self.model.named_parameters())
         self._load(start)
 
     def _zero(self, parameters: int, width: int) -> dict[str, Any]:
@@ -167,6 +170,8 @@ class DeepSpeedBackend:
         if len(micro_batches) != self.engine.gradient_accumulation_steps():  # a ramp
             of_all = len(micro_batches) * self.training.micro_batch_size * self.data_size
             self.engine.set_train_batch_size(of_all)
+        tokens = sum(batch.target_BT.numel() for batch in micro_batches)
+        set_balance(self.model, self.training.load_balancing_loss, tokens)
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             loss = self.engine(*batch)

@@ -1,4 +1,4 @@
-"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with tensor, pipeline and context parallelism.
+"""PyTorch's fully sharded data parallelism (FSDP2) of the native model, with all other kinds of parallelism.
 
 Strategies: sharded parameters are gathered for a block's forward and again for its backward pass, others are kept in
 between; a hybrid strategy does so within groups of processes that hold a copy each; where nothing is sharded, every
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
@@ -24,10 +24,20 @@ from pipeline.plan.stages import division
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
-from pipeline.pretrain.parallel import context_parallel, mesh, tensor_parallel
+from pipeline.pretrain.parallel import context_parallel, expert_parallel, mesh, tensor_parallel
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, Stages, stages_of
 from pipeline.pretrain.settings import SegmentSettings
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all these tensors together; those of experts may lie on a mesh of their own."""
+    by_mesh: dict[object, list[Tensor]] = {}
+    for tensor in tensors:
+        by_mesh.setdefault(tensor.device_mesh if isinstance(tensor, DTensor) else None, []).append(tensor)
+    norms = [nn.utils.get_total_norm(members) for members in by_mesh.values()]
+    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    return whole[0] if len(whole) == 1 else torch.stack(whole).norm()
 
 
 class FsdpBackend:
@@ -88,6 +98,8 @@ class FsdpBackend:
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
         # In a pipeline other micro-batches are under way, which read the same weights.
         again = strategy.reshards_after_forward and sizes.pipeline == 1
+        if sizes.expert > 1:
+            self._divide_experts(policy, two, again)
         groups: list[tuple[list[nn.Module], bool]] = [([block], again) for block in self.model.blocks]
         if not self.model.architecture.tie_embeddings:
             # Not gathered with the whole: the table is freed once it is read, the output fetched while blocks compute.
@@ -98,6 +110,20 @@ class FsdpBackend:
         if isinstance(self.model.embedding, FSDPModule):
             self.model.embedding.set_unshard_in_backward(False)  # its gradient needs no table
         fully_shard(self.model, mesh=data, mp_policy=policy, reshard_after_forward=False)
+
+    def _divide_experts(self, policy: MixedPrecisionPolicy, two: bool, reshards: bool) -> None:
+        """Divide experts over the mesh `expert`, and what each is made of over the rest of the data's processes."""
+        own = mesh.experts(self.layout, self.device.type)
+        expert_parallel.apply(self.model, own["expert"])
+        data = own["replicate", "shard"] if two else own["shard"]
+        for experts in expert_parallel.experts_of(self.model).values():
+            fully_shard(
+                expert_parallel.stacks_of(experts),
+                mesh=data,
+                mp_policy=policy,
+                reshard_after_forward=reshards,
+                shard_placement_fn=lambda _: Shard(1),
+            )
 
     def _pipeline(self) -> Pipeline | None:
         """Return what runs micro-batches through the stages; None where every process has all layers."""
@@ -141,9 +167,10 @@ class FsdpBackend:
     def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
         assert isinstance(self.model, FSDPModule)
+        tokens = len(micro_batches) * self._counted_tokens()
+        expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, self.context)
         if self.pipeline:
             return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches]))
-        tokens = len(micro_batches) * self._counted_tokens()
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))
@@ -163,13 +190,13 @@ class FsdpBackend:
 
     def _clip(self) -> Tensor:
         """Clip the gradients; return the norm before, that of all parameters, of the other stages too."""
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm = _norm([p.grad for p in self.parameters.values() if p.grad is not None])
         if self.pipeline:
             norm = norm.square()
             dist.all_reduce(norm, group=self.stages.get_group())
             norm = norm.sqrt()
-        nn.utils.clip_grads_with_norm_(self.parameters.values(), self.training.gradient_clip or math.inf, norm)
+        for group in self.optimizer.param_groups:  # those of experts may lie on a mesh of their own
+            nn.utils.clip_grads_with_norm_(group["params"], self.training.gradient_clip or math.inf, norm)
         return norm
 
     @torch.no_grad()
@@ -182,8 +209,7 @@ class FsdpBackend:
         for layer, members in layers.items():
             gradients = [p.grad for p in members if p.grad is not None]
             for kind, tensors in (("gradient", gradients), ("weight", members)):
-                norm = nn.utils.get_total_norm(tensors)
-                known[0][f"{kind}_norm/{layer}"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+                known[0][f"{kind}_norm/{layer}"] = float(_norm(tensors))
         if self.pipeline:
             own, known = known[0], [{} for _ in range(self.layout.pipeline)]
             dist.all_gather_object(known, own, group=self.stages.get_group())

@@ -24,6 +24,8 @@ class Layout:
     shard: int
     context: int
     tensor: int
+    expert: int = 1
+    """Of the processes in `shard`, neighbours."""
 
     @property
     def data(self) -> int:
@@ -61,7 +63,12 @@ def layout(training: Training, processes: int, per_node: int) -> Layout:
             f"training.mesh.shard {shard} does not divide the {sharing} processes that share a model's state: "
             f"{_divisors(sharing, sharing)} would do"
         )
-    return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor)
+    if shard % mesh.expert:
+        raise InputError(
+            f"training.mesh.expert {mesh.expert} does not divide the {shard} processes that share one copy of the "
+            f"state with strategy {training.strategy}: set it to a divisor of {shard}"
+        )
+    return Layout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
 
 
 def check(training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int) -> None:
@@ -86,8 +93,28 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
                     f"{what} {number} is not divisible by {name} {divisor}: "
                     f"{_divisors(math.gcd(*others.values()), processes)} would do"
                 )
+    if mesh.expert > 1:
+        _check_experts(a, mesh.expert, sizes.shard // mesh.expert)
+    if a.experts and mesh.tensor > 1:
+        raise InputError(
+            f"training.mesh.tensor {mesh.tensor} does not split experts: set it to 1, and training.mesh.expert instead"
+        )
     if mesh.pipeline > 1:
         _check_pipeline(training, a, training.batch_size // per_step)
+
+
+def _check_experts(architecture: Architecture, expert: int, others: int) -> None:
+    """Check that the experts divide, and what each is made of over the other processes that share the state."""
+    a, rest = architecture, "the processes that share the state, divided by training.mesh.expert,"
+    for what, number, by, divisor in (
+        ("architecture.experts", a.experts or 1, "training.mesh.expert", expert),
+        ("architecture.width", a.width, rest, others),
+        ("the feed-forward width", a.hidden, rest, others),
+    ):
+        if number % divisor:
+            raise InputError(
+                f"{what} {number} is not divisible by {by} {divisor}: {_divisors(number, divisor)} would do"
+            )
 
 
 def _check_pipeline(training: Training, architecture: Architecture, micro_batches: int) -> None:

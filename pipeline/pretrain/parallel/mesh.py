@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from pipeline.pretrain.parallel.layout import Layout, check, layout
 
-__all__ = ["PATIENCE", "Layout", "check", "context_group", "layout", "make"]
+__all__ = ["PATIENCE", "Layout", "check", "context_group", "experts", "layout", "make"]
 
 PATIENCE = timedelta(hours=1)
 """How long a process waits for the others of a group, whichever it is."""
@@ -31,13 +31,12 @@ def _group(members: list[int]) -> dist.ProcessGroup:
     return made
 
 
-def make(sizes: Layout, device_type: str) -> DeviceMesh:
-    """Return the mesh with the dimensions pipeline, replicate, shard and tensor.
+def _mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str) -> DeviceMesh:
+    """Return a mesh of all processes.
 
     A process makes the groups that it is in: none for a dimension that holds all processes, and one, of itself alone,
     for all dimensions of size 1. `init_device_mesh` makes those of the others too.
     """
-    shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
     assert dist.group.WORLD is not None
     groups = {tuple(range(prod(shape))): dist.group.WORLD}
     chosen = []
@@ -47,9 +46,19 @@ def make(sizes: Layout, device_type: str) -> DeviceMesh:
             groups[tuple(members)] = _group(members)
         chosen.append(groups[tuple(members)])
     ranks = torch.arange(prod(shape)).view(shape)
-    return DeviceMesh.from_group(
-        chosen, device_type, ranks, mesh_dim_names=("pipeline", "replicate", "shard", "tensor")
-    )
+    return DeviceMesh.from_group(chosen, device_type, ranks, mesh_dim_names=names)
+
+
+def make(sizes: Layout, device_type: str) -> DeviceMesh:
+    """Return the mesh with the dimensions pipeline, replicate, shard and tensor."""
+    shape = (sizes.pipeline, sizes.replicate, sizes.shard, sizes.tensor)
+    return _mesh(shape, ("pipeline", "replicate", "shard", "tensor"), device_type)
+
+
+def experts(sizes: Layout, device_type: str) -> DeviceMesh:
+    """Return the mesh in which `expert` is parted from `shard`: neighbours, that divide the experts."""
+    shape = (sizes.pipeline, sizes.replicate, sizes.shard // sizes.expert, sizes.expert, sizes.tensor)
+    return _mesh(shape, ("pipeline", "replicate", "shard", "expert", "tensor"), device_type)
 
 
 def context_group(sizes: Layout) -> dist.ProcessGroup:

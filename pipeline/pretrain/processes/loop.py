@@ -36,6 +36,7 @@ from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
 from pipeline.pretrain.parallel import exchange
 from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.processes.turns import by_turns
 from pipeline.pretrain.schedule import learning_rate
@@ -146,6 +147,7 @@ class Worker:
         self.watchdog.beat()
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
+        norms |= largest_share(self.backend.model, self.device)
         tried: list[Tried] = []
 
         def accept(norm: float | torch.Tensor) -> bool:

@@ -100,7 +100,10 @@ class Answers:
 
         def told(model: ModelFacts) -> str:
             band = next((text for limit, text in PARAMETER_BANDS if model.parameters < limit), LARGEST_PARAMETER_BAND)
-            return w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
+            told = w("{number} parameters ({band})", number=w.number(model.parameters), band=w(band))
+            if model.active_parameters == model.parameters:
+                return told
+            return told + w(", of which one token uses {number}", number=w.number(model.active_parameters))
 
         return self.of_models(told)
 
@@ -182,7 +185,9 @@ class Answers:
                 "the first {steps} steps have batches or sequences of other sizes",
                 steps=w.number(max((stage["to_step"] for stage in t.get("ramp", [])), default=0)),
             )
-            added = ((slower, base_width), (pulled, t.get("z_loss")), (ramped, t.get("ramp")))
+            balance = t.get("load_balancing_loss")
+            balanced = w("the gradients hold a load-balancing loss of weight {weight}", weight=w.number(balance))
+            added = ((slower, base_width), (pulled, t.get("z_loss")), (balanced, balance), (ramped, t.get("ramp")))
             told = [learned, *(sentence for sentence, is_so in added if is_so)]
             return "; ".join(told)
 

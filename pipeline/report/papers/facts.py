@@ -50,6 +50,7 @@ class ModelFacts:
 
     name: str
     parameters: int
+    active_parameters: int
     tokens: int
     architecture: Json
     training: Json
@@ -69,8 +70,8 @@ class ModelFacts:
     scores: tuple[Json, ...]
 
     def flops(self, factor: int) -> float:
-        """Return the floating-point operations by a convention of so many per parameter and token."""
-        return float(factor * self.parameters * self.tokens)
+        """Return the floating-point operations by a convention of so many per token and parameter that it uses."""
+        return float(factor * self.active_parameters * self.tokens)
 
     @property
     def records(self) -> str:
@@ -183,6 +184,7 @@ def model_of(material: Material, shown: dict[str, Any], lost: list[Json], scores
     return ModelFacts(
         name=shown["name"],
         parameters=shown["parameters"],
+        active_parameters=shown["active_parameters"],
         tokens=shown["tokens_seen"],
         architecture=last["settings"].get("architecture", {}),
         training=training,

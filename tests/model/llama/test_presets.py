@@ -22,6 +22,7 @@ PUBLISHED = {
     "gptnl-8b": 8_030_261_248,
     "gptnl-30b": 29.82e9,
     "opengptx-13b6": 13.6e9,
+    "mistral-7b": 8_030_261_248,  # 7,241,732,096 with its own 32,000 tokens
     "demo": None,
 }
 

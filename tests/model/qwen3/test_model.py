@@ -146,8 +146,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"use_sliding_window": True}, "see a window: only one with full attention"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "see a window"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "'sliding_attention' and no window"),
         ({"attention_bias": True}, "attention_bias True"),
     ],
 )

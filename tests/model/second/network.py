@@ -61,7 +61,7 @@ NETWORK = Network(
         **dict.fromkeys(("feed_forward.gate", "feed_forward.up"), "columns"),
         "feed_forward.down": "rows",
     },
-    model_type="side_by_side",
+    model_types=("side_by_side",),
     their_name=lambda name: f"transformer.{name}",
     configuration=configuration,
     read_configuration=read_configuration,

@@ -30,8 +30,7 @@ from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 
 
-def backend(settings: SegmentSettings, vocabulary_size: int) -> Backend:
-    start = Start(None, settings, vocabulary_size)
+def made_from(start: Start, settings: SegmentSettings, vocabulary_size: int) -> Backend:
     arguments = (settings, vocabulary_size, start, torch.device("cpu"))
     if settings.training.backend == "deepspeed":
         from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
@@ -61,7 +60,7 @@ def check_boxes(made: Backend) -> None:
 def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     training, reader = settings.training, TokenReader(index, "train")
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
-    made = backend(settings, reader.vocabulary_size)
+    made = made_from(Start(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
     place, size = (made.data_rank, made.data_size), training.micro_batch_size
 
     def split(arrays: Any) -> list[Batch]:

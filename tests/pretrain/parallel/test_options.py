@@ -13,6 +13,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "embedding not decayed": {"decay_embedding": False, "weight_decay": 1.0},
     "z-loss": {"z_loss": 0.01},
+    "window": {"architecture": {"window": 5, "full_attention_layers": [1]}},
     "muon": {"optimizer": "muon", "architecture": {"base_width": None}},
 }
 LAYOUTS: dict[str, dict[str, Any]] = {

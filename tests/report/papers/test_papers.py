@@ -161,13 +161,30 @@ def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> No
     for step in ("250", "500"):
         name = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(name)
-        ramp = [{"to_step": 3, "batch_size": 2}]
-        record["settings"]["training"] |= {"optimizer": "muon", "z_loss": 0.0001, "ramp": ramp}
+        changed = {"optimizer": "muon", "z_loss": 0.0001, "load_balancing_loss": 0.01}
+        record["settings"]["training"] |= {**changed, "ramp": [{"to_step": 3, "batch_size": 2}]}
         run_folder.write(name, record)
     told = answer(written(run_folder), form, title)["text"]
     assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
     assert "; the first 3 steps have batches or sequences of other sizes" in told
     assert "; the gradients hold a z-loss of weight 0.0001" in told
+    assert "; the gradients hold a load-balancing loss of weight 0.01" in told, told
+
+
+def test_of_experts_compute_is_that_of_the_parameters_that_a_token_uses(run_folder: Run) -> None:
+    form = "model-documentation-form"
+    title = "Amount of computation"
+    before = answer(written(run_folder), form, title)["text"]
+    for step in ("250", "500"):
+        name = f"provenance/records/pretrain.segment.base.{step}.json"
+        record = run_folder.read(name)
+        record["counts"] |= {"active_parameters": record["counts"]["parameters"] // 4}
+        run_folder.write(name, record)
+    folder = written(run_folder)
+    assert ", of which one token uses " in answer(folder, form, "Number of parameters")["text"]
+    texts = answer(folder, form, title)["text"], before
+    small, large = (float(text.partition(": ")[2].split()[0]) for text in texts)
+    assert 4 * small == pytest.approx(large, rel=0.01)
 
 
 def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:

@@ -1,0 +1,86 @@
+"""Expert parallelism (Lepikhin et al. 2020, GShard): experts are divided over processes, to which tokens travel.
+
+Each process computes all else of its own sequences. Before the experts an all-to-all brings each row to the process
+that has its expert, after them one brings the results back. No row is dropped and none is padded: processes first tell
+one another how many rows come. What a process computes thus follows from how tokens choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from pipeline.model.decoder import Block, Decoder
+from pipeline.model.experts import Experts, rows
+from pipeline.pretrain.parallel import exchange
+
+
+def experts_of(model: Decoder) -> dict[int, Experts]:
+    """Return the experts of each layer that is here; none of an architecture without them."""
+    blocks = enumerate(model.blocks)
+    return {n: b.feed_forward for n, b in blocks if isinstance(b, Block) and isinstance(b.feed_forward, Experts)}
+
+
+def stacks_of(experts: Experts) -> list[nn.Module]:
+    """Return the matrices of a layer's experts."""
+    return [experts.gate, experts.up, experts.down]
+
+
+def set_balance(model: Decoder, weight: float, tokens: int, context: dist.ProcessGroup | None = None) -> None:
+    """Let the load-balancing loss count in the gradients, which are divided by a process's tokens of a step."""
+    for experts in experts_of(model).values():
+        experts.router.balance, experts.router.context = weight / tokens, context
+
+
+def largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
+    """Return the largest share of tokens that one expert of any layer got since the last call, over all processes."""
+    architecture = model.architecture
+    if not architecture.experts or not architecture.experts_per_token:
+        return {}
+    visits_LN = torch.zeros(architecture.layers, architecture.experts, dtype=torch.float64)
+    for number, experts in experts_of(model).items():
+        visits_LN[number] = experts.router.visits_N.cpu()
+        experts.router.visits_N = torch.zeros_like(experts.router.visits_N)
+    everywhere_LN = torch.from_numpy(exchange.added(device, visits_LN.numpy()))
+    shares_LN = everywhere_LN / everywhere_LN.sum(1, keepdim=True) * architecture.experts_per_token
+    return {"largest_expert_share": float(shares_LN.max())}
+
+
+def row_numbers(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:
+    """Give how many rows each expert gets from this process; return how many its own get from each, (P, N / P).
+
+    And the sums: how many rows go to each process, and come from it.
+    """
+    sent_PN = visits_N.view(group.size(), -1)
+    received_PN = torch.empty_like(sent_PN)
+    dist.all_to_all_single(received_PN, sent_PN, group=group)
+    return received_PN, sent_PN.sum(1).tolist(), received_PN.sum(1).tolist()
+
+
+def exchanged(
+    compute: Callable[[Tensor, Tensor], Tensor], x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup
+) -> Tensor:
+    """Return what the experts, an equal share of them on each process in order, compute of rows in their order."""
+    received_PN, to_send, to_receive = row_numbers(visits_N, group)
+    x_RD = all_to_all_single_autograd(x_RD, to_receive, to_send, group)
+    every_PN = torch.arange(received_PN.shape[1], device=x_RD.device).repeat(group.size())
+    expert_R = every_PN.repeat_interleave(received_PN.flatten(), output_size=len(x_RD))
+    order_R = expert_R.argsort(stable=True)
+    back_R = order_R.argsort()
+    y_RD = compute(rows(x_RD, order_R, back_R), received_PN.sum(0))
+    return all_to_all_single_autograd(rows(y_RD, back_R, order_R), to_send, to_receive, group)
+
+
+def apply(model: Decoder, mesh: DeviceMesh) -> None:
+    """Divide the experts of a model, or of a pipeline's stage of it, over a mesh of one dimension."""
+    for experts in experts_of(model).values():
+        for stack in (experts.gate, experts.up, experts.down):
+            stack.weight = nn.Parameter(distribute_tensor(stack.weight, mesh, [Shard(0)]))
+        experts.exchange = partial(exchanged, group=mesh.get_group())

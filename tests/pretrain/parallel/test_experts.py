@@ -1,0 +1,164 @@
+"""A mixture of experts gives the same numbers in 1, 2 and 4 processes, with experts divided over them or not."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
+
+from pipeline.ground.errors import InputError
+from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.processes.launch import command
+from pipeline.pretrain.settings import Model, SegmentSettings
+from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
+from tests.pretrain.test_segment import TWO as TWO_PROCESSES
+from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step, workers_of
+
+MOVER = "tests.pretrain.parallel.moving_worker"
+SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "feed_forward_width": 48, "experts": 8, "experts_per_token": 2}
+TWO: dict[str, dict[str, Any]] = {
+    "full_shard": {},
+    "full_shard, expert 2": {"mesh": {"expert": 2}},
+    "shard_grad_op, expert 2, recomputation": {
+        "strategy": "shard_grad_op",
+        "mesh": {"expert": 2},
+        "recomputation": "full",
+    },
+    "context 2": {"mesh": {"context": 2}, "micro_batch_size": BATCH},
+    "context 2, expert 2": {"mesh": {"context": 2, "expert": 2}, "micro_batch_size": BATCH},
+    "pipeline 2": {"mesh": {"pipeline": 2}},
+    "zero1": {"backend": "deepspeed", "strategy": "zero1"},
+    "zero3": {"backend": "deepspeed", "strategy": "zero3"},
+}
+FOUR: dict[str, dict[str, Any]] = {
+    "full_shard, expert 2": {"mesh": {"expert": 2}},
+    "full_shard, expert 4": {"mesh": {"expert": 4}},
+    "hybrid_shard, groups of 2, expert 2": {"strategy": "hybrid_shard", "mesh": {"shard": 2, "expert": 2}},
+    "pipeline 2, expert 2": {"mesh": {"pipeline": 2, "expert": 2}},
+}
+
+
+@pytest.mark.slow
+def test_processes_agree_with_one(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    def made(**changes: Any) -> SegmentSettings:
+        shape = {**SHAPE, "base_width": None}
+        usual = {"micro_batch_size": BATCH // 4, "load_balancing_loss": 0.05, **changes}
+        chosen: SegmentSettings = case(settings, architecture=shape, **usual)
+        return chosen
+
+    alone = outcome(
+        1,
+        {"one": made(strategy="no_shard"), "other": made(strategy="no_shard", load_balancing_loss=0.0)},
+        tokens,
+        tmp_path,
+    )
+    assert alone["one"]["losses"] != alone["other"]["losses"]
+    assert alone["one"]["losses"][0] == alone["other"]["losses"][0]  # it is in the gradients alone
+    for processes, cases in ((2, TWO), (4, FOUR)):
+        found = outcome(processes, {name: made(**how) for name, how in cases.items()}, tokens, tmp_path)
+        for name in cases:
+            check_equal(found[name], alone["one"], f"{processes} | {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expert", [1, 2])
+def test_killed_and_started_again_gives_the_same_bytes(
+    expert: int, settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    def made(**changes: Any) -> SegmentSettings:
+        usual = {"load_balancing_loss": 0.05, "mesh": {"expert": expert}, "steps": 24, "checkpoint_every": 5}
+        return settings(last_step=24, architecture=SHAPE, **usual, **changes)
+
+    train(made(), tokens, tmp_path / "whole", TWO_PROCESSES)
+    folder = tmp_path / "killed"
+    process = start_apart(made(), tokens, folder, TWO_PROCESSES)
+    wait_for_step(folder, 11, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    while workers_of(folder):
+        time.sleep(0.05)
+    counts = train(made(), tokens, folder, TWO_PROCESSES)
+    assert counts["resumed_from"] % 5 == 0 and counts["resumed_from"] >= 5
+    assert hashes(folder) == hashes(tmp_path / "whole") and losses(folder) == losses(tmp_path / "whole")
+    shares = [line["largest_expert_share"] for line in metrics.read(folder / "milestone/metrics.jsonl")]
+    assert len(shares) == 24 and all(2 / 8 <= share <= 1 for share in shares)
+    loaded = AutoModelForCausalLM.from_pretrained(folder / "milestone/huggingface")
+    assert isinstance(loaded, Qwen3MoeForCausalLM)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_moves_between_layouts_bit_for_bit(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    """Training for no step: what is read under one layout is written under another."""
+    shape = {"architecture": SHAPE, "learning_rate": 0.003, "sequence_length": 16}
+    train(settings(last_step=3, **shape), tokens, tmp_path / "first")
+    expected = Reader(tmp_path / "first/milestone")
+    cases = {
+        "expert 2": {"mesh": {"expert": 2}},
+        "hybrid, expert 2": {"strategy": "hybrid_shard", "mesh": {"shard": 2, "expert": 2}},
+        "full_shard": {},
+        "zero3": {"backend": "deepspeed", "strategy": "zero3"},
+    }
+    dumped = {name: settings(**shape, **how).model_dump(mode="json") for name, how in cases.items()}
+    (tmp_path / "cases.json").write_text(json.dumps({"from": str(expected.folder), "cases": dumped}))
+    launch = "torchrun --standalone --nproc-per-node=4"
+    subprocess.run(command(launch, MOVER, [str(tmp_path / "cases.json")]), check=True, timeout=600)
+    for name in cases:
+        found = Reader(tmp_path / name)
+        assert found.shapes == expected.shapes
+        assert all(torch.equal(found.read(key), expected.read(key)) for key in expected.shapes), name
+
+
+@pytest.mark.parametrize(
+    ("training", "shape", "message"),
+    [
+        ({"optimizer": "muon"}, SHAPE, "with architecture.experts training.optimizer muon moves no stacks"),
+        ({"tiled_feed_forward": 2}, SHAPE, "balance experts by tiles: set it to 1"),
+        ({"float8": True}, SHAPE, "float8 leaves experts as they are"),
+        ({"compile": True}, SHAPE, "compile has no product of experts in fp32"),
+        ({"compile": True, "precision": "bf16", "mesh": {"expert": 2}}, SHAPE, "compile takes no mesh.expert"),
+        ({"compile": True, "cuda_graphs": True}, SHAPE, "cuda_graphs records blocks of the same sizes"),
+        ({"backend": "deepspeed", "strategy": "zero1", "mesh": {"expert": 2}}, SHAPE, "mesh.expert 2 needs backend"),
+        ({"load_balancing_loss": 0.1}, {}, "training.load_balancing_loss is for experts"),
+        ({"mesh": {"expert": 2}}, {}, "training.mesh.expert is for experts"),
+    ],
+)
+def test_what_experts_cannot_do_is_refused(training: dict[str, Any], shape: dict[str, Any], message: str) -> None:
+    numbers = {"sequence_length": 8, "batch_size": 2, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
+    with pytest.raises(ValidationError, match=message):
+        Model.model_validate(
+            {
+                "architecture": {"layers": 2, "width": 32, "heads": 4, **shape},
+                "training": {**numbers, **training},
+            }
+        )
+
+
+@pytest.mark.parametrize(
+    ("training", "shape", "message"),
+    [
+        ({"mesh": {"expert": 3}}, {}, "mesh.expert 3 does not divide the 4 processes .* strategy full_shard"),
+        ({"mesh": {"expert": 2}, "strategy": "no_shard"}, {}, "expert 2 does not divide the 1 processes"),
+        ({"mesh": {"expert": 4}}, {"experts": 6}, "architecture.experts 6 is not divisible by training.mesh.expert 4"),
+        ({"mesh": {"expert": 2}}, {"feed_forward_width": 49}, "feed-forward width 49 .* divided by training.mesh.exp"),
+        ({"mesh": {"tensor": 2}}, {}, "tensor 2 does not split experts: set it to 1"),
+    ],
+)
+def test_what_does_not_divide_is_named(
+    training: dict[str, Any], shape: dict[str, Any], message: str, settings: Callable[..., SegmentSettings]
+) -> None:
+    chosen = settings(architecture={**SHAPE, **shape}, **training)
+    with pytest.raises(InputError, match=message):
+        mesh.check(chosen.training, chosen.architecture, 304, 4, 4)
