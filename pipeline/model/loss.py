@@ -113,6 +113,9 @@ def _softmax(
     factor_N = counts_N / sums_N
     if z_loss:  # whose gradient is 2 weight log Z times the probabilities
         factor_N = factor_N * (1 + 2 * z_loss * (sums_N.log() + largest_N))
+    if torch.compiler.is_compiling():  # by comparison, which needs no buffer of float32
+        is_target_NV = torch.arange(logits_NV.shape[1], device=place_N.device) == place_N[:, None]
+        return loss_N, (buffer_NV * factor_N[:, None] - (is_target_NV & here_N[:, None]).float()).to(dtype)
     buffer_NV *= factor_N[:, None]
     buffer_NV[rows_N, place_N] -= here_N.float()
     return loss_N, buffer_NV.to(dtype)

@@ -181,6 +181,11 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
             model.check()
         except InputError:
             continue
+        if config.platform.device and "precision" not in model.training.model_fields_set:
+            yield (
+                f"models.{name} trains in fp32, the default, in which GPUs take many times as long: write "
+                "training.precision: bf16, or fp32 where it is meant"
+            )
         shape = model.training, model.shape, model.vocabulary_size
         needed = fits.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
         if model.capacity_bytes is not None and needed > model.capacity_bytes * fits.USABLE:

@@ -52,7 +52,7 @@ def said(config: Config) -> list[str]:
 
 def test_what_can_work_is_not_refused() -> None:
     for platform in (GPUS, CORES, {"name": "bare"}):
-        config = run(platform, batch_size=16)
+        config = run(platform, batch_size=16, precision="fp32")
         assert said(config) == [] and [*foreseen.hints(config, foreseen.launches(config))] == []
 
 
@@ -119,6 +119,12 @@ def test_an_estimate_is_said_and_not_refused() -> None:
     assert said(config) == []
     (hint,) = foreseen.hints(config, foreseen.launches(config))
     assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
+
+
+def test_a_gpu_that_is_not_told_its_precision_is_hinted_at() -> None:
+    (hint,) = foreseen.hints(run({**GPUS, "device": "cuda"}, batch_size=16), {"base": GPUS["launch"]})
+    assert hint.startswith("models.base trains in fp32, the default") and "training.precision: bf16" in hint
+    assert not [*foreseen.hints(run(CORES, batch_size=16), {"base": None})]
 
 
 def test_a_training_on_cores_must_fit_into_a_node() -> None:

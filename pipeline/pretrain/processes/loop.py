@@ -1,16 +1,13 @@
-"""The training loop of one process, from the file of its arguments to the outcome that it writes."""
+"""The training loop of one process."""
 
 from __future__ import annotations
 
 import gc
-import json
 import math
-import os
 import shutil
 import signal
 import sys
 import time
-import warnings
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +17,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from pipeline.ground import space
-from pipeline.ground.errors import DiskFull, InputError, OutOfMemory, Superseded
+from pipeline.ground.errors import DiskFull
 from pipeline.ground.owner import Owner
 from pipeline.ground.ramp import Stretch
 from pipeline.model import determinism, huggingface
@@ -29,7 +25,7 @@ from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.gauges import memory, metrics, slowest
+from pipeline.pretrain.gauges import metrics, slowest
 from pipeline.pretrain.gauges.profiler import Profiler
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
@@ -41,7 +37,7 @@ from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.processes.turns import by_turns
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.pretrain.skips import Judge, Rewind
+from pipeline.pretrain.skips import Judge
 from pipeline.pretrain.validation import validate
 from pipeline.tokens.batch_hash import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
@@ -50,7 +46,6 @@ from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, documents, tokens_seen
 from pipeline.tokens.staging import stage
 
-STATUS = {Superseded: "superseded", OutOfMemory: "out of memory"}  # of what a process says of itself
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 
@@ -320,46 +315,3 @@ class Worker:
         except DiskFull as error:
             return {"status": "full", "error": str(error)}
         return {"status": "finished", "step": last}
-
-
-def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> None:
-    """Write how it went, in one stroke; on a full disk that is said instead."""
-    path = Path(arguments["outcome"])
-    partial = path.with_name(f"{path.name}-{rank}")
-    try:
-        partial.write_text(json.dumps(outcome), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        if not space.is_full(error):
-            raise
-        space.say(str(space.disk_full(error, [path.parent])))
-
-
-def main() -> int:
-    """Train as the file says that the command line names, and return the exit code."""
-    space.forgive_full_logs()
-    warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
-    arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
-    seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
-    watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
-    try:
-        with memory.explained(arguments), determinism.explained("training.deterministic"):
-            worker = Worker(arguments, watchdog)
-            outcome = worker.run()
-    except InputError as error:  # of this process, or of all: the launcher ends the others
-        status = STATUS.get(type(error), "refused")
-        _conclude(arguments, int(name), {"status": status, "error": str(error)})
-        return 2
-    except FloatingPointError as error:
-        worker.settle()  # or the checkpoint that is being written would be lost
-        outcome = {"status": "diverged", "error": str(error)}
-    except Rewind as rewind:
-        worker.settle()  # the training goes back to the checkpoint that is being written
-        outcome = {"status": "rewind", "rewind": rewind.args[0], "reason": rewind.args[0]["reason"]}
-    if worker.rank == 0:
-        _conclude(arguments, 0, {**outcome, "failed_checkpoints": worker.saves_failed})
-    dist.barrier()
-    dist.destroy_process_group()
-    watchdog.stop()
-    return 0  # torchrun and srun would call another code a crash; what happened stands in the outcome
