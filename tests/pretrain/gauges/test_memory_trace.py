@@ -44,7 +44,6 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "zero2_offload_optimizer": {**DEEPSPEED, "strategy": "zero2_offload_optimizer"},
     # The last ones, since stage 3 replaces torch's matrix product for the whole process.
     "zero3": {**DEEPSPEED, "strategy": "zero3"},
-    "zero3, recomputed": {**DEEPSPEED, "strategy": "zero3", "recomputation": "full"},
     "zero3 in bf16": {**DEEPSPEED, "strategy": "zero3", "precision": "bf16"},
 }
 
