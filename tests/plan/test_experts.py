@@ -8,7 +8,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
-from pipeline.plan.settings import EstimateSettings
+from pipeline.plan.settings import EstimateSettings, TrainingPlan
 from tests.plan.test_run_time import CLUSTER
 
 THIRTY = Architecture(preset="qwen3-30b-a3b")
@@ -42,8 +42,9 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:
     def gathered(expert: int) -> float:
-        given: dict[str, Any] = {"strategy": "full_shard", "precision": "bf16", "expert": expert}
-        return formulas.gathered_bytes(THIRTY, VOCABULARY, **given)
+        given = {"strategy": "full_shard", "precision": "bf16", "mesh": {"expert": expert}}
+        sizes = {"sequence_length": 4096, "batch_size": 8, "micro_batch_size": 1, "steps": 1}
+        return formulas.gathered_bytes(THIRTY, VOCABULARY, TrainingPlan.model_validate({**given, **sizes}))
 
     experts = 128 * 3 * 2048 * 768
     assert gathered(1) - gathered(8) == 2 * 2 * experts * 7 / 8

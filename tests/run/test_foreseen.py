@@ -122,7 +122,8 @@ def test_an_estimate_is_said_and_not_refused() -> None:
 
 
 def test_a_gpu_that_is_not_told_its_precision_is_hinted_at() -> None:
-    (hint,) = foreseen.hints(run({**GPUS, "device": "cuda"}, batch_size=16), {"base": GPUS["launch"]})
+    config = run({**GPUS, "device": "cuda"}, batch_size=16)
+    (hint,) = foreseen.hints(config, foreseen.launches(config))
     assert hint.startswith("models.base trains in fp32, the default") and "training.precision: bf16" in hint
     assert not [*foreseen.hints(run(CORES, batch_size=16), {"base": None})]
 

@@ -52,6 +52,14 @@ def native(architecture: Architecture, **switches: Any) -> Qwen3Moe:
     return model
 
 
+def balanced(architecture: Architecture, **switches: Any) -> Qwen3Moe:
+    """Return the model with a load-balancing loss."""
+    model = native(architecture, **switches)
+    for block in model.blocks:
+        block.feed_forward.router.balance = 0.3
+    return model
+
+
 def export(architecture: Architecture, tokenizer: Path, folder: Path) -> None:
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
     huggingface.export(state_of(architecture), architecture, VOCABULARY, 64, **places, folder=folder)
@@ -130,9 +138,7 @@ def test_the_gradient_of_the_load_balancing_loss_is_that_of_transformers_functio
 
 def test_the_load_balancing_loss_does_not_depend_on_how_a_batch_is_divided() -> None:
     read, target = batch()
-    model = native(SHAPES[0])
-    for block in model.blocks:
-        block.feed_forward.router.balance = 0.3
+    model = balanced(SHAPES[0])
     whole = gradients(model, read, target)
     parts = [gradients(model, read[row : row + 1], target[row : row + 1]) for row in range(len(read))]
     for name, gradient in whole.items():
@@ -141,10 +147,7 @@ def test_the_load_balancing_loss_does_not_depend_on_how_a_batch_is_divided() -> 
 
 @pytest.mark.parametrize("switches", [{"recomputation": "selective"}, {"recomputation": "full"}])
 def test_recomputation_changes_no_bit(switches: dict[str, Any]) -> None:
-    plain, again = native(SHAPES[0]), native(SHAPES[0], **switches)
-    for model in (plain, again):
-        for block in model.blocks:
-            block.feed_forward.router.balance = 0.3
+    plain, again = balanced(SHAPES[0]), balanced(SHAPES[0], **switches)
     read, target = batch()
     document = (torch.arange(50) >= 20).long().expand(3, -1)
     expected, found = (gradients(model, read, target, document) for model in (plain, again))
@@ -158,9 +161,9 @@ def test_recomputation_changes_no_bit(switches: dict[str, Any]) -> None:
 def test_compiled_blocks_compute_the_same() -> None:
     """In bf16, in which a token may choose another expert, they are as near to the gradients in fp32."""
     read, target = batch()
-    exact = gradients(native(SHAPES[0]), read, target)
-    expected, found = (
-        gradients(native(SHAPES[0], compile=on).to(torch.bfloat16), read, target) for on in (False, True)
+    exact, expected, found = (
+        gradients(balanced(SHAPES[0], compile=compiled).to(precision), read, target)
+        for compiled, precision in ((False, torch.float32), (False, torch.bfloat16), (True, torch.bfloat16))
     )
     for name, gradient in expected.items():
         assert (found[name] - exact[name]).norm() < 2 * (gradient - exact[name]).norm(), name
