@@ -178,7 +178,8 @@ class TokenReader(TokenRow):
                 _table(number, entry, self.grouped_by, numbers) for number, entry in enumerate(described["shards"])
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again") from error
+            told = f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again"
+            raise InputError(told) from error
         shards = [_open_indexed(index_path, index, entry) for entry in described["shards"]]
         table = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables])
         super().__init__(f"the {split} split", shards, dtype, table)
