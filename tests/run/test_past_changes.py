@@ -101,6 +101,9 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
         ({"batch_size": 16, "ramp": [{"to_step": 40, "batch_size": 8}]}, (20, 40), []),
         ({"batch_size": 16, "ramp": [{"to_step": 39, "batch_size": 8}]}, (20, 40), ["batch_size", "ramp"]),
         ({"ramp": [{"to_step": 50, "sequence_length": 16}]}, (60, 80), ["ramp"]),
+        # What is less than one sequence of the smallest batch is ordered otherwise, in the steps before too.
+        ({"ramp": [{"to_step": 50}, {"to_step": 60, "batch_size": 4}]}, (20, 40), ["ramp"]),
+        ({"ramp": [{"to_step": 50}, {"to_step": 60, "sequence_length": 16}]}, (20, 40), []),
         ({"sampling": {"mask_documents": True}}, (20, 40), ["sampling.mask_documents"]),
         ({"sampling": {"phases": [{"from_step": 60}]}}, (40, 60), []),
         # Another name divides what was one stream, whose order is another then, in the steps before too.

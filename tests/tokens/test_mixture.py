@@ -103,14 +103,15 @@ def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
 
 
-def test_a_ramp_takes_the_sequences_in_the_same_order_in_smaller_batches() -> None:
-    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 3, 1), (6, 1, 1))]
-    ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=6, batch_size=8)]
+def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> None:
+    shares = ((0, 3, 1), (3, 1, 1), (6, 1, 3))
+    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
+    ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
     mixed = Order([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
-    assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 8, 16, 16]
-    assert mixed.counts(4) == [12, 4] and mixed.counts(6) == [24, 8] and mixed.counts(8) == [40, 24]
+    assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
+    assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
     read = np.concatenate([mixed.batch(step) for step in range(8)])
-    assert len({*read.tolist()}) == len(read) == 64, "no sequence twice"
+    assert len({*read.tolist()}) == len(read) == 72, "no sequence twice"
     assert [mixed.steps_of(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
 
 
