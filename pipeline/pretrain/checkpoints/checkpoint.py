@@ -103,7 +103,7 @@ def state(
     return {
         "step": step,
         "optimizer_step": optimizer_step,
-        "tokens_seen": tokens_seen(settings.training.batches, step, judged["skips"]),
+        "tokens_seen": tokens_seen(settings.training.batches, step, judged.get("skips", [])),
         **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER if name in training}},
         "schedule": {name: training[name] for name in SCHEDULE},

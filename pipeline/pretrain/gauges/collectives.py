@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 
 def dump(path: Path) -> None:
     """Write the last collectives of this process as JSON, with their group, kind, sizes and number, oldest first."""
+    if "torch" not in sys.modules:
+        return  # not yet, and not now
     from torch._C import _distributed_c10d
 
     # NCCL's recorder and that of all other backends are two; the first is in builds for GPUs alone.

@@ -166,7 +166,8 @@ def test_compiled_blocks_compute_the_same() -> None:
         for compiled, precision in ((False, torch.float32), (False, torch.bfloat16), (True, torch.bfloat16))
     )
     for name, gradient in expected.items():
-        assert (found[name] - exact[name]).norm() < 2 * (gradient - exact[name]).norm(), name
+        apart = 2 * (gradient - exact[name]).norm()
+        assert (found[name] - exact[name]).norm() < max(apart, 0.1 * exact[name].norm()), name
 
 
 def test_half_precision_is_near() -> None:

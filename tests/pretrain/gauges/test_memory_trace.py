@@ -107,7 +107,7 @@ def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
 def test_the_kernels_of_a_gpu_keep_less() -> None:
     asked = {"batch_size": 64, "precision": "bf16"}
     on_cpu, on_gpu = (trace(request(8, device=device, **asked)) for device in ("cpu", "gpu"))
-    assert on_gpu.activations_bytes < on_cpu.activations_bytes and on_gpu.loss_bytes < on_cpu.loss_bytes
+    assert on_gpu.activations_bytes < on_cpu.activations_bytes and on_gpu.loss_bytes <= on_cpu.loss_bytes
     assert on_gpu.parameters_bytes == on_cpu.parameters_bytes
     # A norm of a CPU keeps two float32 copies of its input more; of each of two in a block and of the last one.
     assert on_cpu.activations_bytes - on_gpu.activations_bytes >= 7 * 256 * 256 * 4

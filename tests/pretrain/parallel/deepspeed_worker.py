@@ -22,11 +22,12 @@ from torch import Tensor
 from pipeline.ground.parent import die_with_parent
 from pipeline.model.determinism import set_determinism
 from pipeline.model.networks import initial_state, network
+from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import whole
 from pipeline.pretrain.parallel.backend import Backend, Batch, layer_of
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
-from tests.pretrain.parallel.parity_worker import backend, total
+from tests.pretrain.parallel.parity_worker import made_from, total
 
 VOCABULARY = 512
 MEGABYTE = 1e6
@@ -98,7 +99,7 @@ def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
 
 def compared(settings: SegmentSettings) -> dict[str, float]:
     """Return how far weights, gradients and norms are from what they should be."""
-    made = backend(settings, VOCABULARY)
+    made = made_from(Start(None, settings, VOCABULARY), settings, VOCABULARY)
     initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
     weights = merged(made, "model.")
     assert weights.keys() == initial.keys()
@@ -140,7 +141,7 @@ def main() -> None:
         settings = SegmentSettings.model_validate(values)
         if arguments["kind"] == "memory":
             with before_the_engine() as measured:
-                kept.append(backend(settings, VOCABULARY))
+                kept.append(made_from(Start(None, settings, VOCABULARY), settings, VOCABULARY))
             found[name] = {"rise": total(torch.tensor(measured["rise"])) / dist.get_world_size()}
         else:
             found[name] = compared(settings)
