@@ -107,7 +107,7 @@ def compared(settings: SegmentSettings) -> dict[str, float]:
     exact = exact_gradients(settings)
     made.accumulate(batches(settings))
     told = made.layer_norms()
-    norm = made.update(1e-3, lambda norm: True)
+    norm = float(made.update(1e-3, lambda norm: True))
     gradients = {
         name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()
     }
