@@ -77,4 +77,6 @@ class Watchdog:
                 stream.write(sentence)
                 stream.flush()
                 faulthandler.dump_traceback(file=stream, all_threads=True)
+            faulthandler.cancel_dump_traceback_later()
+            time.sleep(2 * self._interval)  # the launcher ends the others with this one, and they have to tell as well
             os._exit(HUNG)

@@ -36,10 +36,7 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: 
     assert done.returncode
     found = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}
     told = behind({rank: path for rank, path in found.items() if path.exists()}, 2)
-    assert told in (
-        "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce",
-        "process 1 did not answer",  # torchrun has killed it before
-    )
+    assert told == "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce"
     assert counts(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
 
 
