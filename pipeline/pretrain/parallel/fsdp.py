@@ -92,7 +92,8 @@ class FsdpBackend:
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
-            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
+            # The angles that blocks are given stay float32; the stream is in bf16 from the embedding on.
+            policy = MixedPrecisionPolicy(torch.bfloat16, reduced, cast_forward_inputs=False)
         strategy = STRATEGIES[training.strategy]
         two = sizes.replicate > 1 or strategy.whole
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
