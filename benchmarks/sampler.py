@@ -45,11 +45,11 @@ def write_tokens(folder: Path, tokens: int) -> TokenReader:
         shard._ShardWriter(paths["validation"], "validation", encoder, chosen),  # type: ignore[arg-type]
     ):
         for group in range(GROUPS):
-            writer.start(f"source_{group}", "nl")
+            writer.start({"source": f"source_{group}", "language": "nl"})
             while writer.counts["tokens"] < tokens * (group + 1) / GROUPS:
                 number = writer.counts["documents"]
                 ids = draw.integers(2, 2**15, draw.integers(100, 2000)).tolist()
-                writer.add((number, f"s/f/{number}", "", "CC0-1.0"), ids)
+                writer.add((number, f"s/f/{number}", "", "CC0-1.0", ""), ids)
     lists = {name: [path] for name, path in paths.items()}
     index.run(IndexSettings(shards=1), **lists, index=folder / "index.json")
     return TokenReader(folder / "index.json", "train")

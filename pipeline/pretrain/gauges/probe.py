@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import torch
@@ -15,17 +16,20 @@ import torch
 from pipeline.pretrain.gauges.slowest import UNKNOWN
 
 EVERY = 50
-"""Steps between probes, each of about 30 milliseconds."""
-RUNS = 3
+"""Steps between probes, each of about 50 milliseconds."""
+RUNS = 5
 
 
 class Probe:
-    """Times products of two matrices on a device, the best of three runs; nothing waits for them."""
+    """Times products of two matrices on a device, the median of five runs; nothing waits for them.
+
+    A run is longer than the turn that a process gets on a shared core, so that a core with others on it shows.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         width, dtype = (4096, torch.bfloat16) if self._on_gpu else (256, torch.float32)
-        self._products = 50 if self._on_gpu else 5
+        self._products = 50 if self._on_gpu else 25
         self._matrix = torch.ones(width, width, dtype=dtype, device=device)
         self._product = torch.empty_like(self._matrix)
         self._marks: list[Any] = []
@@ -53,5 +57,5 @@ class Probe:
             return UNKNOWN
         marks, self._marks = self._marks, []
         if self._on_gpu:
-            return min(float(start.elapsed_time(end)) / 1000 for start, end in pairwise(marks))
-        return min(float(end - start) for start, end in pairwise(marks))
+            return median(float(start.elapsed_time(end)) / 1000 for start, end in pairwise(marks))
+        return median(float(end - start) for start, end in pairwise(marks))

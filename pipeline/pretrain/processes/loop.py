@@ -135,7 +135,8 @@ class Worker:
         """Train on a batch of this size; return also the norms of layers, where it is their turn.
 
         Processes tell each other all there is to tell when the gradient's norm is known. There they wait for the
-        device, and nowhere else in a step of the native backend.
+        device, and nowhere else in a step of the native backend, but for norms of layers, visits of experts, and on a
+        GPU the numbers of documents that attention is kept within.
         """
         input_BT, target_BT, words = self.loader.get(step)
         loss = self.backend.accumulate(self._split(input_BT, target_BT, size.sequence_length))
