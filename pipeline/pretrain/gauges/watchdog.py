@@ -32,6 +32,14 @@ def interval(hang_seconds: float) -> float:
     return min(hang_seconds / 10, 10.0)
 
 
+def grace(hang_seconds: float) -> float:
+    """Return how long the processes of a training may take to tell, from the first that hung to the last, in seconds.
+
+    They look at different moments, and a machine on which more runs than it has cores lets one wait for seconds.
+    """
+    return max(2 * interval(hang_seconds), 5.0)
+
+
 class Watchdog:
     """A thread that ends this process where `beat` is not called for `seconds`.
 
@@ -44,7 +52,7 @@ class Watchdog:
         self.path = scratch / "logs" / f"stacks-{token}-{name}.txt"
         self.collectives = scratch / "logs" / f"collectives-{token}-{name}.json"
         self.seconds = seconds
-        self._interval = interval(seconds)
+        self._interval, self._grace = interval(seconds), grace(seconds)
         self._stream = self.path.open("w", encoding="utf-8")
         self._deadline = time.monotonic() + SLOW_FACTOR * seconds
         self._ended = threading.Event()
@@ -67,9 +75,9 @@ class Watchdog:
         while not self._ended.wait(self._interval):
             left = self._deadline - time.monotonic()
             if left > 0:
-                later = left + 2 * self._interval
-                faulthandler.dump_traceback_later(later, file=self._stream, exit=True)
+                faulthandler.dump_traceback_later(left + self._grace, file=self._stream, exit=True)
                 continue
+            faulthandler.dump_traceback_later(2 * self._grace, file=self._stream, exit=True)  # telling may hang too
             with suppress(Exception):  # whatever it is, the stacks are worth more
                 collectives.dump(self.collectives)
             sentence = f"no progress for {self.seconds:g} s: the stacks of process {os.getpid()} are in {self.path}\n"
@@ -77,6 +85,5 @@ class Watchdog:
                 stream.write(sentence)
                 stream.flush()
                 faulthandler.dump_traceback(file=stream, all_threads=True)
-            faulthandler.cancel_dump_traceback_later()
-            time.sleep(2 * self._interval)  # the launcher ends the others with this one, and they have to tell as well
+            time.sleep(self._grace)  # the launcher ends the others with this one, and they have to tell as well
             os._exit(HUNG)

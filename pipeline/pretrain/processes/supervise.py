@@ -23,7 +23,7 @@ from pipeline.ground.parent import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.checkpoints.rewinds import Rewinds
 from pipeline.pretrain.gauges import collectives, metrics
-from pipeline.pretrain.gauges.watchdog import interval, stacks
+from pipeline.pretrain.gauges.watchdog import grace, stacks
 from pipeline.pretrain.processes.launch import command, launcher
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -209,7 +209,7 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
         # srun takes all processes down where one ends badly; torchrun would wait long for one that cannot answer.
         while process.poll() is None and not (launcher(launch) != "srun" and stacks(scratch, token)):
             time.sleep(POLL_SECONDS)
-        waited = time.monotonic() + 1.5 * interval(arguments["settings"]["training"]["stability"]["hang_seconds"])
+        waited = time.monotonic() + grace(arguments["settings"]["training"]["stability"]["hang_seconds"])
         while process.poll() is None and len(stacks(scratch, token)) < arguments["world_size"]:
             if time.monotonic() > waited:
                 break
