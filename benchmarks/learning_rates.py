@@ -42,7 +42,8 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
     from pipeline.model.settings import Architecture
     from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
     from pipeline.pretrain.schedule import learning_rate
-    from pipeline.pretrain.settings import SegmentSettings, Training
+    from pipeline.pretrain.settings import SegmentSettings
+    from pipeline.pretrain.training_settings import Training
 
     text, width, how, rate, seed = arguments
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges.fits import estimate_bytes
 from pipeline.pretrain.gauges.memory_trace import Request, trace
 from pipeline.pretrain.parallel.layout import layout
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from tests.pretrain.gauges.real_steps import real_steps
 
 PROCESSES, VOCABULARY = 2, 4096

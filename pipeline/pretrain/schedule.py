@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 
 
 def learning_rate(training: Training, step: int) -> float:

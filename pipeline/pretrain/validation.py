@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.ground.statistics import ratio
 from pipeline.pretrain.gauges.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.sampler import IGNORED
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from pipeline.ground.ramp import Stretch
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from pipeline.run.sections import Sections
 from pipeline.sources.licenses import canonical, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bins

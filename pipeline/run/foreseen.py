@@ -20,7 +20,7 @@ from pipeline.model.size import training_flops
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from pipeline.run.config import Config
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything

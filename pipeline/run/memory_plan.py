@@ -12,7 +12,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.plan.table import readable
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from pipeline.run.config import Config
 from pipeline.run.foreseen import Planned, planned
 

@@ -12,7 +12,8 @@ from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
-from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.training_settings import Training
 
 BASE, WIDTHS = 32, (32, 64, 128, 256)
 VOCABULARY, STEPS, SEEDS = 64, 3, 2

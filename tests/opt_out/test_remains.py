@@ -23,7 +23,8 @@ from pipeline.model.settings import Architecture
 from pipeline.opt_out import others, remains
 from pipeline.opt_out.remains_settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import identity
-from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.training_settings import Training
 
 SIGNED = SignaturesSettings(bands=2, rows=1)
 KEYS = {"characters": 9, "ngrams": 1, "content_1": 1, "bucket_001": 0}

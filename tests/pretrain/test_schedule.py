@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.pretrain.schedule import learning_rate
-from pipeline.pretrain.settings import Model, Training
+from pipeline.pretrain.settings import Model
+from pipeline.pretrain.training_settings import Training
 
 
 def training(**changes: object) -> Training:

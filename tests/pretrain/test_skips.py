@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline.pretrain.checkpoints.recovery import recoveries
 from pipeline.pretrain.checkpoints.rewinds import Rewinds, left_out, regular_step
-from pipeline.pretrain.settings import Stability, Training
 from pipeline.pretrain.skips import Judge, Rewind, threshold
+from pipeline.pretrain.training_settings import Stability, Training
 from pipeline.tokens.sampler import data_step
 
 SKIPS = st.sets(st.integers(0, 60)).map(sorted)

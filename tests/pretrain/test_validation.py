@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, cross_entropies, token_losses
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from pipeline.pretrain.validation import document_losses, validate
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.pretrain.settings import Start
+from pipeline.pretrain.training_settings import Start
 from pipeline.run import foreseen
 from pipeline.run.config import Config, load
 from pipeline.run.platforms import Platform

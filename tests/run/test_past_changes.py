@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.training_settings import Training
 from pipeline.run.past_changes import past_changes
 from tests.run.test_finished import ARCHITECTURE, TRAINING
 

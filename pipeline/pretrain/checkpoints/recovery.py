@@ -13,7 +13,8 @@ from typing import Any
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of_each
 from pipeline.ground.space import is_full, no_room_in
-from pipeline.pretrain.settings import HOW_NUMBERS_ARE_COMPUTED, SegmentSettings
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED
 
 _TOLD = ("index_sha256", "energy_options")  # what a start says beside them; the index itself is hashed
 _FAULTS = {"restarts", "hang_seconds", "skips_in_a_row"}

@@ -12,7 +12,7 @@ from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.stages import device_parameters, layers_under_way
 from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 
 USABLE = 0.9
 """Share of the memory that the estimate may take: buffers and fragmentation come on top."""

@@ -15,7 +15,7 @@ from pipeline.ground.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import layout
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 
 TRACERS = {"fsdp": "pipeline.pretrain.gauges.traced_step", "deepspeed": "pipeline.pretrain.gauges.traced_engine"}
 FIRST_PROCESS = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, node_group
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 
 
 @dataclass(frozen=True)

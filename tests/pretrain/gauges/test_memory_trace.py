@@ -12,7 +12,7 @@ from pipeline.model.size import parameter_count
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
-from pipeline.pretrain.settings import Training
+from pipeline.pretrain.training_settings import Training
 from tests.pretrain.gauges.real_steps import real_steps
 
 SHAPE = {"layers": 3, "width": 256, "heads": 8, "key_value_heads": 4}
