@@ -216,7 +216,6 @@ class Training(Settings):
             raise ValueError(f"steps {self.steps} is not above start.step {self.first_step}: those before it count")
         self.sampling.mixtures(self.steps)
         self.batches.check(self.steps)
-        self._check_ramp()
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: shorten the warm-up")
         for key in ("compile", "float8"):
@@ -229,13 +228,6 @@ class Training(Settings):
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
             raise ValueError("stability.bad_step rewind goes back to a checkpoint: set checkpoint_every above 0")
         return self
-
-    def _check_ramp(self) -> None:
-        """Check that what a ramp changes may change."""
-        if self.ramp and self.mesh.pipeline > 1:
-            raise ValueError("ramp: a pipeline is laid out for batches of one size: set mesh.pipeline to 1, or no ramp")
-        if self.cuda_graphs and len({*self.batches.sequence_lengths}) > 1:
-            raise ValueError("cuda_graphs needs the same sizes at every step: set it to false, or no length in ramp")
 
     def _check_scores(self) -> None:
         """Check that nothing else asks for a kernel without scores."""
@@ -255,6 +247,8 @@ class Training(Settings):
                 "cuda_graphs needs the same sizes at every step, and sampling.mask_documents has as many documents as "
                 "there are: set one of them to false"
             )
+        if len({*self.batches.sequence_lengths}) > 1:
+            raise ValueError("cuda_graphs needs the same sizes at every step: set it to false, or no length in ramp")
 
     @property
     def batches(self) -> Batches:

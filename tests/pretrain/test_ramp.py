@@ -92,7 +92,7 @@ def test_it_is_a_plain_loop_over_cut_sequences(settings: Make, tokens: Tokens, t
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"mesh": {"tensor": 2}}, {"mesh": {"context": 2}}]
+    [{}, {"mesh": {"tensor": 2}}, {"mesh": {"context": 2}}, {"mesh": {"pipeline": 2}, "validation_every": 2}]
     + [{"backend": "deepspeed", "strategy": f"zero{stage}"} for stage in range(4)],
     ids=str,
 )
@@ -121,7 +121,6 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"mesh": {"pipeline": 2}}, "ramp: a pipeline is laid out for batches of one size"),
         ({"ramp": [{"to_step": 3, "batch_size": 3}]}, "batch_size 3 is not divisible by micro_batch_size 2"),
         ({"ramp": [{"to_step": 10}]}, "ramp: its last step 10 is not below the 10 steps"),
         ({"compile": True, "cuda_graphs": True}, "cuda_graphs needs the same sizes at every step"),

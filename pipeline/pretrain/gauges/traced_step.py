@@ -32,7 +32,6 @@ from pipeline.pretrain.gauges.memory_trace import Memory, Request
 from pipeline.pretrain.parallel import expert_parallel, layout
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline
 from pipeline.pretrain.settings import SegmentSettings
 
 CPU = torch.device("cpu")
@@ -79,15 +78,6 @@ class _Backend(FsdpBackend):
         packed = training.sampling.mask_documents
         zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(3)]
         return [Batch(zeros[0], zeros[1], zeros[2] if packed else None) for _ in range(number)]
-
-    def _pipeline(self) -> Pipeline | None:
-        """Return the schedule of as many micro-batches as are traced."""
-        whole = self.training
-        few = len(self.batches()) * whole.micro_batch_size * self.data_size
-        self.training = whole.model_copy(update={"batch_size": few})
-        pipeline = super()._pipeline()
-        self.training = whole
-        return pipeline
 
 
 class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]

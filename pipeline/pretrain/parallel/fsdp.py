@@ -130,13 +130,9 @@ class FsdpBackend:
         """Return what runs micro-batches through the stages; None where every process has all layers."""
         if not isinstance(self.model, Stages):
             return None
-        training, tensor = self.training, self.layout.tensor
-        micro_batches = training.batch_size // self.data_size // training.micro_batch_size
-        tokens = self._counted_tokens()
-        shape = training.micro_batch_size, tokens // training.micro_batch_size // tensor, self.model.architecture.width
-        dtype = torch.bfloat16 if training.precision == "bf16" else torch.float32
-        x_BTD = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
-        return Pipeline(self.model, micro_batches, micro_batches * tokens, x_BTD, self.device, self.stages.get_group())
+        dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
+        split = self.layout.tensor * self.layout.context
+        return Pipeline(self.model, split, dtype, self.device, self.stages.get_group())
 
     def _counted_tokens(self) -> int:
         """Return the tokens of a micro-batch whose loss this process computes."""
@@ -171,7 +167,7 @@ class FsdpBackend:
         tokens = len(micro_batches) * self._counted_tokens()
         expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, self.context)
         if self.pipeline:
-            return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches]))
+            return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches], tokens))
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))

@@ -100,7 +100,8 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
             f"training.mesh.tensor {mesh.tensor} does not split experts: set it to 1, and training.mesh.expert instead"
         )
     if mesh.pipeline > 1:
-        _check_pipeline(training, a, training.batch_size // per_step)
+        for size in training.batches.batch_sizes:
+            _check_pipeline(training, a, size, size // per_step)
 
 
 def _check_experts(architecture: Architecture, expert: int, others: int) -> None:
@@ -117,7 +118,7 @@ def _check_experts(architecture: Architecture, expert: int, others: int) -> None
             )
 
 
-def _check_pipeline(training: Training, architecture: Architecture, micro_batches: int) -> None:
+def _check_pipeline(training: Training, architecture: Architecture, batch: int, micro_batches: int) -> None:
     """Check that every stage has a layer, and that a step has the micro-batches that the stages need."""
     layers, mesh = architecture.layers, training.mesh
     if layers < mesh.pipeline * mesh.interleaving:
@@ -127,17 +128,16 @@ def _check_pipeline(training: Training, architecture: Architecture, micro_batche
             f"architecture.layers {layers} are fewer than the stages of {what} {mesh.pipeline}{parts}: "
             f"a pipeline of at most {largest} would do"
         )
+    has = f"training.batch_size {batch} has {micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
     if micro_batches < mesh.pipeline:
         raise InputError(
-            f"training.mesh.pipeline {mesh.pipeline} needs as many micro-batches in a step, there are "
-            f"{micro_batches}: a pipeline of at most {micro_batches} would do, a lower micro_batch_size or a larger "
-            "batch_size"
+            f"{has}, fewer than training.mesh.pipeline {mesh.pipeline}: a pipeline of at most {micro_batches} would "
+            "do, a lower micro_batch_size or a larger batch_size"
         )
     if mesh.interleaving > 1 and micro_batches % mesh.pipeline:
         raise InputError(
-            f"the {micro_batches} micro-batches of a step are not divisible by training.mesh.pipeline {mesh.pipeline}, "
-            f"as interleaving needs: a pipeline of {_divisors(micro_batches, micro_batches, 'or')} would do, or "
-            "interleaving 1"
+            f"{has}, which training.mesh.pipeline {mesh.pipeline} does not divide, as interleaving needs: a pipeline "
+            f"of {_divisors(micro_batches, micro_batches, 'or')} would do, or interleaving 1"
         )
     if architecture.tie_embeddings:
         raise InputError(

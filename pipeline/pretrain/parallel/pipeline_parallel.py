@@ -137,64 +137,76 @@ def _drop(*received: tuple[Any, ...]) -> None:
 
 
 class Pipeline:
-    """Runs the micro-batches of a step through the stages; their gradient is that of the loss by `tokens`.
+    """Runs the micro-batches of a step through the stages.
 
-    Weights that are sharded are gathered once for all micro-batches.
+    Weights that are sharded are gathered once for all micro-batches. Schedules are laid out for a number of
+    micro-batches of one shape, which a ramp changes and then leaves for good.
 
     Args:
-        x_BTD: what one stage sends to the next, without data.
+        split: into how many parts the stream of a sequence is cut, of which this process has one.
+        dtype: of the stream that one stage sends to the next.
     """
 
     def __init__(
-        self,
-        stages: Stages,
-        micro_batches: int,
-        tokens: int,
-        x_BTD: Tensor,
-        device: torch.device,
-        group: dist.ProcessGroup,
+        self, stages: Stages, split: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
     ) -> None:
-        self.stages, self.tokens, self.device = stages, tokens, device
-        rank, size, each = dist.get_rank(group), dist.get_world_size(group), len(stages.layers)
-
-        def made() -> list[Any]:
-            return [
-                _Stage(
-                    _OneStage(stages, number),
-                    rank + number * size,
-                    size * each,
-                    device,
-                    input_args=x_BTD,
-                    output_args=x_BTD,
-                    group=group,
-                )
-                for number in range(each)
-            ]
-
-        def loss(loss: Tensor, _: Tensor) -> Tensor:  # the schedules want a function of it and a target
-            return loss / tokens
-
-        if each == 1:
-            self.training: Any = Schedule1F1B(made()[0], micro_batches, loss_fn=loss, scale_grads=False)
-            self.evaluation: Any = ScheduleGPipe(made()[0], 1, loss_fn=cross_entropies, scale_grads=False)
-        else:
-            self.training = ScheduleInterleaved1F1B(made(), micro_batches, loss_fn=loss, scale_grads=False)
-            self.evaluation = ScheduleInterleaved1F1B(made(), 1, loss_fn=cross_entropies, scale_grads=False)
+        self.stages, self.split, self.dtype, self.device, self.group = stages, split, dtype, device, group
+        self._tokens = 0
+        self._schedules: dict[bool, tuple[tuple[int, ...], Any]] = {}  # for training, and not
         if isinstance(stages, FSDPModule):
             stages.set_reshard_after_backward(False)
 
-    def step(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Add up the gradients of all micro-batches; return the sum of their losses.
+    def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> Any:
+        """Return the schedule of so many micro-batches of (B, T) tokens: the one before where it fits."""
+        key = micro_batches, *shape
+        if self._schedules.get(trains, (None,))[0] != key:
+            loss = self._mean if trains else cross_entropies
+            stages = self._made(shape)
+            one: Any = Schedule1F1B if trains else ScheduleGPipe
+            made = (
+                one(stages[0], micro_batches, loss_fn=loss, scale_grads=False)
+                if len(stages) == 1
+                else ScheduleInterleaved1F1B(stages, micro_batches, loss_fn=loss, scale_grads=False)
+            )
+            self._schedules[trains] = key, made
+        return self._schedules[trains][1]
+
+    def _made(self, shape: torch.Size) -> list[Any]:
+        """Return this process's stages, for (B, T) tokens at a time."""
+        rank, size, each = dist.get_rank(self.group), dist.get_world_size(self.group), len(self.stages.layers)
+        streamed = shape[0], shape[1] // self.split, self.stages.architecture.width
+        x_BTD = torch.empty(streamed, dtype=self.dtype, device="meta", requires_grad=True)
+        return [
+            _Stage(
+                _OneStage(self.stages, number),
+                rank + number * size,
+                size * each,
+                self.device,
+                input_args=x_BTD,
+                output_args=x_BTD,
+                group=self.group,
+            )
+            for number in range(each)
+        ]
+
+    def _mean(self, loss: Tensor, _: Tensor) -> Tensor:
+        """Return what is minimised; the schedules want a function of what the model returns and a target."""
+        return loss / self._tokens
+
+    def step(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
+        """Add up the gradients of all micro-batches, of the loss by `tokens`; return the sum of their losses.
 
         It is zero on all processes but those of the last stage.
         """
+        self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
-        losses = self._run(self.training.step, micro_batches, target_BT=target_BT)
-        return torch.stack(losses).sum().detach() * self.tokens if losses else torch.zeros((), device=self.device)
+        schedule = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
+        losses = self._run(schedule.step, micro_batches, target_BT=target_BT)
+        return torch.stack(losses).sum().detach() * tokens if losses else torch.zeros((), device=self.device)
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the loss of every token of a micro-batch likewise, (B, T), without a gradient."""
-        losses = self._run(self.evaluation.eval, [batch])
+        losses = self._run(self._schedule(1, batch.input_BT.shape, trains=False).eval, [batch])
         return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 
     def _run(self, run: Callable[..., object], micro_batches: Sequence[Batch], **of_last: Tensor) -> list[Tensor]:
