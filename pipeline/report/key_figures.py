@@ -93,8 +93,11 @@ def _models(proofs: _Proofs, material: Material, models: Sequence[Json]) -> list
     for model, metrics in zip(models, material.metrics, strict=True):
         name = model["name"]
         if model["segments"]:
-            row = (f"model.{name}.parameters", f"parameters of {name}", model["parameters"], "parameters", "counted")
-            found += proofs.of(model["segments"][-1], [row])
+            rows = [(f"model.{name}.parameters", f"parameters of {name}", model["parameters"], "parameters", "counted")]
+            if (active := model["active_parameters"]) != model["parameters"]:  # experts
+                label = f"parameters of {name} that a token uses"
+                rows.append((f"model.{name}.active_parameters", label, active, "parameters", "counted"))
+            found += proofs.of(model["segments"][-1], rows)
         bits = "validation_bits_per_byte"
         found += proofs.of(
             metrics,

@@ -63,6 +63,17 @@ def test_a_model_with_a_seed_of_its_own_names_it(run_folder: Run) -> None:
         assert f"As recorded by the last segment Setting Value seed {seed} " in text.partition("6. Training")[2]
 
 
+def test_of_experts_those_parameters_that_a_token_uses_are_told_too(run_folder: Run) -> None:
+    path = "provenance/records/pretrain.segment.base.500.json"
+    record = run_folder.read(path)
+    assert "a token uses" not in outline(made(run_folder)["page"]).text
+    record["counts"] |= {"active_parameters": 1_234_567}
+    run_folder.write(path, record)
+    arguments = made(run_folder)
+    assert "a token uses 1,234,567 of them; 2,048,000 tokens seen" in outline(arguments["page"]).text
+    assert figures(arguments)["model.base.active_parameters"]["value"] == 1_234_567
+
+
 def test_early_signs_have_no_verdict_and_stand_in_section_7_alone(run_folder: Run) -> None:
     path = "evaluation/base/500/results.json"
     content = run_folder.read(path)
