@@ -16,6 +16,7 @@ products of a training there 51 %. On an A100 it reaches 50 to 73 % (Dao 2023, a
 SCORE_BYTES = 24
 """Of one score in fp32 without FlashAttention: the product written, the mask added and the softmax taken, each reading
 and writing it, and it read for the product with the values. All are computed, where FlashAttention leaves half out."""
+ITERATIONS = 5  # of Muon on a matrix: `pipeline.pretrain.parallel.muon`
 OPTIMIZER_BYTES = 42
 """Of one parameter in a step: its gradient read for the norm, four fp32 numbers read and three written by Adam, one
 read and two bytes written for its bf16 copy, the gradient set to zero."""
@@ -40,7 +41,37 @@ def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mes
         sharing = m.shard or node_group(together, devices_of_a_node, m.tensor)
     else:
         sharing = together
-    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving)
+    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
+
+
+def _optimizer(architecture: Architecture, layers: int, parameters: float, training: TrainingPlan) -> list[Kernel]:
+    """Return what a device does to the parameters whose state it holds, and with Muon to all matrices of its layers.
+
+    An iteration of Muon on a matrix of m x n, m <= n, multiplies it by its transpose, the square by itself and that by
+    the matrix: 2 m^2 (2 n + m) operations (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/).
+    """
+    found = [Kernel(0, OPTIMIZER_BYTES * parameters)]
+    if training.optimizer == "muon":
+        of_block = sum(2 * m**2 * (2 * n + m) for m, n in _matrices(architecture))
+        found.append(Kernel(layers * ITERATIONS * of_block, 0))
+    return found
+
+
+def _matrices(architecture: Architecture) -> list[tuple[int, int]]:
+    """Return the sides of each matrix of a block without experts, the shorter one first."""
+    a = architecture
+    sides = [a.heads * a.head_dimension] * 2 + [a.groups * a.head_dimension] * 2 + [a.hidden] * 3
+    return [(min(a.width, side), max(a.width, side)) for side in sides]
+
+
+def _ordered(architecture: Architecture, divided: bool) -> tuple[float, float]:
+    """Return the elements that experts move of a token, forward and backward, besides what they compute.
+
+    Of C experts: rows put in the experts' order, 2 C D, and back, 2 C D, weighted and added, 3 C D + D. Backward 3 C D
+    + D, 4 C D and 3 C D + 2 D. Where experts are divided, rows are put in order and back once more.
+    """
+    d, c = architecture.width, architecture.experts_per_token
+    return ((7 + 4 * divided) * c + 1) * d if c else 0, ((10 + 8 * divided) * c + 3) * d if c else 0
 
 
 def work(architecture: Architecture, vocabulary_size: int, training: TrainingPlan, mesh: Mesh) -> Work:
@@ -53,29 +84,36 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
     products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
     those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses). Key-value heads that they do not
-    divide are repeated; a tensor device computes those that its queries read.
+    divide are repeated; a tensor device computes those that its queries read. A token that visits C experts has C rows
+    in the feed-forward block, as many on each device; where experts are divided, they travel there and back.
     """
-    a, t, c, s = architecture, mesh.tensor, mesh.context, training.sequence_length
+    a, t, c, s, e = architecture, mesh.tensor, mesh.context, training.sequence_length, mesh.expert
     tokens = training.micro_batch_size * s / c
+    visited, held = (a.experts_per_token or 1, a.experts / e) if a.experts else (1, 1)
     d, h, f = a.width, a.heads * a.head_dimension, a.hidden
     k, computed = math.lcm(a.groups, t * c) * a.head_dimension, most_heads_read(a.groups, t) * a.head_dimension
 
-    def product(inner: float, outer: float) -> Kernel:
-        return Kernel(2 * tokens * inner * outer, 2 * (tokens * (inner + outer) + inner * outer))
+    def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
+        return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
 
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
     seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # positions that one attends to, the mean
-    linear = (product(d, h / t + 2 * computed), product(h / t, d), product(d, 2 * f / t), product(f / t, d))
+    rows = tokens * visited, held
+    attended = product(d, h / t + 2 * computed), product(h / t, d)
+    fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
+    linear = (*attended, *fed, *([product(d, a.experts)] if a.experts else []))
+    ordered, ordered_back = _ordered(a, e > 1)
     attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
     if not training.flash_attention:
         scores = tokens * s * a.heads / t
         attention = Kernel(4 * tokens * s * h / t, attention.bytes + SCORE_BYTES * scores)
         attention_back = Kernel(2 * attention.flops, 2 * attention.bytes)
-    between = moved(8 * d + 2 * (h + k) + 3 * f if training.compile else 10 * d + 4 * (h + k) + 5 * f)
-    between_back = moved(12 * d + 2 * (h + k) + 5 * f if training.compile else 16 * d + 4 * (h + k) + 9 * f)
+    compiled, f = training.compile, f * visited
+    between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
+    between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
     forward = (*linear, attention, between)
     again = {"none": (), "selective": (attention,), "full": forward}[training.recomputation]
     passes = 3 if training.recomputation == "full" else 2
@@ -87,7 +125,9 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     data = mesh.sharing * mesh.replicas // c
     micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
     gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
+    elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # parameters of others, not gathered
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
+    whole = 4 * max(stages) * sum(m * n for m, n in _matrices(a)) if training.optimizer == "muon" else 0
     return Work(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
@@ -100,7 +140,9 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
         last_layers=stages[-1],
         micro_batches=micro_batches,
         stage_bytes=2 * 2 * tokens * d / t,
-        data_bytes=own * (1 - 1 / mesh.sharing) * (2 * gathers + reduced),
+        expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
+        data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
         step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
-        optimizer_bytes=OPTIMIZER_BYTES * own / holders,
+        optimizer=tuple(_optimizer(a, max(stages), own / holders, training)),
+        gathered_bytes=whole * (1 - 1 / (mesh.sharing * t)),
     )

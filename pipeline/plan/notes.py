@@ -28,8 +28,9 @@ PRETRAINED = (
     "tell neither its loss nor its rate"
 )
 EXPERTS = (
-    "operations are those of the experts that a token visits, memory that of all, and of a device as many tokens as of "
-    "each other; laws of models without experts tell neither its loss nor its rate"
+    "operations are those of the experts that a token visits, memory that of all; time and memory are those of tokens "
+    "shared equally, which take longer and hold more where some experts are liked better; laws of models without "
+    "experts tell neither its loss nor its rate"
 )
 
 

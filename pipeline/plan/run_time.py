@@ -31,12 +31,13 @@ FORMULAS = {
     "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
     "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
     "step_recomputation_seconds": "the same of what is computed again",
-    "step_exchange_seconds": "bytes between devices that split matrices or a sequence / (0.78 of the link)",
+    "step_exchange_seconds": "bytes between devices that split matrices, a sequence or experts / (0.78 of the link)",
     "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), as far as they take longer than what is "
     "computed meanwhile (Zhao et al. 2023)",
     "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, what stages send "
     "(Narayanan et al. 2021)",
-    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second)",
+    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); of muon also 10 m^2 "
+    "(2 n + m) operations for each matrix, and 4 bytes of each of its elements gathered",
     "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
     "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
     "training_seconds": "steps x step_seconds, stage by stage of a ramp",
@@ -71,10 +72,6 @@ def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[st
     ]
     if model.training.precision != "bf16":
         found.append(f"steps are counted in bf16, not in precision {model.training.precision}")
-    if model.training.optimizer != "adamw":
-        found.append(f"the matrix products of optimizer {model.training.optimizer} are not counted")
-    if model.architecture.experts:
-        found.append("the grouped products of experts, and the tokens that travel to them, are not counted")
     if STRATEGIES[model.training.strategy].offloads_optimizer:
         found.append(f"what strategy {model.training.strategy} does in main memory is not counted")
     return found

@@ -55,6 +55,17 @@ class Machine:
         together = max(min(size, self.devices // stride), 1)
         return min(self.node_bytes_per_second, together * self.network_bytes_per_second) * LINK_SHARE
 
+    def exchange(self, size: int, stride: int = 1) -> float:
+        """Return the bytes that each of such devices sends a second where each has something for each other.
+
+        To those of other nodes it sends through its own adapter.
+        """
+        inside = max(min(size, self.devices // stride), 1)
+        if size == inside:
+            return self.node_bytes_per_second * LINK_SHARE
+        through = self.network_bytes_per_second * (size - 1) / (size - inside)
+        return min(self.node_bytes_per_second, through) * LINK_SHARE
+
 
 @dataclass(frozen=True)
 class Work:
@@ -80,12 +91,16 @@ class Work:
     """Of the last one, which has the output, likewise."""
     stage_bytes: float = 0
     """To the next stage, forward and backward."""
+    expert_bytes: float = 0
+    """Of one block: what the devices that divide its experts exchange while they wait, each with each."""
     data_bytes: float = 0
     """Weights gathered and gradients reduced by the devices that share the model, behind computation."""
     step_bytes: float = 0
     """The same, once in a step, behind its last backward pass."""
-    optimizer_bytes: float = 0
-    """Through memory, once in a step."""
+    optimizer: tuple[Kernel, ...] = ()
+    """Once in a step."""
+    gathered_bytes: float = 0
+    """What the optimizer gathers of the devices that share the state, before it computes."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,8 @@ class Mesh:
     pipeline: int = 1
     interleaving: int = 1
     """Parts of the model on each stage: Narayanan et al. 2021, section 2.2.2."""
+    expert: int = 1
+    """Of those that share the state, each with a part of the experts."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,7 @@ class StepTime:
     compute_seconds: float
     recomputation_seconds: float
     exchange_seconds: float
-    """Waiting for the devices that split the matrices or the sequence."""
+    """Waiting for the devices that split the matrices, the sequence or the experts."""
     data_seconds: float
     """Waiting for weights and gradients of the devices that share the data."""
     pipeline_seconds: float
@@ -132,8 +149,10 @@ def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
     that only what is longer than that counts.
     """
     forward, backward, again = (machine.seconds(k) for k in (work.forward, work.backward, work.again))
-    exchange = work.tensor_bytes / machine.link(mesh.tensor) + work.context_bytes / machine.link(
-        mesh.context, mesh.tensor
+    exchange = (
+        work.tensor_bytes / machine.link(mesh.tensor)
+        + work.context_bytes / machine.exchange(mesh.context, mesh.tensor)
+        + work.expert_bytes / machine.exchange(mesh.expert, mesh.tensor)
     )
     head = machine.seconds(work.head)
     m, p = work.micro_batches, mesh.pipeline
@@ -148,11 +167,12 @@ def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
     between = machine.link(2, machine.devices if p * stride > machine.devices else stride)  # of two stages: one adapter
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
+    gathered = work.gathered_bytes / machine.link(mesh.sharing, mesh.tensor)
     return StepTime(
         compute_seconds=m * computed,
         recomputation_seconds=m * work.layers * again,
         exchange_seconds=m * work.layers * exchange,
         data_seconds=waited,
         pipeline_seconds=pipeline,
-        optimizer_seconds=machine.seconds([Kernel(0, work.optimizer_bytes)]),
+        optimizer_seconds=machine.seconds(work.optimizer) + gathered,
     )

@@ -84,7 +84,7 @@ def work(row: Row) -> Work:
         layers=row.layers / row.mesh.pipeline,
         micro_batches=row.micro_batches,
         stage_bytes=2 * 2 * tokens * d / t,
-        optimizer_bytes=42 * (12 * d * d * row.layers / row.mesh.pipeline + VOCABULARY * d) / t,
+        optimizer=(Kernel(0, 42 * (12 * d * d * row.layers / row.mesh.pipeline + VOCABULARY * d) / t),),
     )
 
 

@@ -103,7 +103,7 @@ def test_each_strategy_sends_what_it_shards():
     def sent(strategy: str, **changes: Any) -> tuple[float, float, float]:
         mesh, one = counted(strategy=strategy, **changes)
         assert mesh.sharing * mesh.replicas == 16
-        return tuple(round(x / PARAMETERS, 6) for x in (one.data_bytes, one.step_bytes, one.optimizer_bytes))  # type: ignore[return-value]
+        return tuple(round(x / PARAMETERS, 6) for x in (one.data_bytes, one.step_bytes, one.optimizer[0].bytes))  # type: ignore[return-value]
 
     # Weights of 2 bytes, gradients of 4; all-reduced twice their size.
     assert sent("full_shard") == (15 / 16 * 8, 0, 42 / 16)

@@ -71,6 +71,13 @@ def test_a_ring_over_nodes_goes_through_the_adapters_of_its_devices():
     assert dataclasses.replace(MACHINE, network_bytes_per_second=50e9).link(16) == 200e9 * LINK_SHARE
 
 
+def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
+    assert MACHINE.exchange(8) == MACHINE.exchange(4, 2) == MACHINE.exchange(1) == 200e9 * LINK_SHARE
+    assert math.isclose(MACHINE.exchange(16), 20e9 * 15 / 8 * LINK_SHARE)  # 8 of the 15 others are elsewhere
+    assert MACHINE.exchange(2, 8) == 20e9 * LINK_SHARE
+    assert dataclasses.replace(MACHINE, network_bytes_per_second=200e9).exchange(16) == 200e9 * LINK_SHARE
+
+
 def test_one_device_computes_and_computes_again():
     step = step_time(BLOCK, Mesh(), MACHINE)
     assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
@@ -107,7 +114,15 @@ def test_data_travels_behind_computation_and_only_the_rest_is_waited_for():
 
 def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
     second = 200e9 * LINK_SHARE
-    work = dataclasses.replace(BLOCK, tensor_bytes=second, context_bytes=second, optimizer_bytes=5 * MEMORY)
-    step = step_time(work, Mesh(tensor=4, context=4, sharing=4), MACHINE)
-    assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / 40))
-    assert math.isclose(step.optimizer_seconds, 5)
+    work = dataclasses.replace(
+        BLOCK,
+        tensor_bytes=second,
+        context_bytes=second,
+        expert_bytes=second,
+        optimizer=(Kernel(0, 5 * MEMORY), Kernel(2 * RATE, 0)),
+        gathered_bytes=second,
+    )
+    step = step_time(work, Mesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
+    # Two of four devices that share a sequence are on another node, and both that divide the experts on one.
+    assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / (20 * 3 / 2) + 1))
+    assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / 40)
