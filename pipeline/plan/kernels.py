@@ -44,17 +44,14 @@ def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mes
     return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
 
 
-def _optimizer(architecture: Architecture, layers: int, parameters: float, training: TrainingPlan) -> list[Kernel]:
-    """Return what a device does to the parameters whose state it holds, and with Muon to all matrices of its layers.
+def _muon(architecture: Architecture, layers: int, devices: int) -> list[Kernel]:
+    """Return what the busiest of the devices that share layers does to their matrices: the largest of each turn.
 
-    An iteration of Muon on a matrix of m x n, m <= n, multiplies it by its transpose, the square by itself and that by
-    the matrix: 2 m^2 (2 n + m) operations (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/).
+    An iteration on a matrix of m x n, m <= n, multiplies it by its transpose, the square by itself and that by the
+    matrix: 2 m^2 (2 n + m) operations (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/).
     """
-    found = [Kernel(0, OPTIMIZER_BYTES * parameters)]
-    if training.optimizer == "muon":
-        of_block = sum(2 * m**2 * (2 * n + m) for m, n in _matrices(architecture))
-        found.append(Kernel(layers * ITERATIONS * of_block, 0))
-    return found
+    matrices = sorted(_matrices(architecture) * layers, key=math.prod, reverse=True)
+    return [Kernel(ITERATIONS * 2 * m**2 * (2 * n + m), 0) for m, n in matrices[::devices]]
 
 
 def _matrices(architecture: Architecture) -> list[tuple[int, int]]:
@@ -127,7 +124,9 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
     elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # parameters of others, not gathered
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
-    whole = 4 * max(stages) * sum(m * n for m, n in _matrices(a)) if training.optimizer == "muon" else 0
+    muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
+    # Of Muon's matrices means in fp32 are gathered of those that share the state, updates in bf16 given to all.
+    gathered = 4 * (1 - 1 / (mesh.sharing * t)) + 2 * (1 - 1 / sharers)
     return Work(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
@@ -143,6 +142,6 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
         expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
         data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
         step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
-        optimizer=tuple(_optimizer(a, max(stages), own / holders, training)),
-        gathered_bytes=whole * (1 - 1 / (mesh.sharing * t)),
+        optimizer=(Kernel(0, OPTIMIZER_BYTES * own / holders), *(_muon(a, max(stages), sharers) if muon else ())),
+        gathered_bytes=gathered * max(stages) * sum(map(math.prod, _matrices(a))) * muon,
     )

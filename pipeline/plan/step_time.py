@@ -100,7 +100,7 @@ class Work:
     optimizer: tuple[Kernel, ...] = ()
     """Once in a step."""
     gathered_bytes: float = 0
-    """What the optimizer gathers of the devices that share the state, before it computes."""
+    """What devices that share the state tell each other about the optimizer's updates."""
 
 
 @dataclass(frozen=True)

@@ -100,20 +100,21 @@ def test_a_published_training_with_experts_comes_out_slower_for_want_of_fused_ke
     assert f"{round(reached, -2):,.0f} tokens per second, of 12,040" in page
 
 
-def test_muon_takes_the_operations_that_its_own_code_takes() -> None:
+def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devices() -> None:
     small = Architecture(layers=3, width=32, feed_forward_width=96, heads=8, head_width=6, key_value_heads=4)
-    (adamw, muon), (mesh, _) = (
-        [counted(small, optimizer=name)[1] for name in ("adamw", "muon")],
-        counted(small, optimizer="muon"),
-    )
-    matrices = [p for p in Llama(small, 8).blocks.parameters() if p.dim() == 2]
-    with FlopCounterMode(display=False) as counter:
-        for matrix in matrices:
-            orthogonalised(matrix.detach(), torch.bfloat16)
-    assert muon.optimizer[0] == adamw.optimizer[0] and len(adamw.optimizer) == 1
-    assert muon.optimizer[1].flops == counter.get_total_flops()
-    assert muon.gathered_bytes == 4 * sum(m.numel() for m in matrices) * (mesh.sharing - 1) / mesh.sharing
-    assert adamw.gathered_bytes == 0
+    matrices = [p.detach() for p in Llama(small, 8).blocks.parameters() if p.dim() == 2]
+    taken = []
+    for matrix in sorted(matrices, key=torch.numel, reverse=True):
+        with FlopCounterMode(display=False) as counter:
+            orthogonalised(matrix, torch.bfloat16)
+        taken.append(counter.get_total_flops())
+    assert counted(small)[1].gathered_bytes == 0 and len(counted(small)[1].optimizer) == 1
+    for devices, busiest in ((1, sum(taken)), (2, sum(taken[::2])), (64, taken[0])):
+        muon, adamw = (counted(small, devices, optimizer=name)[1] for name in ("muon", "adamw"))
+        assert muon.optimizer[0] == adamw.optimizer[0]
+        assert sum(k.flops for k in muon.optimizer) == busiest
+        told = (4 + 2) * sum(m.numel() for m in matrices) * (devices - 1) / devices
+        assert math.isclose(muon.gathered_bytes, told)
 
 
 def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:

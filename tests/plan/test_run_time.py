@@ -165,11 +165,11 @@ def test_a_figure_that_is_not_needed_is_not_asked_for():
     assert "main memory" in obstacles(model(strategy="zero3_offload_all"), platform(), 16)[0]
 
 
-def test_muon_takes_the_products_and_the_gathering_of_each_matrix_longer_than_adamw():
+def test_muon_takes_its_products_and_what_is_told_of_updates_longer_than_adamw():
     adamw, muon = (run_time(model(optimizer=name), platform(), 16) for name in ("adamw", "muon"))
     longer = muon["step_optimizer_seconds"] - adamw["step_optimizer_seconds"]
     assert math.isclose(longer, muon["step_seconds"] - adamw["step_seconds"])
-    assert 0.02 < longer / adamw["step_seconds"] < 0.5
+    assert 0.001 < longer / adamw["step_seconds"] < 0.5
 
 
 def test_published_hours_come_out_of_the_plan_again():

@@ -15,8 +15,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from pipeline.pretrain.checkpoints.pieces import placed, whole
@@ -46,11 +49,32 @@ def orthogonalised(matrix_RC: Tensor, precision: torch.dtype) -> Tensor:
     return x.T if is_tall else x
 
 
+class _Sharers:
+    """The processes that share matrices, of which each orthogonalises some for all of them."""
+
+    def __init__(self, mesh: DeviceMesh | None) -> None:
+        self.mesh = mesh
+        self.sizes = tuple(mesh.shape) if mesh else ()
+        self.place = tuple(mesh.get_coordinate() or ()) if mesh else ()
+        self.number = math.prod(self.sizes)
+
+    def place_of(self, number: int) -> tuple[int, ...]:
+        """Return where in the mesh the process of that number is."""
+        return tuple(int(x) for x in np.unravel_index(number, self.sizes)) if self.sizes else ()
+
+    def broadcast(self, tensor: Tensor, source: tuple[int, ...]) -> None:
+        """Give all processes what the one at that place has: one dimension of the mesh after another."""
+        for dimension, (size, at) in enumerate(zip(self.sizes, source, strict=True)):
+            if size > 1 and self.mesh and self.place[dimension + 1 :] == source[dimension + 1 :]:
+                dist.broadcast(tensor, group=self.mesh.get_group(dimension), group_src=at)
+
+
 class Muon(torch.optim.AdamW):
     """Muon of the groups with `orthogonalises`, AdamW of the others.
 
-    The state of a matrix is the mean of its gradients alone, called as AdamW calls it. Each process gathers each matrix
-    whole, computes the same, and keeps its part.
+    The state of a matrix is the mean of its gradients alone, called as AdamW calls it. The processes that share
+    matrices gather one for each of them, orthogonalise one each at the same time, and give it to the others, which keep
+    their parts; then come the next. The largest come first, so that those of one turn take equally long.
     """
 
     precision = torch.float32
@@ -61,20 +85,45 @@ class Muon(torch.optim.AdamW):
         """Take the step of all groups; the gradients of orthogonalised matrices are used up."""
         for group in self.param_groups:
             if group["orthogonalises"]:
+                of_meshes: dict[DeviceMesh | None, list[Tensor]] = {}
                 for parameter in group["params"]:
-                    self._move(parameter, group)
-                    parameter.grad = None  # so that AdamW passes over it
+                    if parameter.grad is not None:
+                        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+                        of_meshes.setdefault(mesh, []).append(parameter)
+                for mesh, matrices in of_meshes.items():
+                    matrices.sort(key=Tensor.numel, reverse=True)
+                    sharers = _Sharers(mesh)
+                    for first in range(0, len(matrices), sharers.number):
+                        self._move(matrices[first : first + sharers.number], sharers, group)
         super().step(closure)
 
-    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        gradient, state = parameter.grad, self.state[parameter]
-        if gradient is None:
-            return
+    def _move(self, matrices: list[Tensor], sharers: _Sharers, group: dict[str, Any]) -> None:
+        """Move as many matrices as there are processes that share them, or fewer."""
+        places = [sharers.place_of(number) for number in range(len(matrices))]
+        own = Tensor()
+        for parameter, place in zip(matrices, places, strict=True):
+            whole_RC = self._ahead(parameter)
+            if place == sharers.place:
+                own = whole_RC
+        if sharers.place in places:
+            own = orthogonalised(own, self.precision).contiguous()
+        for parameter, place in zip(matrices, places, strict=True):
+            is_own = place == sharers.place
+            update_RC = own if is_own else torch.empty(parameter.shape, dtype=self.precision, device=parameter.device)
+            sharers.broadcast(update_RC, place)
+            self._take(parameter, update_RC.to(parameter.dtype), group)
+
+    def _ahead(self, parameter: Tensor) -> Tensor:
+        """Return the mean of the gradients with this one once more, whole, and use the gradient up."""
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
         state["step"] += 1
         mean = state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)
         ahead = gradient.lerp(mean, MOMENTUM)
-        ahead_RC = ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
-        update_RC = orthogonalised(ahead_RC, self.precision).to(ahead_RC.dtype)
+        parameter.grad = None  # so that AdamW passes over it
+        return ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
+
+    def _take(self, parameter: Tensor, update_RC: Tensor, group: dict[str, Any]) -> None:
         rate = group["lr"]
         parameter.mul_(1 - rate * group["weight_decay"])
         for piece in placed("", parameter):
