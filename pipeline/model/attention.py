@@ -41,25 +41,25 @@ def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
 
 
 def attention_limits(
-    tokens_BT: Tensor, document_BT: Tensor | None, window: int | None, dtype: torch.dtype
+    tokens_BT: Tensor, documents: Tensor | None, window: int | None, dtype: torch.dtype
 ) -> Tensor | None:
     """Return what keeps attention of `dtype` within a document and a window, made once for all blocks that have it.
 
-    On a GPU in half precision, for the kernel that takes documents one after another: where in the joined rows each
-    begins and the last ends, int32; the window is told to the kernel. Elsewhere a boolean mask (B, 1, T, T): which
-    position (second to last axis) may read which, itself and earlier ones with the same number, `window` of them at
-    most. None where a position reads all before it.
+    `documents`: see `Decoder.forward`; without, each row is one. On a GPU in half precision they are what is returned,
+    for the kernel that takes documents one after another; the window is told to the kernel. Elsewhere a boolean mask
+    (B, 1, T, T): which position (second to last axis) may read which, itself and earlier ones of its document, `window`
+    of them at most. None where a position reads all before it. The host never waits for the device here.
     """
-    length = tokens_BT.shape[1]
-    if document_BT is None:
+    length, positions = tokens_BT.shape[1], tokens_BT.numel()
+    if documents is None:
         if window is None or window >= length:
             return None
-        document_BT = torch.zeros_like(tokens_BT)
-    if document_BT.is_cuda and dtype in (torch.bfloat16, torch.float16):
-        begins_BT = torch.ones_like(document_BT, dtype=torch.bool)
-        begins_BT[:, 1:] = document_BT[:, 1:] != document_BT[:, :-1]
-        starts = begins_BT.flatten().nonzero().flatten()
-        return F.pad(starts, (0, 1), value=document_BT.numel()).to(torch.int32)
+        documents = torch.arange(0, positions + 1, length, dtype=torch.int32, device=tokens_BT.device)
+    documents = documents.flatten()  # a pipeline has a row of them for each micro-batch
+    if documents.is_cuda and dtype in (torch.bfloat16, torch.float16):
+        return documents
+    position_BT = torch.arange(positions, dtype=torch.int32, device=tokens_BT.device).view_as(tokens_BT)
+    document_BT = torch.bucketize(position_BT, documents, right=True)
     allowed = (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
     return allowed if window is None else allowed.triu(1 - window)
 

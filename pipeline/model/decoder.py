@@ -103,22 +103,23 @@ class Decoder(nn.Module):
         if architecture.tie_embeddings:
             self.output.weight = self.embedding.weight
 
-    def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, document_BT: Tensor | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V); with targets the sum of the token losses in nats, a float32 scalar.
 
-        A target of -100 does not count. `document_BT` numbers the documents packed into a row: no position reads
-        another document than its own. The loss is made in here, while a sharded output weight is gathered.
+        A target of -100 does not count. `documents` says where in the joined rows each document begins and the last
+        one ends, int32 (documents + 1,), every row with a begin: no position reads another document than its own; an
+        empty one is none. The loss is made in here, while a sharded output weight is gathered.
         """
-        x_BTD = self.through(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, document_BT)
+        x_BTD = self.through(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, documents)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
 
-    def through(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, document_BT: Tensor | None) -> Tensor:
+    def through(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, documents: Tensor | None) -> Tensor:
         """Return the stream of these tokens after these layers, (B, T, D)."""
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
         windows = {layer: self.architecture.windows()[layer] for layer in layers}
         dtype = x_BTD.dtype
-        limits = {each: attention_limits(tokens_BT, document_BT, each, dtype) for each in {*windows.values()}}
+        limits = {each: attention_limits(tokens_BT, documents, each, dtype) for each in {*windows.values()}}
         for layer, window in windows.items():
             x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
         return x_BTD

@@ -12,9 +12,9 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.ramp import Batches, RampStage
@@ -28,12 +28,14 @@ IGNORED = -100
 """The target of a padded position, which torch's cross entropy leaves out of the loss."""
 
 
-def documents(tokens_BT: Any, begin_of_text_id: int) -> Any:
-    """The number of the document of each token in its row, (B, T), of numpy arrays or torch tensors alike.
+def document_limits(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[np.int32]:
+    """Where in the joined rows each document begins and the last one ends, (documents + 1,).
 
-    Begin-of-text starts a document; the end of one whose begin lies in an earlier sequence has the number 0.
+    Begin-of-text starts a document, and so does a row, be it with the end of one that an earlier sequence begins.
     """
-    return (tokens_BT == begin_of_text_id).cumsum(1)
+    begins_BT = tokens_BT == begin_of_text_id
+    begins_BT[:, 0] = True
+    return np.append(np.flatnonzero(begins_BT), begins_BT.size).astype(np.int32)
 
 
 def data_step(step: int, skips: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from pipeline.model.llama.model import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
+from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
 VOCABULARY = 96
@@ -37,7 +38,8 @@ def batch(rows: int = 2, length: int = 40) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def loss_and_gradients(model: Llama, length: int = 40) -> dict[str, Tensor]:
-    loss = model(*batch(length=length)) / 80
+    tokens, target, document = batch(length=length)
+    loss = model(tokens, target, limits_of(document)) / 80
     model.zero_grad()
     loss.backward()
     return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
@@ -89,7 +91,7 @@ def test_a_document_reads_itself_only() -> None:
     model = drawn()
     tokens, _, document = batch()
     with torch.no_grad():
-        packed = model(tokens, document_BT=document)
+        packed = model(tokens, documents=limits_of(document))
         assert not torch.allclose(packed, model(tokens), atol=1e-3)
         for row in range(len(tokens)):
             for number in document[row].unique():
@@ -99,9 +101,11 @@ def test_a_document_reads_itself_only() -> None:
 
 
 def test_limits_of_documents() -> None:
-    document = torch.tensor([[0, 0, 1, 1]])
-    mask = attention_limits(document, document, None, torch.float32)
-    assert mask is not None and mask[0, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    tokens, expected = torch.zeros(2, 4), [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    for begins in ([0, 2, 4, 7, 8], [0, 0, 2, 4, 4, 4, 7, 8, 8]):  # an empty document is none
+        mask = attention_limits(tokens, torch.tensor(begins), None, torch.float32)
+        assert mask is not None and mask[0, 0].tolist() == expected
+        assert mask[1, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
 
 
 def test_float8_is_refused_where_it_cannot_be() -> None:
@@ -145,8 +149,9 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
     tokens, _, document = batch()
     model = drawn()
     with torch.no_grad():
-        expected = model(tokens, document_BT=document if masked else None)
+        documents = limits_of(document) if masked else None
+        expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
         prepare(half, device)
-        found = half(tokens.to(device), document_BT=document.to(device) if masked else None)
+        found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()

@@ -18,6 +18,7 @@ from pipeline.model.networks import initial_state, network
 from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
+from tests.model.documents import limits_of
 
 VOCABULARY, LENGTH, WINDOW = 96, 50, 7
 SHAPE: dict[str, Any] = {"layers": 3, "width": 32, "heads": 4, "key_value_heads": 2, "window": WINDOW}
@@ -118,7 +119,7 @@ def test_what_config_json_leaves_out_is_what_transformers_takes(tmp_path: Path, 
 def test_a_packed_row_equals_its_documents_one_by_one(switches: dict[str, Any]) -> None:
     model, tokens = native(ARCHITECTURES[1], **switches), drawn_tokens(2)[:, :-1]
     document = torch.tensor([[0] * 20 + [1] * 30, [0] * 5 + [1] * 45])
-    packed = model(tokens, document_BT=document)
+    packed = model(tokens, documents=limits_of(document))
     for row in range(2):
         for number in (0, 1):
             inside = document[row] == number
@@ -128,7 +129,7 @@ def test_a_packed_row_equals_its_documents_one_by_one(switches: dict[str, Any]) 
 
 def test_limits_of_a_window() -> None:
     tokens = torch.zeros(1, 4, dtype=torch.long)
-    document = torch.tensor([[0, 0, 0, 1]])
+    document = torch.tensor([0, 3, 4])
     for window, given, expected in (
         (2, None, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]),
         (2, document, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]),
@@ -174,11 +175,11 @@ def test_settings_without_a_window_stay_as_they_were() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
     device, tokens = torch.device("cuda"), drawn_tokens()[:, :-1]
-    document = torch.tensor([[0] * 20 + [1] * 30] * 3) if masked else None
+    documents = limits_of(torch.tensor([[0] * 20 + [1] * 30] * 3)) if masked else None
     model = native(ARCHITECTURES[1])
     with torch.no_grad():
-        expected = model(tokens, document_BT=document)
+        expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
         prepare(half, device)
-        found = half(tokens.to(device), document_BT=None if document is None else document.to(device))
+        found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()

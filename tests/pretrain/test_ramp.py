@@ -41,7 +41,20 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, str]]:
-    """Return loss, norm of the gradient and hash of each step of a plain loop, whose text is one row of sequences."""
+    """Return loss, norm of the gradient and hash of each step of a plain loop, whose text is one row of sequences.
+
+    Where documents are masked, the model reads each by itself.
+    """
+
+    def read(model: Llama, input_BT: torch.Tensor) -> torch.Tensor:
+        if not training.sampling.mask_documents:
+            return model(input_BT)
+        rows = []
+        for row_T in input_BT:
+            begins = (row_T == reader.begin_of_text_id).nonzero().flatten()
+            rows.append(torch.cat([model(part[None]) for part in row_T.tensor_split(begins) if len(part)], dim=1))
+        return torch.cat(rows)
+
     training, reader = settings.training, TokenReader(index, "train")
     order = Sampler(reader, training.sequence_length, 1, settings.seed)  # one sequence a step: the order itself
     model = Llama(settings.architecture, reader.vocabulary_size)
@@ -60,7 +73,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         losses = []
         for start in range(0, training.sequence_length, length):
             input_BT, target_BT = tokens_BT[:, start : start + length], tokens_BT[:, start + 1 : start + length + 1]
-            losses.append(F.cross_entropy(model(input_BT).flatten(0, 1), target_BT.flatten()))
+            losses.append(F.cross_entropy(read(model, input_BT).flatten(0, 1), target_BT.flatten()))
         loss = torch.stack(losses).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -79,8 +92,9 @@ def check_equal(folder: Path, expected: list[tuple[float, float, str]]) -> None:
         assert line["batch_hash"] == hashed, line["step"]
 
 
-def test_it_is_a_plain_loop_over_cut_sequences(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
-    chosen = settings(**USUAL)
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_is_a_plain_loop_over_cut_sequences(masked: bool, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    chosen = settings(**USUAL, sampling={"mask_documents": masked})
     record = train(chosen, tokens, tmp_path / "alone")
     check_equal(tmp_path / "alone", by_hand(chosen, tokens["index"]))
     seen = np.cumsum([sequences * 32 for sequences, _ in SIZES]).tolist()

@@ -157,15 +157,16 @@ def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
     assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
 
 
-def test_losses_of_tokens_add_up_to_the_loss_of_the_batch() -> None:
+@pytest.mark.parametrize("documents", [None, torch.tensor([0, 4, 11, 22, 25, 33])])
+def test_losses_of_tokens_add_up_to_the_loss_of_the_batch(documents: torch.Tensor | None) -> None:
     torch.manual_seed(0)
     model = Llama(Architecture(layers=1, width=16, heads=2), 50)
     tokens_BT = torch.randint(0, 50, (3, 11))
     target_BT = tokens_BT.roll(-1, 1)
     target_BT[2, 4:] = -100
     with torch.no_grad():
-        loss_BT = token_losses(model, Batch(tokens_BT, target_BT))
-        whole = model(tokens_BT, target_BT)
-        assert torch.equal(cross_entropies(model(tokens_BT), target_BT, at_once=4), loss_BT)
+        loss_BT = token_losses(model, Batch(tokens_BT, target_BT, documents))
+        whole = model(tokens_BT, target_BT, documents)
+        assert torch.equal(cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4), loss_BT)
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)

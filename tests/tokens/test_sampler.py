@@ -16,7 +16,7 @@ from pipeline.ground.errors import InputError
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import Sampler, documents
+from pipeline.tokens.sampler import Sampler, document_limits
 from pipeline.tokens.settings import Sampling
 
 T = 16
@@ -209,16 +209,15 @@ def test_phases_out_of_order_or_after_the_end_are_refused(starts: tuple[int, ...
         Sampling.model_validate({"phases": [{"from_step": start} for start in starts]}).mixtures(1000)
 
 
-def test_documents_are_numbered_by_their_begin(reader: TokenReader) -> None:
-    input_BT, _ = Sampler(reader, 200, 4, seed=1).batch_tokens(0)
-    document_BT = documents(input_BT, reader.begin_of_text_id)
-    assert document_BT.shape == input_BT.shape
+def test_documents_begin_where_they_do_and_with_their_row(reader: TokenReader) -> None:
     sampler = Sampler(reader, 200, 4, seed=1)
-    for row, number in zip(document_BT, sampler.global_batch(0).tolist(), strict=True):
+    input_BT, _ = sampler.batch_tokens(0)
+    expected = []
+    for row, number in enumerate(sampler.global_batch(0).tolist()):
         spans = reader.document_spans(number * 200, 200)
-        lengths = [min(end, number * 200 + 200) - max(start, number * 200) for _, start, end in spans]
-        expected = np.repeat(np.arange(len(spans)), lengths) + (spans[0][1] == number * 200)
-        assert np.array_equal(row, expected)
+        expected += [row * 200 + max(start - number * 200, 0) for _, start, _ in spans]
+    limits = document_limits(input_BT, reader.begin_of_text_id)
+    assert limits.dtype == np.int32 and limits.tolist() == [*expected, 800] and len(expected) > 4
 
 
 def test_tokens_outside_the_vocabulary_are_refused(built: Path, tmp_path: Path) -> None:

@@ -181,7 +181,8 @@ def traced(request: Request) -> Memory:
             parameter.register_post_accumulate_grad_hook(lambda one: held.rename("gradients", [one.grad]))
         number = min(training.batch_size // backend.data_size // training.micro_batch_size, MICRO_BATCHES)
         zeros = torch.zeros(training.micro_batch_size, training.sequence_length, dtype=torch.long)
-        batch = Batch(zeros, zeros, zeros.clone() if training.sampling.mask_documents else None)
+        rows = torch.arange(0, zeros.numel() + 1, training.sequence_length, dtype=torch.int32)
+        batch = Batch(zeros, zeros, rows if training.sampling.mask_documents else None)
         for _ in range(STEPS):
             backend.accumulate([batch] * number)
             backend.update(training.learning_rate, lambda norm: True)

@@ -76,8 +76,9 @@ class _Backend(FsdpBackend):
         number = min(training.batch_size // sizes.data // training.micro_batch_size, enough)
         shape = training.micro_batch_size, training.sequence_length
         packed = training.sampling.mask_documents
-        zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(3)]
-        return [Batch(zeros[0], zeros[1], zeros[2] if packed else None) for _ in range(number)]
+        zeros = [torch.zeros(shape, dtype=torch.long) for _ in range(2)]
+        rows = torch.arange(0, zeros[0].numel() + 1, training.sequence_length, dtype=torch.int32)
+        return [Batch(zeros[0], zeros[1], rows if packed else None) for _ in range(number)]
 
 
 class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
     input_BT: Tensor
     target_BT: Tensor
-    document_BT: Tensor | None = None
+    documents: Tensor | None = None
 
 
 class Backend(Protocol):
@@ -80,11 +80,13 @@ def cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) 
 
 def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
     """Return the same of a batch; one sequence goes through the model at a time."""
-    rows = []
+    rows, length = [], batch.input_BT.shape[1]
     for number in range(len(batch.input_BT)):
         row = slice(number, number + 1)
-        document_BT = None if batch.document_BT is None else batch.document_BT[row]
-        rows.append(cross_entropies(model(batch.input_BT[row], None, document_BT), batch.target_BT[row]))
+        documents = None
+        if batch.documents is not None:  # those of other rows become empty
+            documents = (batch.documents - number * length).clamp(0, length)
+        rows.append(cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
     return torch.cat(rows)
 
 

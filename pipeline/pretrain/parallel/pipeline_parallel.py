@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.nn.utils.rnn import pad_sequence
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.settings import Architecture
@@ -52,7 +53,7 @@ class Stages(Decoder):
         received: Tensor,
         tokens_BT: Tensor,
         target_BT: Tensor | None = None,
-        document_BT: Tensor | None = None,
+        documents: Tensor | None = None,
         *,
         stage: int = 0,
     ) -> Tensor:
@@ -61,7 +62,7 @@ class Stages(Decoder):
         The first stage of all ignores what it received.
         """
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
-        x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, document_BT)
+        x_BTD = self.through(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
             return x_BTD
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
@@ -217,11 +218,12 @@ class Pipeline:
         losses: list[Tensor] = []
         tokens_BT = torch.cat([batch.input_BT for batch in micro_batches])
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
-        documents = [batch.document_BT for batch in micro_batches if batch.document_BT is not None]
-        limits = {"document_BT": torch.cat(documents)} if documents else {}
+        documents = [batch.documents for batch in micro_batches if batch.documents is not None]
+        end = micro_batches[0].input_BT.numel()  # in each as many documents, of which the last are empty
+        equal = {"documents": pad_sequence(documents, batch_first=True, padding_value=end)} if documents else {}
         received = (tokens_BT,) if self.stages.is_first else ()
         last = {**of_last, "target": target_BT, "losses": losses} if self.stages.is_last else {}
-        run(*received, tokens_BT=tokens_BT, return_outputs=False, **limits, **last)
+        run(*received, tokens_BT=tokens_BT, return_outputs=False, **equal, **last)
         for module in self.stages.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()

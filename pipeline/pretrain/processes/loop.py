@@ -30,8 +30,9 @@ from pipeline.pretrain.gauges.profiler import Profiler
 from pipeline.pretrain.gauges.telemetry import Telemetry
 from pipeline.pretrain.gauges.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.loader import Loader
+from pipeline.pretrain.micro_batches import documents_of, micro_batches, split
 from pipeline.pretrain.parallel import exchange
-from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import largest_share
 from pipeline.pretrain.processes import device, rendezvous
 from pipeline.pretrain.processes.turns import by_turns
@@ -41,9 +42,8 @@ from pipeline.pretrain.skips import Judge
 from pipeline.pretrain.validation import validate
 from pipeline.tokens.batch_hash import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.permutation import Integers
 from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.sampler import Sampler, documents, tokens_seen
+from pipeline.tokens.sampler import Sampler, tokens_seen
 from pipeline.tokens.staging import stage
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
@@ -114,32 +114,26 @@ class Worker:
         return FsdpBackend(*arguments)
 
     def _read(self, step: int) -> tuple[NDArray[Any], ...]:
-        """Return this process's share of a step, counted from 1: input and target tokens, and its part of the hash."""
+        """Return this process's share of a step, counted from 1.
+
+        Input and target tokens, its part of the hash, and the documents of its micro-batches.
+        """
         rank, size = self.backend.data_rank, self.backend.data_size
         input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
-        return input_BT, target_BT, batch_words(tokens_BT, rank * len(tokens_BT))
-
-    def _split(self, input_BT: torch.Tensor, target_BT: torch.Tensor, length: int | None = None) -> list[Batch]:
-        """Return micro-batches of input and target tokens on the device, (B, T), their rows cut into parts of a length.
-
-        A micro-batch has as many tokens whatever the length.
-        """
-        cut = [x_BT.reshape(-1, length or self.training.sequence_length) for x_BT in (input_BT, target_BT)]
-        rows = self.training.micro_batch_size * len(cut[0]) // len(input_BT)
-        parts = [torch.split(x_BT, rows) for x_BT in cut]
-        masked, begin = self.training.sampling.mask_documents, self.reader.begin_of_text_id
-        return [Batch(i, t, documents(i, begin) if masked else None) for i, t in zip(*parts, strict=True)]
+        length = self.sampler.batches.at(self.sampler.data_step(step - 1)).sequence_length
+        words = batch_words(tokens_BT, rank * len(tokens_BT))
+        documents = documents_of(input_BT, self.training, self.reader.begin_of_text_id, length)
+        return input_BT, target_BT, words, *documents
 
     def _try_batch(self, step: int, size: Stretch) -> tuple[Tried, dict[str, float]]:
         """Train on a batch of this size; return also the norms of layers, where it is their turn.
 
         Processes tell each other all there is to tell when the gradient's norm is known. There they wait for the
-        device, and nowhere else in a step of the native backend, but for norms of layers, visits of experts, and on a
-        GPU the numbers of documents that attention is kept within.
+        device, and nowhere else in a step of the native backend, but for norms of layers and visits of experts.
         """
-        input_BT, target_BT, words = self.loader.get(step)
-        loss = self.backend.accumulate(self._split(input_BT, target_BT, size.sequence_length))
+        input_BT, target_BT, words, *documents = self.loader.get(step)
+        loss = self.backend.accumulate(split(input_BT, target_BT, documents, self.training, size.sequence_length))
         self.watchdog.beat()
         norms_every = self.training.norms_every
         norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
@@ -218,13 +212,9 @@ class Worker:
 
     def _validate(self, step: int) -> metrics.Metrics:
         """Return loss and bits per byte of the held-out tokens, of all and of each language and source."""
-
-        def split(*arrays: Integers) -> list[Batch]:
-            input_BT, target_BT = (torch.from_numpy(array).to(self.device) for array in arrays)
-            return self._split(input_BT, target_BT)
-
-        added = partial(exchange.added, self.device)
-        return {"step": step, **validate(self.backend, self.held_out, self.training, split, added, self.watchdog.beat)}
+        begin, added = self.reader.begin_of_text_id, partial(exchange.added, self.device)
+        made = partial(micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
+        return {"step": step, **validate(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)}
 
     def _save_recovery(self, step: int, log: metrics.Log | None) -> None:
         """Begin to write a recovery checkpoint; without room for it the training goes on."""

@@ -1,7 +1,7 @@
 """One process that trains with many strategies and meshes, one after the other: torchrun parity_worker.py CASES.json.
 
-Process 0 writes for every case the losses and the gradients' norms of all steps, the validation loss and the norms of
-the final weights and of the means of their gradients.
+Process 0 writes for every case the losses and the gradients' norms of all steps, the validation loss, the norms of the
+final weights and of the means of their gradients, and how often its first block computed with a gradient.
 """
 
 import json
@@ -19,9 +19,11 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from pipeline.ground.parent import die_with_parent
+from pipeline.model.decoder import Block
 from pipeline.model.determinism import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import Start
-from pipeline.pretrain.parallel.backend import Backend, Batch
+from pipeline.pretrain.micro_batches import micro_batches
+from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
@@ -61,21 +63,21 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     training, reader = settings.training, TokenReader(index, "train")
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
     made = made_from(Start(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
-    place, size = (made.data_rank, made.data_size), training.micro_batch_size
-
-    def split(arrays: Any) -> list[Batch]:
-        return [Batch(*pair) for pair in zip(*(torch.from_numpy(x).split(size) for x in arrays), strict=True)]
-
-    losses, norms = [], []
+    place, told = (made.data_rank, made.data_size), (training, reader.begin_of_text_id, torch.device("cpu"))
+    losses, norms, begun = [], [], []
+    block = next(block for block in made.model.blocks if isinstance(block, Block))
+    block.attention.register_forward_pre_hook(lambda *_: begun.append(torch.is_grad_enabled()))
     for step in range(settings.last_step):
-        loss = total(made.accumulate(split(sampler.batch_tokens(step, *place))))
+        loss = total(made.accumulate(micro_batches(*sampler.batch_tokens(step, *place), *told)))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate(training, step + 1), lambda norm: True)))
     batches = HeldOut(index, training.sequence_length).batches(training.sequence_length, training.batch_size, *place)
     held_out = [rows[:2] for rows in islice(batches, 1)]
     weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
     validation = sum(
-        total((made.token_losses(batch) * weight_T).sum()) for arrays in held_out for batch in split(arrays)
+        total((made.token_losses(batch) * weight_T).sum())
+        for arrays in held_out
+        for batch in micro_batches(*arrays, *told)
     )
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
@@ -85,7 +87,14 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     weights, moments = (
         {name: norm for name, norm in of_all.items() if name.startswith(kind)} for kind in ("model.", "exp_avg.")
     )
-    return {"losses": losses, "norms": norms, "validation": validation, "weights": weights, "moments": moments}
+    return {
+        "losses": losses,
+        "norms": norms,
+        "validation": validation,
+        "weights": weights,
+        "moments": moments,
+        "forward_passes": sum(begun),
+    }
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What is chosen of optimizer and loss gives the same numbers in 1, 2 and 4 processes, however they share the model."""
+"""What is chosen of optimizer, loss and attention gives the same numbers in 1, 2 and 4 processes of any layout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "embedding not decayed": {"decay_embedding": False, "weight_decay": 1.0},
     "z-loss": {"z_loss": 0.01},
     "window": {"architecture": {"window": 5, "full_attention_layers": [1]}},
+    "documents": {"sampling": {"mask_documents": True}},
     "muon": {"optimizer": "muon", "architecture": {"base_width": None}},
 }
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,34 @@
+"""Micro-batches are known on the host: a step asks its device for no number of theirs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.pretrain.gauges.profiler import REQUEST, TRACES
+from pipeline.pretrain.settings import SegmentSettings
+from tests.pretrain.test_segment import train
+
+WAITS = {"aten::nonzero", "aten::item", "aten::_local_scalar_dense", "aten::masked_select", "aten::repeat_interleave"}
+
+
+@pytest.mark.slow
+def test_masked_documents_are_waited_for_by_nothing(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    counts = []
+    for masked in (False, True):
+        folder = tmp_path / str(masked)
+        (folder / "scratch").mkdir(parents=True)
+        (folder / "scratch" / REQUEST).write_text("2")
+        train(settings(last_step=3, sampling={"mask_documents": masked}), tokens, folder)
+        (trace,) = (folder / "scratch" / TRACES).iterdir()
+        counts.append(Counter(event.get("name") for event in json.loads(trace.read_text())["traceEvents"]))
+    plain, within = counts
+    assert within["aten::bucketize"] > plain["aten::bucketize"] == 0, "documents are masked"
+    assert {name: within[name] for name in WAITS} == {name: plain[name] for name in WAITS}
+    assert plain["aten::item"] and not within["aten::nonzero"]
