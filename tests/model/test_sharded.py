@@ -14,6 +14,7 @@ from pipeline.model.llama.model import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
+from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
 VOCABULARY = 96
@@ -25,11 +26,13 @@ SWITCHES = [
 ]
 
 
-def batch() -> tuple[Tensor, Tensor, Tensor]:
+def batch(first: int = 0, last: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows of tokens and targets, and their documents."""
     draw = torch.Generator().manual_seed(1)
     tokens, target = (torch.randint(0, VOCABULARY, (4, 30), generator=draw) for _ in range(2))
     target[:, ::7] = -100
-    return tokens, target, (torch.rand((4, 30), generator=draw) < 0.1).cumsum(1)
+    document = (torch.rand((4, 30), generator=draw) < 0.1).cumsum(1)
+    return tokens[first:last], target[first:last], limits_of(document[first:last])
 
 
 def gradients(model: nn.Module, parts: tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -58,7 +61,7 @@ def worker(rank: int, folder: str) -> None:
                 with torch.no_grad():
                     for name, parameter in model.named_parameters():
                         parameter.copy_(distribute_tensor(state[name], mesh, parameter.placements))
-                found = gradients(model, tuple(part[2 * rank : 2 * rank + 2] for part in batch()))
+                found = gradients(model, batch(2 * rank, 2 * rank + 2))
                 assert found.keys() == expected.keys()
                 for name in expected:  # FSDP averages over the processes
                     difference = (2 * found[name] - expected[name]).norm() / expected[name].norm()
