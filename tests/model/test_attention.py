@@ -1,10 +1,14 @@
-"""Attention turns heads by their positions in float32, whatever precision they have."""
+"""Attention turns heads in float32, whatever precision they have, and reads one document the same by any kernel."""
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from pipeline.model.attention import rotary_angles, rotate
+from pipeline.model import attention
+from pipeline.model.attention import Attention, rotary_angles, rotate
 from pipeline.model.settings import Architecture
 
 
@@ -18,3 +22,43 @@ def test_heads_in_half_precision_are_turned_as_precisely_as_they_can_be() -> Non
     assert torch.equal(turned, rotate(heads.float(), *angles).bfloat16())
     rounded = (rotate(heads, *(angle.bfloat16() for angle in angles)) != turned).float().mean()
     assert rounded > 0.1, "angles in half precision give other heads"
+
+
+def document_by_document(
+    q_NHE: Tensor,
+    k_NKE: Tensor,
+    v_NKE: Tensor,
+    begins: Tensor,
+    _: Tensor,
+    *longest: int,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+) -> Tensor:
+    """Do on a CPU what `torch.nn.attention.varlen.varlen_attn` says that it does on a GPU."""
+    lengths = begins.diff().tolist()
+    assert max(lengths) <= min(longest) and window_size[1] == 0
+    found = []
+    for q_HTE, k_KTE, v_KTE in zip(*(x.transpose(0, 1).split(lengths, 1) for x in (q_NHE, k_NKE, v_NKE)), strict=True):
+        reads_TT = torch.ones(q_HTE.shape[1], q_HTE.shape[1], dtype=torch.bool).tril()
+        if window_size[0] >= 0:
+            reads_TT = reads_TT.triu(-window_size[0])
+        found.append(F.scaled_dot_product_attention(q_HTE, k_KTE, v_KTE, reads_TT, enable_gqa=enable_gqa))
+    return torch.cat(found, 1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_the_kernel_of_documents_reads_what_a_mask_allows(
+    groups: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", document_by_document)
+    torch.manual_seed(3)
+    architecture = Architecture(layers=1, width=32, heads=4, key_value_heads=groups)
+    made, x_BTD = Attention(architecture), torch.randn(2, 12, 32)
+    made.window = window
+    document_BT = torch.tensor([[0] * 7 + [1] * 5, [2] * 12])
+    allowed = (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
+    mask = allowed if window is None else allowed.triu(1 - window)
+    angles = rotary_angles(12, architecture, torch.device("cpu"))
+    begins = torch.tensor([0, 7, 12, 24], dtype=torch.int32)
+    torch.testing.assert_close(made(x_BTD, *angles, begins), made(x_BTD, *angles, mask))

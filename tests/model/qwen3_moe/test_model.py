@@ -210,9 +210,12 @@ def test_parameters_and_operations_are_the_counted_ones(architecture: Architectu
     assert active_parameter_count(architecture, VOCABULARY) == count - idle
     tokens = torch.zeros((2, 6), dtype=torch.long)
     grouped = {torch.ops.aten._grouped_mm: lambda left, right, *_, **__: 2 * left[-2] * left[-1] * right[-1]}
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
-        model(tokens).sum().backward()
-    assert flops_per_token(architecture, VOCABULARY, 6) * tokens.numel() == counter.get_total_flops()
+    for recomputed in (False, True):
+        prepare(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
+            model(tokens).sum().backward()
+        told = flops_per_token(architecture, VOCABULARY, 6, recomputation=recomputed)
+        assert told * tokens.numel() == counter.get_total_flops()
 
 
 def test_a_block_keeps_what_is_counted() -> None:
@@ -236,8 +239,8 @@ def test_a_block_keeps_what_is_counted() -> None:
         saved.append(sum(found.values()))
         estimated.append(activation_bytes(a, VOCABULARY, tokens=128, precision="fp32"))
     norms = 128 * 4 * 2 * (2 * 64 + (4 + 2) * 32)  # a result before its weight, which a GPU's kernel does not keep
-    print(saved, estimated, norms)
-    assert saved[0] - saved[1] - norms == pytest.approx(estimated[0] - estimated[1], rel=0.05)
+    # What makes the router's weights sum to 1 and the norms' numbers are not counted: under a hundredth.
+    assert saved[0] - saved[1] - norms == pytest.approx(estimated[0] - estimated[1], rel=0.01)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -260,6 +263,8 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
     theirs = theirs_of(architecture, tokenizer, tmp_path / "out")
     written = load_file(tmp_path / "out/model.safetensors")
     assert written["model.layers.0.mlp.experts.5.up_proj.weight"].shape == (24, 32)
+    # It tells layers with a window from others, of which this architecture has none.
+    assert "max_window_layers" not in json.loads((tmp_path / "out/config.json").read_text())
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
         found, size, weights = huggingface.read(tmp_path / folder)
