@@ -89,7 +89,7 @@ def test_in_bf16_it_is_nearer_to_the_truth_than_bf16_logits() -> None:
     assert loss.dtype == torch.float32 and x_gradient.dtype == weight_gradient.dtype == torch.bfloat16
     torch.testing.assert_close(loss, truth[0], rtol=1e-3, atol=0)
     for found, expected in ((x_gradient, truth[1]), (weight_gradient, truth[2])):
-        assert (found.float() - expected).norm() < 0.01 * expected.norm()
+        assert (found.float() - expected).norm() < 0.004 * expected.norm()
 
 
 def test_extreme_logits_and_no_counting_target() -> None:
