@@ -34,6 +34,7 @@ def test_a_slow_process_has_a_name_and_a_node() -> None:
     said = sentence(line, ["a", "a", "b", "b"]) or ""
     assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
     assert sentence(told([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
+    assert sentence(told([1.0, 1.0, SLOW]), ["a"] * 3)
     assert sentence({}, ["a"]) is None
     assert told([0.01, UNKNOWN]) == {}, "one is not known"
 
