@@ -28,7 +28,7 @@ TRAINING = {
 }
 
 DEEPSPEED = {"backend": "deepspeed", "strategy": "zero2"}
-EXPERTS = {"preset": "qwen3-moe", "feed_forward_width": 128, "experts": 8, "experts_per_token": 2}
+EXPERTS = {"preset": "qwen3-moe", "feed_forward_width": 128, "experts": 8, "experts_per_token": 4}
 REAL_CASES: dict[str, dict[str, Any]] = {
     "full_shard": {},
     "no_shard": {"strategy": "no_shard"},
