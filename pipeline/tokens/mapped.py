@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.ground.errors import InputError
 
 Integers = npt.NDArray[np.int64]
-END_BYTES = 8
+END = b"\xff\xff\xff\xff\0\0\0\0"
 """Of a stream: the mark after the last record batch."""
 
 Group = tuple[str, ...]
@@ -80,11 +80,13 @@ class Shard:
         stream.seek(self._first)
         found = []
         try:
-            while (position := stream.tell()) < self._buffer.size - END_BYTES:
+            while (position := stream.tell()) < self._buffer.size - len(END):
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(stream), self._schema)
                 tokens = batch.column("tokens").flatten()
                 at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
                 found.append((Place(position, at, len(tokens)), batch))
+            if self._buffer.slice(position).to_pybytes() != END:  # cut off between two record batches
+                raise EOFError("it has no end")
         except (OSError, EOFError, pa.ArrowInvalid) as error:
             raise self._broken(error) from error
         return found

@@ -23,6 +23,7 @@ def test_each_step_has_the_sizes_of_its_stage() -> None:
     assert sizes == [(2, 8)] * 3 + [(8, 16)] * 2 + [(8, 32)] * 3
     assert TWO.stretches(0, 8) == [Stretch(3, 2, 8), Stretch(2, 8, 16), Stretch(3, 8, 32)]
     assert TWO.stretches(2, 4) == [Stretch(1, 2, 8), Stretch(1, 8, 16)]
+    assert TWO.ramp_steps == 5 and batches().ramp_steps == 0
 
 
 def test_stages_of_one_size_are_one_stretch() -> None:

@@ -1,12 +1,15 @@
-"""Attention turns heads in float32, whatever precision they have, and asks a GPU for no number."""
+"""Attention turns heads in float32, reads a document the same by any kernel, and asks a GPU for no number."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pipeline.model.attention import rotary_angles, rotate
+from pipeline.model import attention
+from pipeline.model.attention import Attention, rotary_angles, rotate
 from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 
@@ -37,3 +40,43 @@ def test_the_host_waits_for_no_number_of_a_gpu(packed: bool, window: int | None)
         tokens = torch.empty(2, 40, dtype=torch.long, device="cuda")
         documents = torch.empty(7, dtype=torch.int32, device="cuda") if packed else None
         assert model(tokens, documents=documents).shape == (2, 40, 96)
+
+
+def document_by_document(
+    q_NHE: Tensor,
+    k_NKE: Tensor,
+    v_NKE: Tensor,
+    begins: Tensor,
+    _: Tensor,
+    *longest: int,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+) -> Tensor:
+    """Do on a CPU what `torch.nn.attention.varlen.varlen_attn` says that it does on a GPU."""
+    lengths = begins.diff().tolist()
+    assert max(lengths) <= min(longest) and window_size[1] == 0
+    found = []
+    for q_HTE, k_KTE, v_KTE in zip(*(x.transpose(0, 1).split(lengths, 1) for x in (q_NHE, k_NKE, v_NKE)), strict=True):
+        reads_TT = torch.ones(q_HTE.shape[1], q_HTE.shape[1], dtype=torch.bool).tril()
+        if window_size[0] >= 0:
+            reads_TT = reads_TT.triu(-window_size[0])
+        found.append(F.scaled_dot_product_attention(q_HTE, k_KTE, v_KTE, reads_TT, enable_gqa=enable_gqa))
+    return torch.cat(found, 1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_the_kernel_of_documents_reads_what_a_mask_allows(
+    groups: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", document_by_document)
+    torch.manual_seed(3)
+    architecture = Architecture(layers=1, width=32, heads=4, key_value_heads=groups)
+    made, x_BTD = Attention(architecture), torch.randn(2, 12, 32)
+    made.window = window
+    document_BT = torch.tensor([[0] * 7 + [1] * 5, [2] * 12])
+    allowed = (document_BT[:, None, :, None] == document_BT[:, None, None, :]).tril()
+    mask = allowed if window is None else allowed.triu(1 - window)
+    angles = rotary_angles(12, architecture, torch.device("cpu"))
+    begins = torch.tensor([0, 7, 12, 24], dtype=torch.int32)
+    torch.testing.assert_close(made(x_BTD, *angles, begins), made(x_BTD, *angles, mask))

@@ -89,7 +89,7 @@ def test_in_bf16_it_is_nearer_to_the_truth_than_bf16_logits() -> None:
     assert loss.dtype == torch.float32 and x_gradient.dtype == weight_gradient.dtype == torch.bfloat16
     torch.testing.assert_close(loss, truth[0], rtol=1e-3, atol=0)
     for found, expected in ((x_gradient, truth[1]), (weight_gradient, truth[2])):
-        assert (found.float() - expected).norm() < 0.01 * expected.norm()
+        assert (found.float() - expected).norm() < 0.004 * expected.norm()
 
 
 def test_extreme_logits_and_no_counting_target() -> None:
@@ -99,6 +99,12 @@ def test_extreme_logits_and_no_counting_target() -> None:
     )
     nothing = results(linear_cross_entropy, x, weight, torch.full_like(target, -100), 1.0)
     assert all(not part.any() for part in nothing)
+
+
+def test_a_row_is_shifted_by_its_own_largest_logit() -> None:
+    x, weight, target = drawn(1, 64, 4, 30)
+    unlike = x * torch.tensor([1.0, 1e4]).repeat(32)[:, None]  # in each part of rows
+    torch.testing.assert_close(linear_cross_entropy(unlike, weight, target), reference(unlike, weight, target))
 
 
 def test_memory_is_an_eighth_of_the_logits(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
@@ -139,6 +145,15 @@ def test_compiled_it_is_the_same(z_loss: float) -> None:
         for plain, compiled in zip(*pairs, strict=True):
             # A gradient in bf16 may be rounded to its neighbour.
             torch.testing.assert_close(plain, compiled, rtol=1e-5 if dtype == torch.float32 else 2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_it_is_compiled_where_that_is_asked_for(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    plain = loss_module._softmax
+    monkeypatch.setattr(loss_module, "_compiled_softmax", lambda *given: asked.append(given) or plain(*given))
+    linear_cross_entropy(*drawn(1, 8, 4, 30), compiled=compiled)
+    assert bool(asked) == compiled
 
 
 @pytest.mark.parametrize("tied", [False, True])

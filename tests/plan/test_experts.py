@@ -115,6 +115,9 @@ def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devi
         assert sum(k.flops for k in muon.optimizer) == busiest
         told = (4 + 2) * sum(m.numel() for m in matrices) * (devices - 1) / devices
         assert math.isclose(muon.gathered_bytes, told)
+    hybrid = counted(small, 16, optimizer="muon", strategy="hybrid_shard", mesh={"shard": 4})[1]
+    assert sum(k.flops for k in hybrid.optimizer) == sum(taken[::16])  # copies share the work, and gather by themselves
+    assert math.isclose(hybrid.gathered_bytes, (4 * 3 / 4 + 2 * 15 / 16) * sum(m.numel() for m in matrices))
 
 
 def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:

@@ -107,7 +107,10 @@ def test_shards_of_another_cut_are_refused(copied: Path) -> None:
 def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
     path = copied / "train" / "0.arrow"
     whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], b"", documents[0].read_bytes()):
+    places = [place.position for place, _ in Shard(path).batches()]
+    assert len(places) > 1
+    between = [whole[: places[-1]], whole[: places[-1] + 8], whole[:-8], whole[: places[-1]].ljust(len(whole), b"\0")]
+    for content in (whole[: len(whole) // 2], b"", documents[0].read_bytes(), *between):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"0\.arrow"):
             index_again(copied)

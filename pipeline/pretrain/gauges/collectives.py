@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+EVERYBODY = "default_pg"  # torch's name of the group that all processes are in
+
 
 def dump(path: Path) -> None:
     """Write the last collectives of this process as JSON, with their group, kind, sizes and number, oldest first."""
@@ -43,7 +45,10 @@ def behind(paths: dict[int, Path], processes: int) -> str | None:
     """
     of_processes = {process: counts(path) for process, path in paths.items()}
     for group in sorted({name for found in of_processes.values() for name in found}):
-        known = {process: found[group] for process, found in of_processes.items() if group in found}
+        nothing = {group: (0, "")} if group == EVERYBODY else {}
+        known = {
+            process: (nothing | found)[group] for process, found in of_processes.items() if group in nothing | found
+        }
         least, most = min(known.values()), max(known.values())
         if least[0] < most[0]:
             late = [process for process, found in sorted(known.items()) if found[0] == least[0]]

@@ -55,9 +55,10 @@ def made(settings: dict[str, Any], vocabulary_size: int) -> Any:
 def step(backend: Any) -> None:
     """Take a step with all micro-batches of this process."""
     training = backend.training
-    zeros = torch.zeros(training.micro_batch_size, training.sequence_length, dtype=torch.long)
+    shape = training.micro_batch_size, training.sequence_length
+    tokens = torch.randint(256, shape, generator=torch.Generator().manual_seed(1))  # so that they visit all experts
     micro_batches = training.batch_size // backend.data_size // training.micro_batch_size
-    backend.accumulate([Batch(zeros, zeros)] * micro_batches)
+    backend.accumulate([Batch(tokens, tokens)] * micro_batches)
     backend.update(1e-3, lambda norm: True)
 
 

@@ -41,9 +41,6 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: 
     assert counts(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
 
 
-EXCHANGE = {"process_group": ["0", "world"], "profiling_name": "nccl:all_gather"}
-
-
 def written(folder: Path, **begun: int) -> dict[int, Path]:
     paths = {}
     for name, number in begun.items():
@@ -63,7 +60,19 @@ def written(folder: Path, **begun: int) -> dict[int, Path]:
 
 
 def test_the_one_with_the_fewest_is_late_and_equal_ones_are_not(tmp_path: Path) -> None:
-    late = behind(written(tmp_path, _0=7, _1=6, _2=7, _3=6), 4)
+    paths = written(tmp_path, _0=7, _1=6, _2=7, _3=6)
+    paths[3].write_text(paths[3].read_text().replace("all_gather", "all_reduce"))  # whatever they did last
+    late = behind(paths, 4)
     assert late == "processes 1, 3 have begun 6 collectives of world, others 7, the last a all_gather"
     assert behind(written(tmp_path, _0=7, _1=7), 2) is None
     assert behind(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"
+
+
+def test_who_has_begun_nothing_of_the_group_of_all_is_late_and_of_a_group_of_some_is_not_in_it(tmp_path: Path) -> None:
+    paths = written(tmp_path, _0=7, _1=7, _2=7)
+    paths[1].write_text(paths[1].read_text().replace("world", "some"))
+    assert behind(paths, 3) is None
+    for path in (paths[0], paths[2]):
+        path.write_text(path.read_text().replace("world", "default_pg"))
+    told = "process 1 has begun 0 collectives of default_pg, others 7, the last a all_gather"
+    assert behind(paths, 3) == told

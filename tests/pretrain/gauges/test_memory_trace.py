@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ TRAINING = {
 }
 
 DEEPSPEED = {"backend": "deepspeed", "strategy": "zero2"}
+EXPERTS = {"preset": "qwen3-moe", "feed_forward_width": 128, "experts": 8, "experts_per_token": 4}
 REAL_CASES: dict[str, dict[str, Any]] = {
     "full_shard": {},
     "no_shard": {"strategy": "no_shard"},
@@ -37,6 +39,8 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "tensor 2, recomputed": {"mesh": {"tensor": 2}, "batch_size": 1, "recomputation": "full"},
     "pipeline 2": {"mesh": {"pipeline": 2}, "batch_size": 6},
     "pipeline 2 in bf16": {"mesh": {"pipeline": 2}, "batch_size": 6, "precision": "bf16"},
+    "experts, expert 2": {"mesh": {"expert": 2}, "architecture": EXPERTS},
+    "experts, zero1": {**DEEPSPEED, "strategy": "zero1", "architecture": EXPERTS},
     "zero0": {**DEEPSPEED, "strategy": "zero0"},
     "zero1": {**DEEPSPEED, "strategy": "zero1"},
     "zero1 in bf16, three micro-batches": {**DEEPSPEED, "strategy": "zero1", "precision": "bf16", "batch_size": 6},
@@ -48,10 +52,12 @@ REAL_CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def request(processes: int, per_node: int = 4, device: Any = "cpu", **changes: Any) -> Request:
+def request(
+    processes: int, per_node: int = 4, device: Any = "cpu", architecture: Mapping[str, Any] = SHAPE, **changes: Any
+) -> Request:
     return Request(
         training=Training.model_validate({**TRAINING, **changes}),
-        architecture=Architecture.model_validate(SHAPE),
+        architecture=Architecture.model_validate({**SHAPE, **architecture}),
         vocabulary_size=VOCABULARY,
         processes=processes,
         per_node=per_node,
@@ -64,8 +70,8 @@ def real() -> dict[str, float]:
     """Return the bytes that the first of two real processes held at most in a step of each case."""
     cases = {
         name: {
-            "architecture": SHAPE,
-            "training": {**TRAINING, **changes},
+            "architecture": {**SHAPE, **changes.get("architecture", {})},
+            "training": {**TRAINING, **{key: value for key, value in changes.items() if key != "architecture"}},
             "seed": 0,
             "first_step": 0,
             "last_step": 10,
@@ -132,6 +138,12 @@ def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
     assert piped.stage == 0 and piped.peak_in.endswith("backward")
     # Four micro-batches of one layer each are under way where one of three layers was.
     assert piped.activations_bytes > alone.activations_bytes
+
+
+def test_the_last_stage_of_a_pipeline_may_hold_most() -> None:
+    asked = request(2, batch_size=4, recomputation="full", mesh={"pipeline": 2}, architecture={"layers": 2})
+    memory = trace(asked)
+    assert memory.stage == 1 and memory.peak_in.startswith("output") and memory.loss_bytes
 
 
 def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> None:

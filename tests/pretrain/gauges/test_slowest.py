@@ -19,6 +19,14 @@ def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
     assert probe.take() == UNKNOWN
 
 
+def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = iter([10.0, 10.5, 11.0, 31.0, 31.5, 32.0])
+    monkeypatch.setattr(Probe, "_mark", lambda _: next(marks))
+    probe = Probe(torch.device("cpu"))
+    probe.begin(0)
+    assert probe.take() == 0.5 and not [*marks]
+
+
 def test_a_slow_process_has_a_name_and_a_node() -> None:
     line = told([0.010, 0.011, 0.025, 0.010])
     expected = {"probe_seconds": 0.0105, "slowest_process": 2, "slowest_process_ratio": 0.025 / 0.0105}
@@ -26,6 +34,7 @@ def test_a_slow_process_has_a_name_and_a_node() -> None:
     said = sentence(line, ["a", "a", "b", "b"]) or ""
     assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
     assert sentence(told([1.0, 1.0, SLOW - 0.01]), ["a"] * 3) is None
+    assert sentence(told([1.0, 1.0, SLOW]), ["a"] * 3)
     assert sentence({}, ["a"]) is None
     assert told([0.01, UNKNOWN]) == {}, "one is not known"
 

@@ -97,8 +97,16 @@ def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
     return sums
 
 
-def compared(settings: SegmentSettings) -> dict[str, float]:
-    """Return how far weights, gradients and norms are from what they should be."""
+def made_with(made: Any) -> dict[str, Any]:
+    """Return which kernel the optimizer has, and whether DeepSpeed keeps its state and the weights in main memory."""
+    if made.training.backend == "fsdp":
+        return {"fused": made.optimizer.defaults["fused"]}
+    offloads = [bool(made.engine.zero_offload_optimizer()), bool(made.engine.zero_offload_param())]
+    return {"fused": made.base.defaults["fused"], "offloads": offloads}
+
+
+def compared(settings: SegmentSettings) -> dict[str, Any]:
+    """Return how far weights, gradients and norms are from what they should be, and `made_with`."""
     made = made_from(Start(None, settings, VOCABULARY), settings, VOCABULARY)
     initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
     weights = merged(made, "model.")
@@ -121,6 +129,7 @@ def compared(settings: SegmentSettings) -> dict[str, float]:
             wanted[key] = math.hypot(wanted.get(key, 0.0), float(tensor.double().norm()))
     assert told.keys() == wanted.keys()
     return {
+        **made_with(made),
         "same_weights": same,
         "gradient": math.sqrt(max(squares.values())),
         "layer_norms": max(abs(told[key] / wanted[key] - 1) for key in wanted),

@@ -45,14 +45,19 @@ def of(settings: Make, strategy: str, **changes: Any) -> SegmentSettings:
 @pytest.mark.parametrize("backend", ["fsdp", "deepspeed"])
 def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings: Make, tmp_path: Path) -> None:
     tied = {"precision": "fp32", "architecture": {"tie_embeddings": True}}
+    bf16 = {"gradient_reduction": "bf16", "fused_optimizer": False}
     cases = {
         f"{name} {how}": of(settings, name, **changes)
         for name, strategy in STRATEGIES.items()
-        for how, changes in {"tied": tied, "float32": {}, "bf16": {"gradient_reduction": "bf16"}}.items()
+        for how, changes in {"tied": tied, "float32": {}, "bf16": bf16}.items()
         if strategy.backend == backend and not strategy.hybrid and (how == "tied" or name != "zero0")
     }
     for name, found in looked_at("gradients", cases, tmp_path).items():
         assert found["same_weights"], name
+        assert found["fused"] != name.endswith("bf16"), name
+        if backend == "deepspeed":
+            strategy = STRATEGIES[name.split()[0]]
+            assert found["offloads"] == [strategy.offloads_optimizer, strategy.offloads_parameters], name
         if name.endswith("bf16"):  # what is asked for shows, so that the limit is not too wide
             assert found["gradient"] > 1000 * ROUNDED, name
         else:

@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
 
 from pipeline.ground.errors import InputError
+from pipeline.model.qwen3_moe.model import Qwen3Moe
+from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.gauges import metrics
-from pipeline.pretrain.parallel import mesh
+from pipeline.pretrain.parallel import exchange, expert_parallel, mesh
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import Model, SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
@@ -95,6 +97,18 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert len(shares) == 24 and all(2 / 8 <= share <= 1 for share in shares)
     loaded = AutoModelForCausalLM.from_pretrained(folder / "milestone/huggingface")
     assert isinstance(loaded, Qwen3MoeForCausalLM)
+
+
+def test_the_largest_share_is_of_the_tokens_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two experts for each of 8 tokens, 4 of them here and 4 on another process."""
+    here, there = ([[3, 1, 4], [4, 2, 2]], [[2, 3, 3], [2, 4, 2]]), ([[1, 4, 3], [2, 3, 3]], [[3, 2, 3], [2, 2, 4]])
+    model = Qwen3Moe(Architecture.model_validate({"layers": 2, "width": 32, "heads": 4, **SHAPE, "experts": 3}), 96)
+    routers = [experts.router for experts in expert_parallel.experts_of(model).values()]
+    for own, others, share in zip(here, there, (7 / 8, 6 / 8), strict=True):
+        monkeypatch.setattr(exchange, "added", lambda _, values, others=others: values + others)
+        for router, visits in zip(routers, own, strict=True):
+            router.visits_N += torch.tensor(visits)
+        assert expert_parallel.largest_share(model, torch.device("cpu")) == {"largest_expert_share": share}
 
 
 @pytest.mark.slow

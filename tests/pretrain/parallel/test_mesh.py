@@ -76,6 +76,7 @@ def test_a_process_makes_the_groups_that_it_is_in(
             # By the calls and by torch's own list, in which the group of all stands too.
             assert len(asked) == len(c10d._world.pg_map) - 1 == groups
             assert set(asked) <= {mesh.PATIENCE}
+            assert (made["replicate"].size(), made["shard"].size()) == (sizes.replicate, sizes.shard)
             torchs = init_device_mesh("cpu", made.shape, mesh_dim_names=made.mesh_dim_names)
             for name in made.mesh_dim_names:
                 mine, theirs = made.get_group(name), torchs.get_group(name)
@@ -88,6 +89,19 @@ def test_a_process_makes_the_groups_that_it_is_in(
                 assert {sizes.data_rank(one) for one in sharing} == {sizes.data_rank(rank)}
         finally:
             dist.destroy_process_group()
+
+
+def test_neighbours_divide_the_experts() -> None:
+    sizes = mesh.Layout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
+    dist.init_process_group("fake", rank=13, world_size=16, store=FakeStore())
+    try:
+        made = mesh.experts(sizes, "cpu")
+        groups = {name: dist.get_process_group_ranks(made.get_group(name)) for name in made.mesh_dim_names or ()}
+        assert groups["expert"] == [12, 13, 14, 15]
+        assert groups["shard"] == [9, 13]  # of the same experts
+        assert groups["replicate"] == [5, 13] and groups["pipeline"] == groups["tensor"] == [13]
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

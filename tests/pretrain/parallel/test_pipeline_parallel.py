@@ -10,12 +10,19 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 from pipeline.plan import stages
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
+from pipeline.pretrain.gauges.traced_step import _without_neighbours
+from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, stages_of
 
 BACKWARD = 2
 """Times a forward pass."""
@@ -142,3 +149,29 @@ def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
             held += 2 if kind == "F" else -2
             most = max(most, held)
     assert stages.layers_under_way(shape, 16, plan) == most
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) -> None:
+    """Two of eight at most, whoever stands for the neighbour; and for none after the step."""
+    architecture, batch = Architecture(layers=2, width=32, heads=4), torch.zeros(1, 16, dtype=torch.long)
+    dist.init_process_group("fake", rank=rank, world_size=2, store=FakeStore())
+    try:
+        own = stages_of(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
+        assert dist.group.WORLD is not None
+        pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD)
+        stage = pipeline._schedule(8, batch.shape, trains=True)._stage
+
+        def rooms() -> int:
+            received = (*stage.args_recv_info.values(), *stage.grad_recv_info.values())
+            return sum(info.buffer is not None for infos in received for info in infos)
+
+        seen: list[int] = []
+        make = stage._make_room
+        stage._make_room = lambda infos: seen.append(make(infos) or rooms())
+        with _without_neighbours():
+            pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
+        assert pipeline._schedule(8, batch.shape, trains=True)._stage is stage
+        assert 1 <= max(seen) <= 2 and rooms() == 0
+    finally:
+        dist.destroy_process_group()
