@@ -112,8 +112,8 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
     between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
     forward = (*linear, attention, between)
-    again = {"none": (), "selective": (attention,), "full": forward}[training.recomputation]
-    passes = 3 if training.recomputation == "full" else 2
+    again = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
+    passes = 2 if training.recomputation == "none" else 3  # what is exchanged is not kept
     head = product(d, vocabulary_size / t)
     own = device_parameters(a, vocabulary_size, training)
     stages = process_layers(a, vocabulary_size, training)
@@ -125,8 +125,7 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # parameters of others, not gathered
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
     muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
-    # Of Muon's matrices means in fp32 are gathered of those that share the state, updates in bf16 given to all.
-    gathered = 4 * (1 - 1 / (mesh.sharing * t)) + 2 * (1 - 1 / sharers)
+    matrices = max(stages) * sum(map(math.prod, _matrices(a))) * muon
     return Work(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
@@ -143,5 +142,7 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
         data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
         step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
         optimizer=(Kernel(0, OPTIMIZER_BYTES * own / holders), *(_muon(a, max(stages), sharers) if muon else ())),
-        gathered_bytes=gathered * max(stages) * sum(map(math.prod, _matrices(a))) * muon,
+        # Means in fp32 are gathered of those that share the state, updates in bf16 given to them, and to all copies.
+        gathered_bytes=matrices * (4 + 2) * (1 - 1 / (mesh.sharing * t)),
+        copied_bytes=matrices * 2 * (1 - 1 / mesh.replicas),
     )

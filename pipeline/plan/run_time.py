@@ -36,8 +36,9 @@ FORMULAS = {
     "computed meanwhile (Zhao et al. 2023)",
     "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, what stages send "
     "(Narayanan et al. 2021)",
-    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); of muon also 10 m^2 "
-    "(2 n + m) operations for a matrix in each turn, and 6 bytes of each element of all / (0.78 of the link)",
+    "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); with muon also "
+    "10 m^2 (2 n + m) / (0.885 matrix_flops_per_second) of each matrix, m its shorter and n its longer side, that the "
+    "busiest device orthogonalises, and up to 6 bytes of each element of all matrices / (0.78 of the link)",
     "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
     "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
     "training_seconds": "steps x step_seconds, stage by stage of a ramp",

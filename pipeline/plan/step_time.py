@@ -100,7 +100,9 @@ class Work:
     optimizer: tuple[Kernel, ...] = ()
     """Once in a step."""
     gathered_bytes: float = 0
-    """What devices that share the state tell each other about the optimizer's updates."""
+    """What devices that share the state tell each other about the optimizer's updates, once in a step."""
+    copied_bytes: float = 0
+    """What they tell the other copies of it."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,8 @@ def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
     gathered = work.gathered_bytes / machine.link(mesh.sharing, mesh.tensor)
+    # A matrix goes from one device of a node to one of another, through their adapters.
+    gathered += work.copied_bytes / machine.exchange(2, mesh.tensor * mesh.sharing) if mesh.replicas > 1 else 0
     return StepTime(
         compute_seconds=m * computed,
         recomputation_seconds=m * work.layers * again,

@@ -126,3 +126,8 @@ def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
     # Two of four devices that share a sequence are on another node, and both that divide the experts on one.
     assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / (20 * 3 / 2) + 1))
     assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / 40)
+    copied = dataclasses.replace(BLOCK, copied_bytes=second)
+    assert step_time(copied, Mesh(sharing=8), MACHINE).optimizer_seconds == 0
+    inside, outside = (Mesh(sharing=sharing, replicas=2) for sharing in (4, 8))
+    assert math.isclose(step_time(copied, inside, MACHINE).optimizer_seconds, 1)
+    assert math.isclose(step_time(copied, outside, MACHINE).optimizer_seconds, 200 / 20)  # by one adapter

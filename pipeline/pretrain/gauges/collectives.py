@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-EVERYBODY = "default_pg"  # torch's name of the group that all processes are in
-
 
 def dump(path: Path) -> None:
     """Write the last collectives of this process as JSON, with their group, kind, sizes and number, oldest first."""
@@ -38,17 +36,15 @@ def counts(path: Path) -> dict[str, tuple[int, str]]:
 def behind(paths: dict[int, Path], processes: int) -> str | None:
     """Return which process a hang waited for, in words; None where all have begun the same.
 
-    That is who has begun fewer collectives than the others of a group, else who has dumped nothing.
+    That is who has begun fewer collectives than the others of a group, else who has dumped nothing. Of a process that
+    tells nothing of a group nothing follows: only its last collectives are kept.
 
     Args:
         paths: by process, what each has dumped.
     """
     of_processes = {process: counts(path) for process, path in paths.items()}
     for group in sorted({name for found in of_processes.values() for name in found}):
-        nothing = {group: (0, "")} if group == EVERYBODY else {}
-        known = {
-            process: (nothing | found)[group] for process, found in of_processes.items() if group in nothing | found
-        }
+        known = {process: found[group] for process, found in of_processes.items() if group in found}
         least, most = min(known.values()), max(known.values())
         if least[0] < most[0]:
             late = [process for process, found in sorted(known.items()) if found[0] == least[0]]

@@ -128,7 +128,8 @@ def _check_pipeline(training: Training, architecture: Architecture, batch: int, 
             f"architecture.layers {layers} are fewer than the stages of {what} {mesh.pipeline}{parts}: "
             f"a pipeline of at most {largest} would do"
         )
-    has = f"training.batch_size {batch} has {micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
+    number = f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
+    has = f"a batch_size of {batch} gives each data-parallel process {number}"
     if micro_batches < mesh.pipeline:
         raise InputError(
             f"{has}, fewer than training.mesh.pipeline {mesh.pipeline}: a pipeline of at most {micro_batches} would "

@@ -153,12 +153,13 @@ class Pipeline:
     ) -> None:
         self.stages, self.split, self.dtype, self.device, self.group = stages, split, dtype, device, group
         self._tokens = 0
-        self._schedules: dict[bool, tuple[tuple[int, ...], Any]] = {}  # for training, and not
+        # For training, and not: what for, the schedule, its stages.
+        self._schedules: dict[bool, tuple[tuple[int, ...], Any, list[_Stage]]] = {}
         if isinstance(stages, FSDPModule):
             stages.set_reshard_after_backward(False)
 
-    def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> Any:
-        """Return the schedule of so many micro-batches of (B, T) tokens: the one before where it fits."""
+    def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> tuple[Any, list[_Stage]]:
+        """Return the schedule of so many micro-batches of (B, T) tokens and its stages: the one before where it fits."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
             loss = self._mean if trains else cross_entropies
@@ -167,12 +168,12 @@ class Pipeline:
             made = (
                 one(stages[0], micro_batches, loss_fn=loss, scale_grads=False)
                 if len(stages) == 1
-                else ScheduleInterleaved1F1B(stages, micro_batches, loss_fn=loss, scale_grads=False)
+                else ScheduleInterleaved1F1B([*stages], micro_batches, loss_fn=loss, scale_grads=False)
             )
-            self._schedules[trains] = key, made
-        return self._schedules[trains][1]
+            self._schedules[trains] = key, made, stages
+        return self._schedules[trains][1:]
 
-    def _made(self, shape: torch.Size) -> list[Any]:
+    def _made(self, shape: torch.Size) -> list[_Stage]:
         """Return this process's stages, for (B, T) tokens at a time."""
         rank, size, each = dist.get_rank(self.group), dist.get_world_size(self.group), len(self.stages.layers)
         streamed = shape[0], shape[1] // self.split, self.stages.architecture.width
@@ -201,16 +202,19 @@ class Pipeline:
         """
         self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
-        schedule = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
-        losses = self._run(schedule.step, micro_batches, target_BT=target_BT)
+        schedule, stages = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
+        losses = self._run(schedule.step, stages, micro_batches, target_BT=target_BT)
         return torch.stack(losses).sum().detach() * tokens if losses else torch.zeros((), device=self.device)
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the loss of every token of a micro-batch likewise, (B, T), without a gradient."""
-        losses = self._run(self._schedule(1, batch.input_BT.shape, trains=False).eval, [batch])
+        schedule, stages = self._schedule(1, batch.input_BT.shape, trains=False)
+        losses = self._run(schedule.eval, stages, [batch])
         return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 
-    def _run(self, run: Callable[..., object], micro_batches: Sequence[Batch], **of_last: Tensor) -> list[Tensor]:
+    def _run(
+        self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Tensor
+    ) -> list[Tensor]:
         """Let a schedule run over the micro-batches, which it gets joined and cuts again; return their losses.
 
         Only the last stage has them, and gets what is `of_last`.
@@ -224,6 +228,8 @@ class Pipeline:
         received = (tokens_BT,) if self.stages.is_first else ()
         last = {**of_last, "target": target_BT, "losses": losses} if self.stages.is_last else {}
         run(*received, tokens_BT=tokens_BT, return_outputs=False, **equal, **last)
+        for stage in stages:  # what it gave, as logits, would stay until the next run
+            stage.clear_runtime_states()
         for module in self.stages.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()

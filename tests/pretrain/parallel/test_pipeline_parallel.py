@@ -160,7 +160,7 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         own = stages_of(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
         assert dist.group.WORLD is not None
         pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD)
-        stage = pipeline._schedule(8, batch.shape, trains=True)._stage
+        (stage,) = pipeline._schedule(8, batch.shape, trains=True)[1]
 
         def rooms() -> int:
             received = (*stage.args_recv_info.values(), *stage.grad_recv_info.values())
@@ -171,7 +171,11 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         stage._make_room = lambda infos: seen.append(make(infos) or rooms())
         with _without_neighbours():
             pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
-        assert pipeline._schedule(8, batch.shape, trains=True)._stage is stage
+        assert pipeline._schedule(8, batch.shape, trains=True)[1] == [stage]
         assert 1 <= max(seen) <= 2 and rooms() == 0
+        with _without_neighbours(), torch.no_grad():
+            pipeline.evaluate(Batch(batch, batch, None))
+        for each in (stage, *pipeline._schedule(1, batch.shape, trains=False)[1]):
+            assert not each.fwd_cache and not each.output_chunks, "logits of a validation would stay"
     finally:
         dist.destroy_process_group()
