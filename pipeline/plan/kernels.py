@@ -71,8 +71,16 @@ def _ordered(architecture: Architecture, divided: bool) -> tuple[float, float]:
     return ((7 + 4 * divided) * c + 1) * d if c else 0, ((10 + 8 * divided) * c + 3) * d if c else 0
 
 
-def work(architecture: Architecture, vocabulary_size: int, training: TrainingPlan, mesh: Mesh) -> Work:
+def work(
+    architecture: Architecture,
+    vocabulary_size: int,
+    training: TrainingPlan,
+    mesh: Mesh,
+    divided: TrainingPlan | None = None,
+) -> Work:
     """Return what one device does in a step of a decoder like Llama's.
+
+    A pipeline's layers are those of the training `divided`, where this one is a part of it with shorter sequences.
 
     Products of a token: D (H + 2 K), H D, 2 D F, F D; attention's own by FlashAttention, which computes half of the
     scores and backward 2.5 times as much (Dao 2023, section 4.1), and in a layer with a window those in it; a layer has
@@ -115,8 +123,8 @@ def work(architecture: Architecture, vocabulary_size: int, training: TrainingPla
     again = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
     passes = 2 if training.recomputation == "none" else 3  # what is exchanged is not kept
     head = product(d, vocabulary_size / t)
-    own = device_parameters(a, vocabulary_size, training)
-    stages = process_layers(a, vocabulary_size, training)
+    own = device_parameters(a, vocabulary_size, divided or training)
+    stages = process_layers(a, vocabulary_size, divided or training)
     strategy = STRATEGIES[training.strategy]
     reduced = 4 if training.gradient_reduction == "fp32" else 2
     data = mesh.sharing * mesh.replicas // c

@@ -10,7 +10,7 @@ from pipeline.ground.ramp import Stretch
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
 from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike
-from pipeline.plan.settings import ModelPlan, PlatformPlan
+from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
 from pipeline.plan.step_time import Machine, StepTime, step_time
 from pipeline.plan.strategies import STRATEGIES
 
@@ -78,8 +78,8 @@ def obstacles(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[st
     return found
 
 
-def step_of(model: ModelPlan, platform: PlatformPlan, devices: int) -> StepTime:
-    """Return the parts of one step of a model for which there are no `obstacles`."""
+def step_of(model: ModelPlan, platform: PlatformPlan, devices: int, stretch: Stretch | None = None) -> StepTime:
+    """Return the parts of a step, after a ramp or of a stretch of it, of a model for which there are no `obstacles`."""
     machine = Machine(
         platform.matrix_flops_per_second or math.nan,
         platform.memory_bytes_per_second or math.nan,
@@ -88,7 +88,8 @@ def step_of(model: ModelPlan, platform: PlatformPlan, devices: int) -> StepTime:
         platform.devices,
     )
     mesh = kernels.mesh_of(model.training, devices, platform.devices)
-    work = kernels.work(model.architecture, model.vocabulary_size, model.training, mesh)
+    training = _cut(model.training, stretch) if stretch else model.training
+    work = kernels.work(model.architecture, model.vocabulary_size, training, mesh, divided=model.training)
     return step_time(work, mesh, machine)
 
 
@@ -124,15 +125,14 @@ def run_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> dict[str
     found["tokens_per_second_per_device"] = tokens / parts.seconds / devices
     found["utilization_share"] = flops / (devices * peak * parts.seconds)
     found["training_seconds"] = steps = sum(
-        stretch.steps * step_of(_cut(model, stretch), platform, devices).seconds
+        stretch.steps * step_of(model, platform, devices, stretch).seconds
         for stretch in training.batches.stretches(training.first_step, training.steps)
     )
     return found | _around(model, platform, devices, parts, steps)
 
 
-def _cut(model: ModelPlan, stretch: Stretch) -> ModelPlan:
-    """Return a model whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
-    training = model.training
+def _cut(training: TrainingPlan, stretch: Stretch) -> TrainingPlan:
+    """Return a training whose steps are all as in one stretch of a ramp: more rows where they are shorter."""
     rows = training.sequence_length // stretch.sequence_length
     changes = {
         "sequence_length": stretch.sequence_length,
@@ -140,7 +140,7 @@ def _cut(model: ModelPlan, stretch: Stretch) -> ModelPlan:
         "micro_batch_size": training.micro_batch_size * rows,
         "ramp": [],
     }
-    return model.model_copy(update={"training": training.model_copy(update=changes)})
+    return training.model_copy(update=changes)
 
 
 def _around(model: ModelPlan, platform: PlatformPlan, devices: int, step: StepTime, steps: float) -> dict[str, Any]:

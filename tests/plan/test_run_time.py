@@ -7,11 +7,14 @@ import pytest
 import yaml
 
 from pipeline.ground.platform_files import PLATFORMS
+from pipeline.ground.ramp import Stretch
 from pipeline.model.settings import Architecture
 from pipeline.plan import published
 from pipeline.plan.estimate import estimate
-from pipeline.plan.run_time import MEASURE, obstacles, run_time, step_of
+from pipeline.plan.kernels import mesh_of, work
+from pipeline.plan.run_time import MEASURE, _cut, obstacles, run_time, step_of
 from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
+from pipeline.plan.step_time import Machine, step_time
 
 EIGHT = {"preset": "llama3-8b"}
 THIRTY = {"preset": "gptnl-30b"}
@@ -89,6 +92,21 @@ def test_a_ramp_takes_what_trainings_of_its_sizes_take():
         EstimateSettings.model_validate({"models": {"x": model(ramp=ramp)}, "platform": stated, "energy": {}})
     )
     assert plan["models"]["x"]["model_flops"] == by_hand and plan["models"]["x"]["tokens"] == tokens
+
+
+def test_a_shorter_stage_of_a_ramp_runs_on_the_stages_of_the_whole_training():
+    """With 1,024 tokens as the whole sequence the layers would be divided 8, 9, 9 and 6, with 8,192 8, 8, 9 and 7."""
+    deep = model(mesh={"pipeline": 4}, ramp=[{"to_step": 300, "sequence_length": 1024}])
+    short = Stretch(300, 512, 1024)
+    own, alone = (
+        work(deep.architecture, 128_256, _cut(deep.training, short), mesh_of(deep.training, 16, 4), divided)
+        for divided in (deep.training, None)
+    )
+    assert (own.most_layers, own.last_layers) == (9, 7) and (alone.most_layers, alone.last_layers) == (9, 6)
+    seconds = step_of(deep, platform(), 16, short).pipeline_seconds
+    mesh, machine = mesh_of(deep.training, 16, 4), Machine(575e12, 3.35e12, 450e9, 25e9, 4)
+    assert seconds == step_time(own, mesh, machine).pipeline_seconds
+    assert seconds != step_time(alone, mesh, machine).pipeline_seconds
 
 
 def test_a_branch_takes_the_steps_that_are_its_own():

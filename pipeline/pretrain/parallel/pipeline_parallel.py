@@ -159,7 +159,7 @@ class Pipeline:
             stages.set_reshard_after_backward(False)
 
     def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> tuple[Any, list[_Stage]]:
-        """Return the schedule of so many micro-batches of (B, T) tokens and its stages: the one before where it fits."""
+        """Return the schedule of so many micro-batches of (B, T) tokens and its stages, that before where it fits."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
             loss = self._mean if trains else cross_entropies
