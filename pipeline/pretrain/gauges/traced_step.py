@@ -98,7 +98,9 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
     def _innermost(self) -> str:
         """Return the part of the model that computes: `blocks.3.attention`, `output`; nothing between them."""
         names = [
-            name.partition(".")[2].removeprefix("stages.") for name in self._mod_tracker.parents if name != "Global"
+            name.partition(".")[2].removeprefix("stages").removeprefix(".")  # a stage as a pipeline sees it
+            for name in self._mod_tracker.parents
+            if name != "Global"
         ]
         return max(names, key=len, default="")
 
