@@ -167,6 +167,7 @@ def test_losses_of_tokens_add_up_to_the_loss_of_the_batch(documents: torch.Tenso
     with torch.no_grad():
         loss_BT = token_losses(model, Batch(tokens_BT, target_BT, documents))
         whole = model(tokens_BT, target_BT, documents)
-        assert torch.equal(cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4), loss_BT)
+        together_BT = cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4)
+    torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)

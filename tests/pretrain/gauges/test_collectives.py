@@ -29,6 +29,7 @@ for number in range(4):
 
 def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the program lies elsewhere
     program = tmp_path / "hangs.py"
     program.write_text(HANGS)
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program), str(tmp_path)]

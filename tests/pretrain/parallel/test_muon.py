@@ -120,7 +120,10 @@ for precision in (torch.float32, torch.bfloat16):
 """
 
 
-def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same(tmp_path: Path) -> None:
+def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the program lies elsewhere
     program = tmp_path / "divides.py"
     program.write_text(DIVIDES)
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", str(program)]
