@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -64,6 +64,22 @@ def attention_limits(
     return allowed if window is None else allowed.triu(1 - window)
 
 
+Limits = Tensor | tuple[Tensor, Tensor] | None
+"""Of `attention_limits`; where they are not the same for queries and keys, those of a kernel of documents for both."""
+
+
+def limits_of_span(limits: Tensor, length: int, span: range) -> Limits:
+    """Return the limits of queries at the positions of a span, which read keys up to its end, by those of all.
+
+    A kernel that takes documents one after another lets the last query of one read all of its keys.
+    """
+    if limits.dtype != torch.int32:
+        return limits[:, :, span.start : span.stop, : span.stop]
+    row, position = limits // length, limits % length
+    asking = row * len(span) + (position - span.start).clamp(0, len(span))
+    return asking, row * span.stop + position.clamp(max=span.stop)
+
+
 def best_kernels(device: torch.device) -> list[SDPBackend]:
     """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
 
@@ -84,6 +100,8 @@ class Attention(nn.Module):
     """In order of preference; PyTorch chooses where there are none."""
     window: int | None = None
     """How many positions one reads at most, itself counted."""
+    spans: Callable[[int], list[range]] = staticmethod(lambda length: [range(length)])
+    """Which positions of so many have queries here; keys and values are of all."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -111,22 +129,41 @@ class Attention(nn.Module):
         `limits`: those of `attention_limits` for this window.
         """
         q_BHTE, k_BKTE, v_BKTE = (x.transpose(1, 2) for x in self.heads(x_BTD))
-        q_BHTE, k_BKTE = rotate(q_BHTE, cosine_TE, sine_TE), rotate(k_BKTE, cosine_TE, sine_TE)
-        grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
-        if limits is not None and limits.dtype == torch.int32:
-            q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
-            length = q_BHTE.shape[2]  # no document is longer
-            before = -1 if self.window is None else self.window - 1
-            y_NHE = varlen_attn(
-                q_NHE, k_NKE, v_NKE, limits, limits, length, length, window_size=(before, 0), enable_gqa=grouped
-            )
-            assert isinstance(y_NHE, Tensor)
-            y_BTHE = y_NHE.reshape(-1, length, *y_NHE.shape[1:])
+        k_BKTE = rotate(k_BKTE, cosine_TE, sine_TE)
+        batch, _, length, _ = k_BKTE.shape
+        spans = self.spans(length)
+        if len(spans) == 1:
+            y_BTHE = self._read(rotate(q_BHTE, cosine_TE, sine_TE), k_BKTE, v_BKTE, limits)
         else:
-            with sdpa_kernel(list(self.kernels), set_priority=True) if self.kernels else nullcontext():
-                y_BHTE = F.scaled_dot_product_attention(
-                    q_BHTE, k_BKTE, v_BKTE, attn_mask=limits, is_causal=limits is None, enable_gqa=grouped
-                )
-            y_BTHE = y_BHTE.transpose(1, 2)
+            if limits is None:
+                rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
+                limits = attention_limits(rows.new_empty(batch, length), rows, self.window, q_BHTE.dtype)
+            assert limits is not None
+            found = []
+            parts = torch.split(q_BHTE, [*map(len, spans)], dim=2)
+            for span, part_BHTE in zip(spans, parts, strict=True):
+                here = slice(span.start, span.stop)
+                asked_BHTE = rotate(part_BHTE, cosine_TE[here], sine_TE[here])
+                k, v = (x_BKTE[:, :, : span.stop] for x_BKTE in (k_BKTE, v_BKTE))
+                found.append(self._read(asked_BHTE, k, v, limits_of_span(limits, length, span)))
+            y_BTHE = torch.cat(found, dim=1)
         y_BTD: Tensor = self.output(y_BTHE.flatten(2))
         return y_BTD
+
+    def _read(self, q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, limits: Limits) -> Tensor:
+        """Return what queries read of keys and values, (B, T, H, E), of which there may be more before them."""
+        grouped = q_BHTE.shape[1] != k_BKTE.shape[1]
+        if isinstance(limits, Tensor) and limits.dtype == torch.int32:
+            limits = limits, limits
+        if isinstance(limits, tuple):
+            q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
+            longest = q_BHTE.shape[2], k_BKTE.shape[2]  # no document is longer
+            before = -1 if self.window is None else self.window - 1
+            y_NHE = varlen_attn(q_NHE, k_NKE, v_NKE, *limits, *longest, window_size=(before, 0), enable_gqa=grouped)
+            assert isinstance(y_NHE, Tensor)
+            return y_NHE.reshape(-1, q_BHTE.shape[2], *y_NHE.shape[1:])
+        with sdpa_kernel(list(self.kernels), set_priority=True) if self.kernels else nullcontext():
+            y_BHTE = F.scaled_dot_product_attention(
+                q_BHTE, k_BKTE, v_BKTE, attn_mask=limits, is_causal=limits is None, enable_gqa=grouped
+            )
+        return y_BHTE.transpose(1, 2)

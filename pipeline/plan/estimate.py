@@ -43,9 +43,10 @@ FORMULAS = {
     "activation_bytes_per_device": "micro_batch_size x sequence_length / (tensor x context) x (layers x (4 D + 2 H + "
     "2 K + 4 F) + 3 D elements) + fp32 logits of a sixteenth of the tokens, at least 2,048, + the output weight's fp32 "
     "gradient in bf16; with tensor > 1 4 D + 2 D x tensor of a block, 2 D of the output, 12 x tensor bytes of a logit "
-    "(after Korthikanti et al. 2022); K the width of the least multiple of the key-value heads that tensor x context "
-    "divides; of a pipeline the layers of all micro-batches that are under way; without flash_attention besides "
-    "(layers + 2) x heads x sequence_length fp32 scores of a token",
+    "(after Korthikanti et al. 2022); K the width of the least multiple of the key-value heads that tensor x the "
+    "common divisor of context and heads / tensor divides, x the rest of context; of a pipeline the layers of all "
+    "micro-batches that are under way; without flash_attention besides (layers + 2) x heads x sequence_length fp32 "
+    "scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of each other block",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activations with recomputation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline.model.settings import Architecture
+from pipeline.model.shared_heads import head_parts, key_value_heads
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.plan.step_time import Kernel, Mesh, Work
@@ -88,15 +89,17 @@ def work(
     2 D and residual 3 D, twice each, rotation 4 (H + K), SwiGLU 5 F; with it each is read and written once. Gradients:
     norm 5 D, residual 3 D, twice each, rotation 4 (H + K), SwiGLU 9 F. The tensor devices split what is between the
     products too, for two all-gathers and two reduce-scatters of D each way (Korthikanti et al. 2022, section 4.2.2);
-    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses). Key-value heads that they do not
-    divide are repeated; a tensor device computes those that its queries read. A token that visits C experts has C rows
-    in the feed-forward block, as many on each device; where experts are divided, they travel there and back.
+    those of the context exchange Q, K, V and the output (Jacobs et al. 2023, Ulysses), and where they do not divide the
+    heads each gets K and V of all. Key-value heads that they do not divide are repeated; a tensor device computes those
+    that its queries read. A token that visits C experts has C rows in the feed-forward block, as many on each device;
+    where experts are divided, they travel there and back.
     """
     a, t, c, s, e = architecture, mesh.tensor, mesh.context, training.sequence_length, mesh.expert
     tokens = training.micro_batch_size * s / c
     visited, held = (a.experts_per_token or 1, a.experts / e) if a.experts else (1, 1)
     d, h, f = a.width, a.heads * a.head_dimension, a.hidden
-    k, computed = math.lcm(a.groups, t * c) * a.head_dimension, most_heads_read(a.groups, t) * a.head_dimension
+    k, computed = key_value_heads(a, t, c) * a.head_dimension, most_heads_read(a.groups, t) * a.head_dimension
+    parts = head_parts(a, t, c)
 
     def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
         return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
@@ -139,7 +142,7 @@ def work(
         backward=(*linear, *linear, attention_back, between_back),
         again=again,
         tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * (not training.async_tensor_parallel),
-        context_bytes=passes * 2 * tokens * (2 * h + 2 * k) / t * (c - 1) / c,
+        context_bytes=passes * 2 * tokens * (2 * h * (1 - 1 / parts) + 2 * k * (1 - 1 / c)) / t,
         head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
         layers=a.layers / mesh.pipeline,
         most_layers=max(stages),

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.model import attention
-from pipeline.model.attention import Attention, rotary_angles, rotate
+from pipeline.model.attention import Attention, attention_limits, rotary_angles, rotate
 from pipeline.model.llama.model import Llama
 from pipeline.model.settings import Architecture
 
@@ -46,20 +46,24 @@ def document_by_document(
     q_NHE: Tensor,
     k_NKE: Tensor,
     v_NKE: Tensor,
-    begins: Tensor,
-    _: Tensor,
+    asking: Tensor,
+    read: Tensor,
     *longest: int,
     window_size: tuple[int, int],
     enable_gqa: bool,
 ) -> Tensor:
     """Do on a CPU what `torch.nn.attention.varlen.varlen_attn` says that it does on a GPU."""
-    lengths = begins.diff().tolist()
-    assert max(lengths) <= min(longest) and window_size[1] == 0
+    asks, reads = asking.diff().tolist(), read.diff().tolist()
+    assert max(asks) <= longest[0] and max(reads) <= longest[1] and window_size[1] == 0
     found = []
-    for q_HTE, k_KTE, v_KTE in zip(*(x.transpose(0, 1).split(lengths, 1) for x in (q_NHE, k_NKE, v_NKE)), strict=True):
-        reads_TT = torch.ones(q_HTE.shape[1], q_HTE.shape[1], dtype=torch.bool).tril()
+    of_documents = (
+        x.transpose(0, 1).split(lengths, 1) for x, lengths in ((q_NHE, asks), (k_NKE, reads), (v_NKE, reads))
+    )
+    for q_HTE, k_KTE, v_KTE in zip(*of_documents, strict=True):
+        before = k_KTE.shape[1] - q_HTE.shape[1]  # the last query reads the last key
+        reads_TT = torch.ones(q_HTE.shape[1], k_KTE.shape[1], dtype=torch.bool).tril(before)
         if window_size[0] >= 0:
-            reads_TT = reads_TT.triu(-window_size[0])
+            reads_TT = reads_TT.triu(before - window_size[0])
         found.append(F.scaled_dot_product_attention(q_HTE, k_KTE, v_KTE, reads_TT, enable_gqa=enable_gqa))
     return torch.cat(found, 1).transpose(0, 1)
 
@@ -80,3 +84,28 @@ def test_the_kernel_of_documents_reads_what_a_mask_allows(
     angles = rotary_angles(12, architecture, torch.device("cpu"))
     begins = torch.tensor([0, 7, 12, 24], dtype=torch.int32)
     torch.testing.assert_close(made(x_BTD, *angles, begins), made(x_BTD, *angles, mask))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("kind", ["whole rows", "mask", "kernel of documents"])
+def test_queries_of_some_positions_read_what_they_read_among_all(
+    kind: str, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", document_by_document)
+    torch.manual_seed(3)
+    architecture = Architecture(layers=1, width=32, heads=4, key_value_heads=2)
+    made, x_BTD = Attention(architecture), torch.randn(2, 12, 32)
+    made.window, angles = window, rotary_angles(12, architecture, torch.device("cpu"))
+    begins = torch.tensor([0, 7, 12, 12, 14, 24], dtype=torch.int32)  # one of them is empty
+    tokens_BT = torch.zeros(2, 12, dtype=torch.long)
+    given = None if kind == "whole rows" else begins
+    limits = attention_limits(tokens_BT, given, window, torch.float32)
+    whole_BTD = made(x_BTD, *angles, begins if kind == "kernel of documents" else limits)
+    torch.testing.assert_close(whole_BTD, made(x_BTD, *angles, limits))
+    for spans in ([range(3), range(9, 12)], [range(3, 6), range(6, 9)]):
+        positions = [position for span in spans for position in span]
+        made.spans = lambda _, spans=spans: spans  # type: ignore[assignment, misc]
+        hook = made.query.register_forward_hook(lambda _, __, q, positions=positions: q[:, positions])  # type: ignore[misc]
+        some_BTD = made(x_BTD, *angles, begins if kind == "kernel of documents" else limits)
+        hook.remove()
+        torch.testing.assert_close(some_BTD, whole_BTD[:, positions])

@@ -91,6 +91,15 @@ def test_sequence_devices_exchange_queries_keys_values_and_the_output():
     assert split.context_bytes == 2 * 2 * (2 * 4096 / 4) * (4096 + 1024 + 1024 + 4096) * 3 / 4
 
 
+def test_sequence_devices_that_do_not_divide_the_heads_get_keys_and_values_of_all():
+    plan = training(sequence_length=8192, mesh={"context": 8})  # of which four divide 52 heads
+    split = work(Architecture(preset="gptnl-30b"), VOCABULARY, plan, mesh_of(plan, 8, 4))
+    queries, keys = 52 * 128, 52 * 128  # of 13 key-value heads that four divide, 52
+    sent = 2 * queries * 3 / 4 + 2 * keys / 4 * 7  # to three with other heads; a quarter of keys and values to all
+    assert split.context_bytes == 2 * 2 * (2 * 8192 / 8) * sent
+    assert split.forward[-2].bytes == 2 * (2 * 8192 / 8) * (2 * queries + 2 * 2 * keys)
+
+
 def test_compilation_reads_and_writes_less():
     plain, fused = (counted(compile=on)[1] for on in (False, True))
     moved = 2 * 2 * 4096

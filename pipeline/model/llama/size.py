@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from pipeline.model.architectures import Precision
 from pipeline.model.settings import Architecture
+from pipeline.model.shared_heads import key_value_heads
 
 LOSS_PARTS, LOSS_ROWS = 16, 2048  # of the logits, of which the loss holds some at a time: see `pipeline.model.loss`
 
@@ -63,10 +62,10 @@ def activation_bytes(
     logits at a time, at least 2,048 rows (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's
     gradient also exists in fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the
     inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
-    gradient in fp32. Key-value heads are repeated until the tensor and context devices divide them.
+    gradient in fp32. Of which heads it holds keys and values: `pipeline.model.shared_heads`.
     """
     a = architecture
-    heads = a.heads + math.lcm(a.groups, tensor * context)
+    heads = a.heads + key_value_heads(a, tensor, context)
     block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.hidden
     blocks = a.layers * a.width + block if recomputation else a.layers * block
     element, copy = (2, 2) if precision == "bf16" else (4, 0)

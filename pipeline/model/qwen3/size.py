@@ -3,11 +3,10 @@ the operations of a token are a Llama's."""
 
 from __future__ import annotations
 
-import math
-
 from pipeline.model.architectures import Precision
 from pipeline.model.llama import size
 from pipeline.model.settings import Architecture
+from pipeline.model.shared_heads import key_value_heads
 
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
@@ -42,5 +41,5 @@ def activation_bytes(
         context=context,
     )
     blocks = 1 if recomputation else a.layers
-    heads = a.heads + math.lcm(a.groups, tensor * context)
+    heads = a.heads + key_value_heads(a, tensor, context)
     return of_llama + tokens * (2 if precision == "bf16" else 4) * blocks * heads * a.head_dimension

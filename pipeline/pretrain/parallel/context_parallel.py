@@ -1,9 +1,13 @@
-"""Context parallelism after Ulysses (Jacobs et al. 2023): a sequence is split over processes, its attention by heads.
+"""Context parallelism: a sequence is split over processes.
 
-The stream of a process holds its share of the positions; before the attention an all-to-all exchanges positions for
-heads, after it heads for positions. It runs with every device, kernel and mask, for the attention sees whole sequences.
+After Ulysses (Jacobs et al. 2023) the stream of a process holds its share of the positions; before the attention an
+all-to-all exchanges positions for heads, after it heads for positions. It runs with every device, kernel and mask.
 Key-value heads that do not divide are repeated until they do, at most to the number of heads (Fang & Zhao 2024, USP,
 section 3.1).
+
+Where more processes share a sequence than divide its heads, groups of them compute the queries of different positions,
+and each gets keys and values of all (Grattafiori et al. 2024, Llama 3, section 3.3.2). A group has two chunks, one as
+far from the begin as the other is from the end, so that all read as much.
 """
 
 from __future__ import annotations
@@ -19,17 +23,6 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from pipeline.model.decoder import Block, Decoder
 
 
-def _exchange(parts: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Send part i of the first dimension to process i and return what came from each."""
-    return all_to_all_single_autograd(parts.flatten(), None, None, group).view(parts.shape)
-
-
-def to_heads(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Give (B, T / C, X) with all heads, return (B, T, X / C) with all positions; C processes."""
-    parts = torch.stack(x_BTX.chunk(group.size(), dim=-1))
-    return _exchange(parts, group).transpose(0, 1).flatten(1, 2)
-
-
 def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
     """Return each head as often as it takes until `parts` divides their number, copies of one beside each other."""
     heads = x_BTX.shape[-1] // head_dimension
@@ -38,34 +31,87 @@ def repeated(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
     return x_BTHE.repeat_interleave(times, dim=2).flatten(2)
 
 
-def to_positions(x_BTX: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Give (B, T, X / C), return (B, T / C, X): the reverse of to_heads."""
-    parts = torch.stack(x_BTX.chunk(group.size(), dim=1))
-    return _exchange(parts, group).permute(1, 2, 0, 3).flatten(2)
+class Context:
+    """The C processes that share a sequence: P that divide the heads, neighbours, and C / P groups of them.
+
+    Args:
+        parts: P.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, parts: int) -> None:
+        self.group, self.parts = group, parts
+        self.groups = group.size() // parts
+        self._own, self._part = divmod(group.rank(), self.parts)
+
+    def spans(self, length: int) -> list[range]:
+        """Return the positions whose queries this process and those that divide its heads compute."""
+        if self.groups == 1:
+            return [range(length)]
+        chunk = length // (2 * self.groups)
+        return [range(n * chunk, (n + 1) * chunk) for n in (self._own, 2 * self.groups - 1 - self._own)]
+
+    def positions(self, length: int, device: torch.device) -> Tensor:
+        """Return the positions that the stream of this process holds, (T / C)."""
+        of_group = torch.cat([torch.arange(span.start, span.stop, device=device) for span in self.spans(length)])
+        return of_group.chunk(self.parts)[self._part]
+
+    def share(self, x_BT: Tensor) -> Tensor:
+        """Return this process's positions of something that all have whole."""
+        return x_BT[:, self.positions(x_BT.shape[1], x_BT.device)]
+
+    def _exchange(self, parts: Tensor) -> Tensor:
+        """Send part i of the first dimension to process i, of all or of those that divide the heads with this one.
+
+        Return what came from each.
+        """
+        numbers = [0] * self.group.size()
+        first = 0 if len(parts) == len(numbers) else self._own * self.parts
+        numbers[first : first + len(parts)] = [parts[0].numel()] * len(parts)
+        return all_to_all_single_autograd(parts.flatten(), numbers, numbers, self.group).view(parts.shape)
+
+    def to_heads(self, x_BTX: Tensor) -> Tensor:
+        """Give (B, T / C, X) with all heads, return (B, T P / C, X / P) with the positions of `spans`."""
+        parts = torch.stack(x_BTX.chunk(self.parts, dim=-1))
+        return self._exchange(parts).transpose(0, 1).flatten(1, 2)
+
+    def everywhere(self, x_BTX: Tensor) -> Tensor:
+        """Give (B, T / C, X) with all heads, return (B, T, X / P) with all positions in order."""
+        parts = torch.stack(x_BTX.chunk(self.parts, dim=-1)).repeat(self.groups, 1, 1, 1)
+        found_CBTX = self._exchange(parts)
+        if self.groups == 1:
+            return found_CBTX.transpose(0, 1).flatten(1, 2)
+        of_groups = found_CBTX.view(self.groups, self.parts, *found_CBTX.shape[1:]).transpose(1, 2).flatten(2, 3)
+        early, late = of_groups.chunk(2, dim=2)
+        return torch.cat([early, late.flip(0)]).transpose(0, 1).flatten(1, 2)
+
+    def to_positions(self, x_BTX: Tensor) -> Tensor:
+        """Give (B, T P / C, X / P), return (B, T / C, X): the reverse of to_heads."""
+        parts = torch.stack(x_BTX.chunk(self.parts, dim=1))
+        return self._exchange(parts).permute(1, 2, 0, 3).flatten(2)
 
 
-def share(x_BT: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return this process's positions of something that all have whole."""
-    return x_BT.chunk(group.size(), dim=1)[group.rank()]
-
-
-def apply(model: Decoder, group: dist.ProcessGroup) -> None:
+def apply(model: Decoder, context: Context) -> None:
     """Let a model, or a stage of it, take whole sequences and compute this process's positions of them."""
 
     def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (share(inputs[0], group), *inputs[1:])
+        return (context.share(inputs[0]), *inputs[1:])
 
-    def gathered(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return to_heads(repeated(output, model.architecture.head_dimension, group.size()), group)
+    def asking(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        return context.to_heads(output)
+
+    def read(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        return context.everywhere(repeated(output, model.architecture.head_dimension, context.parts))
 
     def returned(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (to_positions(inputs[0], group), *inputs[1:])
+        return (context.to_positions(inputs[0]), *inputs[1:])
 
     if isinstance(model.embedding, nn.Embedding):
         model.embedding.register_forward_pre_hook(shared, prepend=True)
     for block in model.blocks:
         if isinstance(block, Block):
             attention = block.attention
-            for projection in (attention.query, attention.key, attention.value):
-                projection.register_forward_hook(gathered)
+            attention.spans = context.spans
+            attention.query.register_forward_hook(asking)
+            for projection in (attention.key, attention.value):
+                projection.register_forward_hook(read)
             attention.output.register_forward_pre_hook(returned, prepend=True)

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
+from pipeline.model.shared_heads import head_parts
 from pipeline.plan.stages import division
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
@@ -85,9 +86,10 @@ class FsdpBackend:
         training, sizes = self.training, self.layout
         if sizes.tensor > 1:
             tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
-        self.context = None
+        self.context: context_parallel.Context | None = None
         if sizes.context > 1:
-            self.context = mesh.context_group(sizes)
+            parts = head_parts(self.settings.architecture, sizes.tensor, sizes.context)
+            self.context = context_parallel.Context(mesh.context_group(sizes), parts)
             context_parallel.apply(self.model, self.context)
         policy = MixedPrecisionPolicy()
         if training.precision == "bf16":
@@ -155,7 +157,7 @@ class FsdpBackend:
         """Return the targets of this process's positions; the input stays whole, the model cuts it."""
         if self.context is None:
             return batch
-        return batch._replace(target_BT=context_parallel.share(batch.target_BT, self.context))
+        return batch._replace(target_BT=self.context.share(batch.target_BT))
 
     def _once(self, loss: Tensor) -> Tensor:
         """Return a loss that all processes of a tensor group have at the first of them, zero at the others."""
@@ -165,7 +167,8 @@ class FsdpBackend:
         """See Backend. Sharded gradients are reduced after every micro-batch, so that they stay sharded."""
         assert isinstance(self.model, FSDPModule)
         tokens = len(micro_batches) * self._counted_tokens()
-        expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, self.context)
+        sharers = self.context.group if self.context else None
+        expert_parallel.set_balance(self.model, self.training.load_balancing_loss, tokens, sharers)
         if self.pipeline:
             return self._once(self.pipeline.step([self._own(batch) for batch in micro_batches], tokens))
         total = torch.zeros((), device=self.device)
@@ -220,7 +223,7 @@ class FsdpBackend:
         if self.context is None:
             return loss_BT
         whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
-        context_parallel.share(whole_BT, self.context).copy_(loss_BT)
+        whole_BT[:, self.context.positions(whole_BT.shape[1], whole_BT.device)] = loss_BT
         return whole_BT
 
     def pieces(self) -> list[Piece]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
+from pipeline.model.shared_heads import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group
 from pipeline.pretrain.training_settings import Training
 
@@ -81,18 +82,28 @@ def check(training: Training, architecture: Architecture, vocabulary_size: int, 
     per_step = sizes.data * training.micro_batch_size
     for size in training.batches.batch_sizes:
         _check_batch(size, training, sizes, processes)
-    split = mesh.tensor * mesh.context
+    sequence = math.gcd(*training.batches.sequence_lengths)
+    # More processes than divide the heads have two chunks of positions for each of their groups.
+    groups = mesh.context // head_parts(a, mesh.tensor, mesh.context)
+    chunks = mesh.tensor * mesh.context * (2 if groups > 1 else 1)
     by = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
-    of_both = {"architecture.heads": a.heads, "training.sequence_length": math.gcd(*training.batches.sequence_lengths)}
-    of_tensor = {"the feed-forward width": a.hidden, "the vocabulary size": vocabulary_size}
-    for numbers, name, divisor in ((of_both, by, split), (of_tensor, "training.mesh.tensor", mesh.tensor)):
-        others = of_both if mesh.context > 1 and numbers is of_both else {**of_both, **of_tensor}
-        for what, number in numbers.items():
-            if number % divisor:
-                raise InputError(
-                    f"{what} {number} is not divisible by {name} {divisor}: "
-                    f"{_divisors(math.gcd(*others.values()), processes)} would do"
-                )
+    by += " x 2 =" if groups > 1 else ""
+    of_tensor = {
+        "architecture.heads": a.heads,
+        "the feed-forward width": a.hidden,
+        "the vocabulary size": vocabulary_size,
+    }
+    for what, number in of_tensor.items():
+        if number % mesh.tensor:
+            raise InputError(
+                f"{what} {number} is not divisible by training.mesh.tensor {mesh.tensor}: "
+                f"{_divisors(math.gcd(sequence, *of_tensor.values()), processes)} would do"
+            )
+    if sequence % chunks:
+        raise InputError(
+            f"training.sequence_length {sequence} is not divisible by {by} {chunks}: a multiple of {chunks} would "
+            "do, or a smaller mesh"
+        )
     if mesh.expert > 1:
         _check_experts(a, mesh.expert, sizes.shard // mesh.expert)
     if a.experts and mesh.tensor > 1:

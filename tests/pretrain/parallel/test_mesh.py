@@ -109,7 +109,12 @@ def test_neighbours_divide_the_experts() -> None:
     [
         ({"mesh": {"tensor": 2, "pipeline": 2}}, {}, 6, r"6 processes .* tensor 2 x pipeline 2 x context 1 = 4"),
         ({"mesh": {"tensor": 3}, "batch_size": 6}, {}, 6, r"heads 4 .* by training.mesh.tensor 3: 1, 2 and 4 would do"),
-        ({"mesh": {"tensor": 2, "context": 4}}, {}, 8, r"heads 4 .* training.mesh.tensor x context 8: 1, 2 and 4 w"),
+        (
+            {"mesh": {"tensor": 2, "context": 4}, "sequence_length": 40},
+            {},
+            8,
+            r"sequence_length 40 .* training.mesh.tensor x context x 2 = 16: a multiple of 16 would do",
+        ),
         (
             {"mesh": {"pipeline": 3}},
             {},
@@ -128,7 +133,7 @@ def test_neighbours_divide_the_experts() -> None:
             2,
             r"batch_size of 3 gives .* 3 micro-batches, which .*pipeline 2 does not divide, .* of 1 or 3 would do, or",
         ),
-        ({"mesh": {"context": 2}, "sequence_length": 31}, {}, 2, r"training.sequence_length 31 .* context 2: 1 would"),
+        ({"mesh": {"context": 2}, "sequence_length": 31}, {}, 2, r"sequence_length 31 .* context 2: a multiple of 2 w"),
         ({"mesh": {"tensor": 2}}, {"feed_forward_width": 33}, 2, r"feed-forward width 33 .*tensor 2: 1 would do"),
         ({"mesh": {"tensor": 4}}, {"feed_forward_width": 34}, 4, r"width 34 .*tensor 4: 1 and 2 would do"),
         ({"micro_batch_size": 4, "batch_size": 12}, {}, 2, r"a batch_size of 8 or 16, or a micro_batch_size of 1, 2"),
