@@ -135,9 +135,9 @@ class Attention(nn.Module):
         if len(spans) == 1:
             y_BTHE = self._read(rotate(q_BHTE, cosine_TE, sine_TE), k_BKTE, v_BKTE, limits)
         else:
-            if limits is None:
+            if limits is None:  # no window is shorter than the row
                 rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
-                limits = attention_limits(rows.new_empty(batch, length), rows, self.window, q_BHTE.dtype)
+                limits = attention_limits(rows.new_empty(batch, length), rows, None, q_BHTE.dtype)
             assert limits is not None
             found = []
             parts = torch.split(q_BHTE, [*map(len, spans)], dim=2)

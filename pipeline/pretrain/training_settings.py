@@ -54,7 +54,9 @@ class Mesh(Settings):
         exclude_if=lambda parts: parts == 1,  # models without it stay trained
         description="stages of each pipeline process, every `pipeline`th one; more wait less and hold more",
     )
-    context: int = Field(default=1, ge=1, description="processes that split one sequence, its attention by heads")
+    context: int = Field(
+        default=1, ge=1, description="processes that split one sequence, its attention by heads and then by queries"
+    )
     expert: int = Field(
         default=1,
         ge=1,
