@@ -30,7 +30,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 WATTS = {"node1": 700, "node2": 1900}
 PARTS = {"cpu": 0.1, "memory": 0.05, **{f"accel{number}": 0.15 for number in range(4)}}  # of the node's power
-NAME, SECONDS = "of-a-cray", 5.0
+NAME, SECONDS = "of-a-cray", 8.0
+# How long counters went up: they may be read a while after they were written, by daemons and jobs of a busy machine,
+# and the accounting has whole seconds. A part that is counted twice, or a half that is missing, lies outside.
+LEAST_SECONDS, MOST_SECONDS = 0.9 * SECONDS, 1.5 * SECONDS
 MODEL = PowerModel(idle_watts=0.0, busy_core_watts=1e6, relative_error=0.05, source="no node of this test")
 JOB = """
 import sys, time
@@ -127,8 +130,7 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
         told = {book.node: book.readings[0] for book in books if book.job == job}
         assert {node: reading.label for node, reading in told.items()} == nodes
         seconds = sum(reading.joules or 0 for reading in told.values()) / sum(WATTS[node] for node in nodes)
-        # A counter may be read a tenth of a second after it was written, by a daemon that was busy itself.
-        assert SECONDS * 0.95 <= seconds <= SECONDS + 2.5, f"job {job}: the counters went up for so long"
+        assert LEAST_SECONDS <= seconds <= MOST_SECONDS, f"job {job}: the counters went up for so long"
 
     ((attempt, intervals),) = read_job_uses((tmp_path / READINGS).glob("*.jsonl"), []).items()
     readings = [reading for line in intervals for reading in line.readings]
@@ -136,8 +138,8 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     assert {reading.meter for reading in readings} == {"pm_counters"}
     own_watts = WATTS["node1"]
     of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
-    assert of_node / own_watts == pytest.approx(SECONDS, abs=0.5)
+    assert LEAST_SECONDS <= of_node / own_watts <= MOST_SECONDS
     job = JobUse(attempt, "pretrain.segment", {}, "finished", next(iter(jobs)), intervals)
     total = account([job], books, MODEL).total()
-    # Before and after the attempt the book tells, whose times are whole seconds.
-    assert SECONDS * 0.95 <= total.joules / own_watts <= SECONDS + 2.5 and total.estimated == total.stated == 0
+    # Before and after the attempt the book tells.
+    assert LEAST_SECONDS <= total.joules / own_watts <= MOST_SECONDS and total.estimated == total.stated == 0
