@@ -6,6 +6,15 @@ import subprocess
 import sys
 
 
+def loaded(module: str, *libraries: str) -> list[str]:
+    code = f"import sys, {module}; print(*sorted({set(libraries)} & {{*sys.modules}}))"
+    return subprocess.run([sys.executable, "-c", code], check=True, text=True, capture_output=True).stdout.split()
+
+
 def test_the_commands_load_no_library_of_statistics_or_learning_to_begin() -> None:
-    code = "import sys, pipeline.commands; print(*sorted({'scipy.stats', 'torch', 'lm_eval'} & {*sys.modules}))"
-    assert subprocess.run([sys.executable, "-c", code], check=True, text=True, capture_output=True).stdout == "\n"
+    assert loaded("pipeline.commands", "scipy.stats", "torch", "lm_eval") == []
+
+
+def test_a_process_that_trains_loads_no_compiler_and_no_statistics_to_begin() -> None:
+    libraries = "torch._inductor.compile_fx", "scipy.special", "transformers", "deepspeed"
+    assert loaded("pipeline.pretrain.processes.loop", "torch", *libraries) == ["torch"]

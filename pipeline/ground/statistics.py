@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -26,6 +25,13 @@ class Ratio(NamedTuple):
         return Ratio(function(self.value), low, high)
 
 
+def _reach_of_t(freedom: float) -> float:
+    """Return how many errors the interval reaches to each side, by Student's distribution."""
+    from scipy.special import stdtrit  # here, for it loads for a third of a second in every process that trains
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
 def ratio(over_D: NDArray[Any], under_D: NDArray[Any]) -> Ratio:
     """Return the sum of one figure of documents over the sum of another one, such as nats over tokens.
 
@@ -40,7 +46,7 @@ def ratio(over_D: NDArray[Any], under_D: NDArray[Any]) -> Ratio:
     without_D = (over - over_D) / (under - under_D)
     error = math.sqrt((count - 1) / count * float(((without_D - without_D.mean()) ** 2).sum()))
     freedom = max(under**2 / float((under_D.astype(np.float64) ** 2).sum()) - 1, 1)
-    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    reach = _reach_of_t(freedom) * error
     return Ratio(over / under, over / under - reach, over / under + reach)
 
 
@@ -60,7 +66,7 @@ def share(hits_C: NDArray[Any], units_C: NDArray[Any]) -> Ratio:
         between = clusters / (clusters - 1) * float(((hits_C - value * units_C) ** 2).sum()) / units**2
         effective = min(units, units * value * (1 - value) / (units - 1) / between) if between else units
     freedom = max(units**2 / float((units_C.astype(np.float64) ** 2).sum()) - 1, 1)
-    t = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    t = _reach_of_t(freedom)
     middle, scale = value + t**2 / (2 * effective), 1 + t**2 / effective
     reach = t * math.sqrt(value * (1 - value) / effective + (t / (2 * effective)) ** 2)
     return Ratio(value, max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale))

@@ -14,6 +14,8 @@ the cross-entropy, so that the curves of trainings with and without it can be co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -74,7 +76,7 @@ def _part(
     column_N = target_N - (0 if group is None else group.rank() * len(weight_VD))
     here_N = counts_N & (column_N >= 0) & (column_N < len(weight_VD))
     place_N = torch.where(here_N, column_N, 0)
-    of = _compiled_softmax if compiled and group is None else _softmax
+    of = _compiled_softmax() if compiled and group is None else _softmax
     loss_N, gradient_NV = of(x_ND @ weight_VD.T, place_N, here_N, counts_N, group, z_loss, x_gradient_ND is not None)
     if x_gradient_ND is not None and weight_gradient_VD is not None:
         torch.mm(gradient_NV, weight_VD, out=x_gradient_ND)
@@ -121,7 +123,10 @@ def _softmax(
     return loss_N, buffer_NV.to(dtype)
 
 
-_compiled_softmax = torch.compile(_softmax, dynamic=False)
+@cache
+def _compiled_softmax() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return it compiled, once it is asked for: PyTorch's compiler takes a second and a half to load."""
+    return torch.compile(_softmax, dynamic=False)
 
 
 def _add_product(sum_: Tensor, left: Tensor, right: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -151,7 +152,12 @@ def test_compiled_it_is_the_same(z_loss: float) -> None:
 def test_it_is_compiled_where_that_is_asked_for(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     plain = loss_module._softmax
-    monkeypatch.setattr(loss_module, "_compiled_softmax", lambda *given: asked.append(given) or plain(*given))
+
+    def asked_for(*given: Any) -> Any:
+        asked.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(loss_module, "_compiled_softmax", lambda: asked_for)
     linear_cross_entropy(*drawn(1, 8, 4, 30), compiled=compiled)
     assert bool(asked) == compiled
 
