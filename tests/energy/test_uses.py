@@ -26,14 +26,16 @@ def test_what_children_burn_is_counted_however_short_they_live(tmp_path: Path) -
 
 
 ORPHANS = """
-import subprocess, sys, time
+import shlex, subprocess, sys, time
 from pathlib import Path
 from pipeline.energy.watch import NodeMeter
-work = "import time\\nwhile time.process_time() < 1: sum(range(1000))\\ntime.sleep(0.5)"
+done = Path(sys.argv[1]).with_name("done")
+work = f"import time\\nwhile time.process_time() < 1: sum(range(1000))\\ntime.sleep(0.5)\\nopen({str(done)!r}, 'w')"
 with NodeMeter(Path(sys.argv[1])):
     # The shell ends at once, so that nobody of this tree waits for what it has started.
-    subprocess.run(["bash", "-c", f"sleep 0.4 & {sys.executable} -S -c '{work}' & sleep 0.4"])
-    time.sleep(3)
+    subprocess.run(["bash", "-c", f"sleep 0.4 & {sys.executable} -S -c {shlex.quote(work)} & sleep 0.4"])
+    while not done.exists(): time.sleep(0.1)
+    time.sleep(1)
 """
 
 
@@ -52,12 +54,12 @@ from pathlib import Path
 from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.energy.watch import NodeMeter
 for number in range(5):
-    burn(0.1)  # between two meters
+    burn(0.3)  # between two meters
     with NodeMeter(Path(sys.argv[1]) / str(number)):
-        burn(0.3)
+        burn(0.4)
         if number == 2:
             with NodeMeter(Path(sys.argv[1]) / "at once"):
-                burn(0.4)
+                burn(0.8)
     seconds = cpu_seconds_of_process_tree()
 print(seconds)
 """
@@ -68,8 +70,8 @@ def test_meters_of_one_process_share_out_each_second_once(tmp_path: Path) -> Non
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 6
     assert cpu_seconds(*paths) == pytest.approx(tree_seconds, rel=0.03)
-    assert cpu_seconds(tmp_path / "3") == pytest.approx(0.4, abs=0.06), "the time before it is its own"
-    assert cpu_seconds(tmp_path / "at once") == pytest.approx(0.2, abs=0.06), "of two at once each has half"
+    assert cpu_seconds(tmp_path / "3") == pytest.approx(0.7, abs=0.15), "the time before it is its own"
+    assert cpu_seconds(tmp_path / "at once") == pytest.approx(0.4, abs=0.15), "of two at once each has half"
 
 
 FORKED = """

@@ -72,7 +72,7 @@ def test_a_clock_that_jumps_makes_no_interval_negative_or_huge(
     meter.end()
     intervals = [*read_intervals(path)][1:]
     assert len(intervals) >= 2
-    assert all(0 < one.seconds < 2 for one in intervals) and abs(intervals[-1].ended - clock()) < 5
+    assert all(0 < one.seconds < 60 for one in intervals) and abs(intervals[-1].ended - clock()) < 60
 
 
 SLEPT = """
@@ -190,12 +190,12 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
     monkeypatch.setattr(watch, "_meters", find)
     for number in range(3):
         NodeMeter(tmp_path / str(number)).end()
-        time.sleep(0.2)
+        time.sleep(0.5)
     watch._idle.clear()
     assert len(found) == 1
     (second,) = read_intervals(tmp_path / "1")
-    assert second.readings[0].joules == pytest.approx(second.seconds, abs=0.05)
-    assert second.seconds > 0.2, "what lies between is the next one's"
+    assert second.readings[0].joules == pytest.approx(second.seconds, abs=0.2)
+    assert second.seconds > 0.5, "what lies between is the next one's"
 
 
 def test_a_driver_that_does_not_start_stops_nothing(

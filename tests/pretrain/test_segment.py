@@ -110,7 +110,7 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
     last = lines[-2]
     assert last["hardware_flops_utilization"] == last["model_flops_utilization"]
-    assert last["memory_used_bytes"] > 1e7 and 0 <= last["data_stall_seconds"] < 1
+    assert last["memory_used_bytes"] > 1e7 and 0 <= last["data_stall_seconds"] <= last["seconds"]
     ends = [line["ended_unix_seconds"] for line in lines if "loss" in line]
     assert ends == sorted(ends) and began < ends[0] < ends[-1] < time.time(), "which joules are a step's"
     assert counts["device"] == "CPU" and counts["peak_flops_per_second"] == 1e9
