@@ -5,22 +5,19 @@ Nothing is asked of Slurm, and torch is not needed.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.energy.intensity import read_series
 from pipeline.ground.errors import InputError
-from pipeline.job.reach import PACKAGE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
 from pipeline.pretrain.training_settings import Training
+from pipeline.run import persons_in_names
 from pipeline.run.config import Config
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
@@ -90,7 +87,7 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
         launched: model to launch command, of the models that are to be trained.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file.
     """
-    yield from _persons_in_names(config)
+    yield from persons_in_names.problems(config)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
     if slurm and config.models:
@@ -106,28 +103,6 @@ def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool)
             planned(config, name, launch).check()
         except InputError as error:
             yield f"models.{name}: {error}"
-
-
-def _persons_in_names(config: Config) -> Iterator[str]:
-    """Yield a sentence for a raw file whose path holds what a corpus replaces: ids, manifests and records name it."""
-    asked = [
-        (source.name, section.personal_data.model_copy(update={"names": None, "replacement": "marker"}), names)
-        for source in config.sources
-        for names in [[*filter(None, [source.path]), *config.source_units(source.name).files]]
-        for corpus, section in config.corpus.items()
-        if source.name in config.corpus_sources(corpus)
-    ]
-    words = [sys.executable, "-m", "pipeline.corpus.personal_data.file_names"]
-    given = json.dumps([(kinds.model_dump(mode="json"), names) for _, kinds, names in asked])
-    done = subprocess.run(words, input=given, capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
-    for (source_name, _, _), shown in zip(asked, json.loads(done.stdout), strict=True):
-        if shown is not None:
-            yield (
-                f"source {source_name}: the path of its file {shown} holds personal data, and ids, manifests and "
-                "records name it: rename it, or write the value into personal_data.public_bodies of the corpus where "
-                "it is no person's"
-            )
-            return
 
 
 def _unused_devices(config: Config) -> Iterator[str]:

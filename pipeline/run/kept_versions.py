@@ -26,7 +26,7 @@ def keep(file: Path = FILE) -> None:
     Where the file cannot be written, or a file of the package not be read, the next start works them out again.
     """
     try:
-        package = _sha256()
+        package = package_sha256()
     except OSError:  # an editor's lock is a link to nothing, and other files come and go
         return
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -40,14 +40,14 @@ def keep(file: Path = FILE) -> None:
     }
     beside = file.with_name(f"{file.name}.{os.getpid()}")
     with suppress(OSError):
-        if _sha256() != package:
+        if package_sha256() != package:
             return  # somebody edits it at this moment
         file.parent.mkdir(exist_ok=True)
         beside.write_text(json.dumps({"package": package, "modules": modules}), encoding="utf-8")
         beside.replace(file)
 
 
-def _sha256() -> str:
+def package_sha256() -> str:
     """Return a hash of the names and bytes of all files of the package, and of Python's version."""
     found = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for folder, below, names in os.walk(PACKAGE):

@@ -206,12 +206,3 @@ def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_
     dry = start("--dry-run")
     assert dry.returncode == 0 and f"This would be refused: {sentence}" in dry.stdout + dry.stderr
     assert start("plan").returncode == 0
-
-
-def test_a_person_in_the_name_of_a_raw_file_is_refused_without_naming_them(tmp_path: Path) -> None:
-    (tmp_path / "jan.zaaier@plantenpost.nl.txt").write_text("Goedemorgen.")
-    written = copy.deepcopy(MICRO)
-    written["sources"].append({**written["sources"][0], "name": "post", "path": f"{tmp_path}/*.txt"})
-    assert "source post: the path of its file <EMAIL> holds personal data" in said(load(written))[0]
-    written["corpus"] = {"main": {"personal_data": {"email": False}}}
-    assert said(load(written)) == []

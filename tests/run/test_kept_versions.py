@@ -69,7 +69,7 @@ def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkey
     monkeypatch.setattr(kept_versions.versions, "code_version", lambda _: "0")
     monkeypatch.setattr(kept_versions.versions, "imported", lambda _: set())
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
-        monkeypatch.setattr(kept_versions, "_sha256", iter(hashes).__next__)
+        monkeypatch.setattr(kept_versions, "package_sha256", iter(hashes).__next__)
         kept_versions.keep(tmp_path / "kept.json")
         assert (tmp_path / "kept.json").exists() == is_kept
 
