@@ -62,15 +62,20 @@ def step(backend: Any) -> None:
     backend.update(1e-3, lambda norm: True)
 
 
+def first_steps(settings: dict[str, Any], vocabulary_size: int) -> None:
+    """Make a model and take its first steps."""
+    backend = made(settings, vocabulary_size)
+    for _ in range(2 if settings["training"].get("backend") == "deepspeed" else 1):
+        step(backend)
+
+
 def peak(settings: dict[str, Any], vocabulary_size: int) -> int:
-    """Return the bytes that were held at most while a model was made and took its first steps.
+    """Return the bytes that were held at most in the first steps of a model.
 
     What was there before and is given back meanwhile, as DeepSpeed's last engine is, does not count.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        backend = made(settings, vocabulary_size)
-        for _ in range(2 if settings["training"].get("backend") == "deepspeed" else 1):
-            step(backend)
+        first_steps(settings, vocabulary_size)
     waiting = list(profiled.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
     changes = []
     while waiting:
@@ -133,10 +138,13 @@ def main(cases: str, vocabulary_size: str, *timed: str) -> None:
     for name, settings in json.loads(cases).items():
         peaks = []
         for _ in range(10 if "context" in name or "zero3" in name else 5):
-            peaks.append(peak(settings, int(vocabulary_size)))
+            if dist.get_rank() == 0:
+                peaks.append(peak(settings, int(vocabulary_size)))
+            else:  # nobody asks what these hold, and a profiler costs as much as the steps
+                first_steps(settings, int(vocabulary_size))
             gc.collect()  # what the step before left must not be given back within the next one
             dist.barrier()
-        found[name] = {"peak_bytes": min(peaks)}
+        found[name] = {"peak_bytes": min(peaks, default=0)}
         if timed:
             found[name]["seconds"] = seconds(settings, int(vocabulary_size))
     if dist.get_rank() == 0:
