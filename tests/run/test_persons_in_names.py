@@ -70,6 +70,14 @@ def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
     assert [search(), search()] == [7, 8], "nobody knows which code"
 
 
+def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(with_post(tmp_path / "raw", "brief.txt"))
+    for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
+        monkeypatch.setattr(persons_in_names, "package_sha256", iter(hashes).__next__)
+        assert [*persons_in_names.problems(config, tmp_path / "names")] == []
+        assert (tmp_path / "names").exists() == is_kept
+
+
 def test_what_was_found_is_searched_at_every_start(tmp_path: Path, asked: list[str]) -> None:
     config = load(with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt"))
     for number in (1, 2):
