@@ -137,6 +137,9 @@ def test_few_rows_are_taken_in_fewer_parts(least: int, parts: int, monkeypatch: 
 
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
 def test_compiled_it_is_the_same(z_loss: float) -> None:
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
     for dtype in (torch.float32, torch.bfloat16):
         x, weight, target = (t.to(dtype) if t.is_floating_point() else t for t in drawn(2, 64, 16, 300))
         pairs = [
@@ -146,6 +149,7 @@ def test_compiled_it_is_the_same(z_loss: float) -> None:
         for plain, compiled in zip(*pairs, strict=True):
             # A gradient in bf16 may be rounded to its neighbour.
             torch.testing.assert_close(plain, compiled, rtol=1e-5 if dtype == torch.float32 else 2**-7, atol=1e-6)
+    assert counters["frames"]["ok"] > 0, "and the compiler has worked"
 
 
 @pytest.mark.parametrize("compiled", [False, True])
