@@ -163,7 +163,7 @@ class Project:
 
     def attempts(self) -> set[str]:
         """Return the names of the attempts so far."""
-        return {path.name for path in (self.results / "provenance" / "attempts").glob("*.json")}
+        return {path.name for path in (self.results / "provenance" / "attempts").glob("[!.]*.json")}
 
     def ran(self, *options: str) -> Counter[str]:
         """Run the DAG and return the jobs, by rule, that really ran."""

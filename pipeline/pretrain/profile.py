@@ -26,11 +26,11 @@ def main(arguments: list[str]) -> int:
     folder = trains_in(options.run_directory, options.model)
     if folder is None:
         raise InputError(f"{options.run_directory} has no training of {options.model} that runs: look with `follow`")
-    before = {*(folder / TRACES).glob("*.json")}
+    before = {*(folder / TRACES).glob("[!.]*.json")}
     (folder / REQUEST).write_text(f"{options.steps}\n", encoding="utf-8")
     deadline = time.monotonic() + options.seconds
     try:
-        while not (made := {*(folder / TRACES).glob("*.json")} - before):
+        while not (made := {*(folder / TRACES).glob("[!.]*.json")} - before):
             if time.monotonic() > deadline:
                 raise InputError(f"no step was traced within {options.seconds:g} seconds: does the training go on?")
             time.sleep(SECONDS)

@@ -107,7 +107,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _run(folder: Path) -> Run:
     """Read a run; one whose report cannot be read has no figures, so that it hides no other one."""
-    jobs = counted(sum(1 for _ in (folder / RECORDS).glob("*.json")), "job")
+    jobs = counted(sum(1 for _ in (folder / RECORDS).glob("[!.]*.json")), "job")
     start = newest(folder) or {}
     settings = dict(flat(_by_name(start["configuration"]))) if "configuration" in start else {}
     try:

@@ -80,7 +80,8 @@ def finished_outputs(folder: Path) -> list[str]:
     """Return the outputs of all jobs in a folder of allocations that have ended well, whoever waited for them."""
     found: list[str] = []
     for path in sorted(folder.glob("*.json")):
-        codes = ends(path)
+        if not (codes := ends(path)):  # nor is its file whole, where the snakemake that wrote it was killed
+            continue
         tasks = json.loads(path.read_text(encoding="utf-8"))
         found += [name for number, task in enumerate(tasks) if codes.get(number) == 0 for name in task["outputs"]]
     return found

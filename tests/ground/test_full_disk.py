@@ -110,7 +110,7 @@ def tried(
         texts["log"],
         texts["printed"],
         sorted(Path(line).relative_to(disk).as_posix() for line in texts["left"].splitlines()),
-        [json.loads(path.read_text()) for path in sorted((out / "attempts").glob("*.json"))],
+        [json.loads(path.read_text()) for path in sorted((out / "attempts").glob("[!.]*.json"))],
         int(texts["code-then"]),
         texts["printed-then"],
         out / "results",

@@ -62,7 +62,7 @@ class Batch:
         )
 
     def attempts(self) -> list[Path]:
-        return [*(self.run / "provenance/attempts").glob("*.json")]
+        return [*(self.run / "provenance/attempts").glob("[!.]*.json")]
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "side-by-side"])

@@ -110,8 +110,8 @@ def test_a_step_refuses_in_one_sentence_and_writes_no_output(
         job.main(options(run, raw, **changes))
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
-    assert left(run) == list((run / "provenance/attempts").glob("*.json"))
-    (attempt,) = (run / "provenance/attempts").glob("*.json")
+    assert left(run) == list((run / "provenance/attempts").glob("[!.]*.json"))
+    (attempt,) = (run / "provenance/attempts").glob("[!.]*.json")
     assert json.loads(attempt.read_text())["status"] == "refused"
 
 
@@ -136,7 +136,7 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     folder = tmp_path / "results/test"
     with pytest.raises(OSError, match="disk full"):
         job.main(options(folder, raw))
-    (attempt,) = (folder / "provenance/attempts").glob("*.json")
+    (attempt,) = (folder / "provenance/attempts").glob("[!.]*.json")
     assert left(folder) == [attempt]
     assert json.loads(attempt.read_text())["error"] == "OSError: disk full"
 
@@ -210,7 +210,7 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
     assert message.startswith("error: a later start of this step has finished it (") and "restart 1" in message
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found} == found
     assert not list((run / "sources").rglob(".partial*"))
-    attempts = [json.loads(path.read_text()) for path in (run / "provenance/attempts").glob("*.json")]
+    attempts = [json.loads(path.read_text()) for path in (run / "provenance/attempts").glob("[!.]*.json")]
     assert sorted(attempt["status"] for attempt in attempts) == ["failed", "finished"]
     assert any((attempt["error"] or "").startswith("Superseded: ") for attempt in attempts)
 

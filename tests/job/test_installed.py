@@ -164,4 +164,4 @@ def test_a_step_refuses_another_version_and_leaves_nothing(tmp_path: Path, monke
             batch.main(words)
     finally:
         forget()
-    assert left(run) == list((run / "provenance/attempts").glob("*.json"))
+    assert left(run) == list((run / "provenance/attempts").glob("[!.]*.json"))

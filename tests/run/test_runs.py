@@ -22,6 +22,7 @@ def write(folder: Path, configuration: dict[str, Any], figures: list[dict[str, A
         (folder / name).mkdir(parents=True)
     for number in range(jobs):
         (folder / f"provenance/records/{number}.json").write_text("{}")
+    (folder / "provenance/records/.partial-node1.7-0.json").write_text("{")  # of a job that was killed
     for number, seed in ((9, 1), (10, configuration["run"]["seed"])):  # the tenth start is the last
         started = {**configuration, "run": {**configuration["run"], "seed": seed}}
         (folder / f"provenance/frozen/{number}.json").write_text(json.dumps({"configuration": started}))

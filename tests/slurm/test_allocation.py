@@ -61,6 +61,13 @@ def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> Non
     assert done.returncode == 2 and "is not what was submitted" in done.stderr and not (tmp_path / "a").exists()
 
 
+def test_a_file_that_was_cut_off_has_no_outputs(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    allocation.write(path, [task(tmp_path, "a")])
+    path.write_text(path.read_text()[:9])  # its snakemake was killed, so nothing was submitted
+    assert allocation.finished_outputs(tmp_path) == []
+
+
 @pytest.mark.parametrize("cut", ["1", "1 ", "", "x 0"])
 def test_a_line_that_was_cut_off_is_no_end(cut: str, tmp_path: Path) -> None:
     path = tmp_path / "1.json"

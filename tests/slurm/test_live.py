@@ -74,7 +74,7 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     cluster.ask("scontrol", "release", held)
     assert second.wait(300) == 0, log.read_text()[-4000:]
 
-    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/*.json")]
+    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
     tries = Counter(f"{attempt['step']} {attempt['instance']}" for attempt in attempts)
     assert len(tries) == 10 and set(tries.values()) == {1}
     assert {attempt["status"] for attempt in attempts} == {"finished"}

@@ -43,7 +43,7 @@ class Fingerprint:
 
     def attempts(self) -> list[str]:
         """Return how each attempt ended, the first one first."""
-        files = sorted((self.run / "provenance/attempts").glob("*.json"))
+        files = sorted((self.run / "provenance/attempts").glob("[!.]*.json"))
         return [json.loads(file.read_text())["status"] for file in files]
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,27 @@ def test_a_training_that_runs_is_traced_without_another_start(
     assert str(trace.name) in asked.stdout and json.loads(trace.read_text())["traceEvents"]
     assert losses(tmp_path / "traced") == losses(tmp_path / "alone")
     assert hashes(tmp_path / "traced") == hashes(tmp_path / "alone")
+
+
+def test_a_trace_is_named_when_it_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "provenance").mkdir()
+    folder = tmp_path / "scratch/base/8/code"
+    (folder / "starts").mkdir(parents=True)
+    (folder / TRACES).mkdir()
+
+    def answer() -> None:
+        while not (folder / REQUEST).exists():
+            time.sleep(0.01)
+        partial = folder / TRACES / ".steps-3-5.json"  # large traces take their time
+        partial.write_text("{")
+        time.sleep(2)
+        partial.rename(folder / TRACES / "steps-3-5.json")
+
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(answer)
+        assert main(["profile", str(tmp_path), "base", "--seconds", "60"]) == 0
+        training.result()
+    assert f"{TRACES}/steps-3-5.json:" in capsys.readouterr().out
 
 
 def test_what_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
