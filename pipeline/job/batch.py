@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
     parser.add_argument("--record", required=True, help="where the record of this job goes")
     parser.add_argument("--launch", help="how to start one process per device")
-    parser.add_argument("--staging", help="a folder on a disk of each node, to which the tokens are copied first")
+    parser.add_argument("--staging", help="a folder on a disk of each node, for a copy of the tokens")
     parser.add_argument("--platform", help="the file of workflow/platforms whose devices and variables training gets")
     parser.add_argument("--scratch", help="a directory that survives failed attempts")
     parser.add_argument("--recovery", help="where recovery checkpoints go, if not below --scratch")

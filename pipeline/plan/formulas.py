@@ -31,9 +31,9 @@ def model_state_bytes(
     `node` devices share one copy in a hybrid strategy; without it all do. Buffers, fragmentation and the weights that a
     sharded strategy gathers (`gathered_bytes`) come on top.
     """
-    share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices), "host": 0.0}
+    share: dict[Placed, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices)}
     pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].places, strict=True)
-    return sum(parameters * size * share[placed] for size, placed in pairs)
+    return sum(parameters * size * share.get(placed, 0.0) for size, placed in pairs)
 
 
 def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: TrainingPlan) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 Backend = Literal["fsdp", "deepspeed"]
-Placed = Literal["all", "share", "node", "host"]
-"""Every device holds all of it, all devices share it, those of one node do, or it lies in main memory."""
+Placed = Literal["all", "share", "node", "host", "disk"]
+"""Every device holds all of it, all devices share it, those of one node do, or it lies in main memory or on a disk."""
 
 
 class Refusal(NamedTuple):
@@ -23,7 +23,8 @@ class Refusal(NamedTuple):
 class Strategy:
     """Who trains with it and where the state of a model lies; what the backends do follows from the places.
 
-    ZeRO, section 5 (Rajbhandari et al. 2020); Zhao et al. 2023 (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload).
+    ZeRO, section 5 (Rajbhandari et al. 2020); Zhao et al. 2023 (FSDP), section 3.2; Ren et al. 2021 (ZeRO-Offload);
+    Rajbhandari et al. 2021 (ZeRO-Infinity), section 5.
     Offloaded gradients pass through a share on the device.
     """
 
@@ -60,8 +61,13 @@ class Strategy:
 
     @property
     def offloads_optimizer(self) -> bool:
-        """Return whether the optimizer's state lies, and steps, in main memory."""
-        return self.optimizer == "host"
+        """Return whether the optimizer steps in main memory, where its state lies or whence it is on a disk."""
+        return self.optimizer in ("host", "disk")
+
+    @property
+    def optimizer_on_disk(self) -> bool:
+        """Return whether the optimizer's state, the float32 weights included, lies on a disk of the node."""
+        return self.optimizer == "disk"
 
     @property
     def offloads_parameters(self) -> bool:
@@ -83,6 +89,7 @@ STRATEGIES: dict[str, Strategy] = {
     "zero3": Strategy("deepspeed", "share", "share", "share"),
     "zero3_offload_optimizer": Strategy("deepspeed", "share", "share", "host"),
     "zero3_offload_all": Strategy("deepspeed", "host", "share", "host"),
+    "zero3_optimizer_on_disk": Strategy("deepspeed", "share", "share", "disk"),
 }
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.ground.errors import Diverged, InputError, OutOfMemory
 from pipeline.ground.owner import Owner
 from pipeline.model.size import active_parameter_count, parameter_count
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.gauges import metrics
@@ -63,10 +64,10 @@ def run(
 ) -> dict[str, Any]:
     """Train from `first_step` to `last_step` and write the milestone; return steps, tokens, loss, speed and so on.
 
-    The processes of each node read the tokens from a copy in the folder `staging`, if one is named. `platform` names a
-    file of workflow/platforms, whose variables the training gets. Recovery checkpoints go to `recovery_folder`, if one
-    is named and the segment has none yet, else below `scratch`. `owner` has claimed the scratch when this returns; it
-    is asked again before the outputs get their names.
+    The processes of each node read the tokens from a copy in the folder `staging`, if one is named, where a strategy
+    may keep the optimizer's state, too. `platform` names a file of workflow/platforms, whose variables the training
+    gets. Recovery checkpoints go to `recovery_folder`, if one is named and the segment has none yet, else below
+    `scratch`. `owner` has claimed the scratch when this returns; it is asked again before the outputs get their names.
 
     Where the settings make it a cell, a training that runs out of memory or diverges has that as its result: the
     milestone holds no weights but the outcome, which the segments behind it take over.
@@ -88,6 +89,8 @@ def run(
     set_variables(platform)
     vocabulary_size = _check(settings, index, tokenizer, previous)
     layout.check(settings.training, settings.architecture, vocabulary_size, processes, per_node)
+    if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
+        raise InputError(f"strategy {settings.training.strategy} {layout.NO_DISK}")
     if staging:
         stage(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before

@@ -13,6 +13,7 @@ from pipeline.energy.intensity import read_series
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.parallel import layout
 from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
@@ -161,6 +162,8 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
                 f"models.{name} trains in fp32, the default, in which GPUs take many times as long: write "
                 "training.precision: bf16, or fp32 where it is meant"
             )
+        if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
+            yield f"models.{name}: strategy {model.training.strategy} {layout.NO_DISK}"
         shape = model.training, model.shape, model.vocabulary_size
         needed = fits.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
         if model.capacity_bytes is not None and needed > model.capacity_bytes * fits.USABLE:

@@ -76,7 +76,8 @@ class Platform(Settings):
         description="the folder for large files that all nodes see; it may hold $VARIABLES and {account}",
     )
     node_disk: str | None = Field(
-        default=None, description="a folder of each node alone, for copies of the tokens; it may hold $VARIABLES"
+        default=None,
+        description="a folder of each node alone, for copies of tokens and an optimizer's state; may hold $VARIABLES",
     )
     node_disk_constraint: str | None = Field(
         default=None, description="what sbatch's --constraint must say for nodes that have that disk"

@@ -87,6 +87,7 @@ def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device()
     assert state("zero2_offload_optimizer") == 2 * 8e9 + 2 * 8e9 / 64
     assert state("zero3_offload_optimizer") == 4 * 8e9 / 64
     assert state("zero3_offload_all") == 2 * 8e9 / 64
+    assert state("zero3_optimizer_on_disk") == state("zero3_offload_optimizer") == 4 * 8e9 / 64
 
 
 def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights():

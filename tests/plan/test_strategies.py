@@ -57,13 +57,14 @@ def test_such_a_line_is_found(line: str) -> None:
 
 
 def test_what_a_backend_does_follows_from_the_places() -> None:
-    assert [STRATEGIES[name].zero_stage for name in of_backend("deepspeed")] == [0, 1, 2, 2, 3, 3, 3]
+    assert [STRATEGIES[name].zero_stage for name in of_backend("deepspeed")] == [0, 1, 2, 2, 3, 3, 3, 3]
     assert [name for name, s in STRATEGIES.items() if s.hybrid] == ["hybrid_shard_zero2", "hybrid_shard"]
     assert [n for n in of_backend("fsdp") if STRATEGIES[n].reshards_after_forward] == ["hybrid_shard", "full_shard"]
     assert [name for name, s in STRATEGIES.items() if s.whole] == ["no_shard", "zero0"]
-    offloading = ["zero2_offload_optimizer", "zero3_offload_optimizer", "zero3_offload_all"]
+    offloading = ["zero2_offload_optimizer", "zero3_offload_optimizer", "zero3_offload_all", "zero3_optimizer_on_disk"]
     assert [name for name, s in STRATEGIES.items() if s.offloads_optimizer] == offloading
-    assert [name for name, s in STRATEGIES.items() if s.offloads_parameters] == offloading[-1:]
+    assert [name for name, s in STRATEGIES.items() if s.offloads_parameters] == ["zero3_offload_all"]
+    assert [name for name, s in STRATEGIES.items() if s.optimizer_on_disk] == ["zero3_optimizer_on_disk"]
 
 
 DECLARED = """    "added": Strategy("fsdp", "node", "all", "node", (Refusal("float8", True, "set float8 to false"),)),

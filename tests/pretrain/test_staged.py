@@ -45,3 +45,25 @@ def test_a_disk_without_room_stops_the_job_before_it_starts(
     with pytest.raises(InputError, match=r"staging: .* name a folder on a larger disk or leave staging out"):
         segment.run(settings(), **tokens, previous=[], launch="", **places)
     assert not (tmp_path / "scratch").exists()
+
+
+def test_an_optimizer_on_a_disk_trains_the_same_model_and_needs_a_disk(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
+) -> None:
+    made = {}
+    for strategy in ("zero3_offload_optimizer", "zero3_optimizer_on_disk"):
+        folder = tmp_path / strategy
+        folder.mkdir()
+        chosen = settings(last_step=4, steps=4, checkpoint_every=2, backend="deepspeed", strategy=strategy)
+        places = {"milestone": folder / "milestone", "scratch": folder / "scratch", "launch": ""}
+        if strategy == "zero3_optimizer_on_disk":
+            with pytest.raises(
+                InputError, match=r"strategy zero3_optimizer_on_disk keeps .* write node_disk into the pl"
+            ):
+                segment.run(chosen, **tokens, previous=[], **places)
+            assert [*folder.iterdir()] == []
+            places["staging"] = folder / "disk"
+        segment.run(chosen, **tokens, previous=[], **places)
+        made[strategy] = hashlib.sha256((folder / "milestone/rank-00000.safetensors").read_bytes()).hexdigest()
+    assert len({*made.values()}) == 1
+    assert [path.name for path in folder.glob("disk/*") if path.is_file()] == []

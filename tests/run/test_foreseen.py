@@ -128,6 +128,14 @@ def test_a_gpu_that_is_not_told_its_precision_is_hinted_at() -> None:
     assert not [*foreseen.hints(run(CORES, batch_size=16), {"base": None})]
 
 
+def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
+    training = {"batch_size": 16, "backend": "deepspeed", "strategy": "zero3_optimizer_on_disk", "precision": "bf16"}
+    config = run(GPUS, **training)
+    (hint,) = foreseen.hints(config, foreseen.launches(config))
+    assert hint.startswith("models.base: strategy zero3_optimizer_on_disk keeps the optimizer's state on a disk of the")
+    assert not [*foreseen.hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
+
+
 def test_a_training_on_cores_must_fit_into_a_node() -> None:
     (sentence,) = said(run(CORES, 1, EIGHT, strategy="full_shard"))
     assert "which has 29.9 GiB: no strategy of fsdp fits" in sentence

@@ -1,9 +1,10 @@
 """Writes checkpoints while the training goes on.
 
 A thread of each process copies the state to the host's memory while the next step goes forward and backward, which
-only read it: the optimizer waits for the end of the copy. Then the thread writes its file. Threads never talk to each
-other over the network: each leaves a small file beside its own, and that of process 0 waits for all of them, writes
-state.json and gives the folder its name.
+only read it: the optimizer waits for the end of the copy. Then the thread writes its file. State that lies on a disk,
+because memory has no room for it, is written from there, and the optimizer waits for the file. Threads never talk to
+each other over the network: each leaves a small file beside its own, and that of process 0 waits for all of them,
+writes state.json and gives the folder its name.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pipeline.ground.owner import Owner
 from pipeline.ground.space import is_full
+from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.pieces import Box, shares
@@ -68,7 +70,8 @@ class Saver:
         self._stream = torch.cuda.Stream(devices[0]) if devices else None  # type: ignore[no-untyped-call]
         self._copied = threading.Event()
         self._hook: Any = None
-        elements = sum(box.elements for _, box in self._mine)
+        self._on_disk = STRATEGIES[settings.training.strategy].optimizer_on_disk
+        elements = 0 if self._on_disk else sum(box.elements for _, box in self._mine)
         # Filled, so that the first save does not wait for the memory either.
         self._buffer = torch.empty(elements, pin_memory=bool(devices)).fill_(0)
 
@@ -105,7 +108,7 @@ class Saver:
         self.wait()
 
     def hold(self) -> None:
-        """Wait until the state is copied and may be changed."""
+        """Wait until the state is copied, or written from the disk, and may be changed."""
         if self._thread:
             self._copied.wait()
 
@@ -183,11 +186,15 @@ class Saver:
         file = partial / f"rank-{self.rank:05}.safetensors"
         try:
             try:
-                tensors = self._copy(live, ready)
+                if self._on_disk:
+                    tensors = {self._keys[place]: live[place] for place in sorted(self._mine)}
+                else:
+                    tensors = self._copy(live, ready)
+                    self._copied.set()
+                self._owner.check()
+                written = checkpoint.write_tensors(file, tensors)
             finally:
                 self._copied.set()
-            self._owner.check()
-            written = checkpoint.write_tensors(file, tensors)
             pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
             self._leave(partial, {"file": file.name, "described": {**written, "pieces": pieces}})
             if self.rank == 0:

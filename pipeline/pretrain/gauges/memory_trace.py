@@ -55,10 +55,12 @@ def trace(request: Request) -> Memory:
     loses by rounding; a compiled or float8 block is traced as the plain one that it replaces.
 
     Raises:
-        InputError: the processes cannot be laid out so, or state lies in main memory, not told from a GPU's.
+        InputError: the processes cannot be laid out so, or state lies in main memory, not told from a GPU's,
+            or on a disk.
     """
     training = request.training
-    if request.device == "gpu" and STRATEGIES[training.strategy].offloads_optimizer:
+    strategy = STRATEGIES[training.strategy]
+    if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
         raise InputError(f"the memory of strategy {training.strategy} is known by formula alone")
     layout.check(training, request.architecture, request.vocabulary_size, request.processes, request.per_node)
     done = subprocess.run(

@@ -1,7 +1,8 @@
 """DeepSpeed's ZeRO (Rajbhandari et al. 2020) of the same model as the native backend.
 
 Strategies: stage 1 shards the optimizer's state, 2 the gradients as well, 3 the parameters as well; what is offloaded
-lies in main memory, where the optimizer then steps. Weights are read into a process's own parts, a box at a time.
+lies in main memory, where the optimizer then steps, or in files on a disk that are mapped into it. Weights are read
+into a process's own parts, a box at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment
 from pipeline.pretrain.parallel.backend import Accept, Batch, layer_of, optimizer_of, set_learning_rate, token_losses
+from pipeline.pretrain.parallel.disk import Disk
 from pipeline.pretrain.parallel.expert_parallel import set_balance
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -37,11 +40,25 @@ BUCKET = 200_000_000
 """Elements of gradients that are reduced at once. A device holds two such buffers, which with DeepSpeed's default of
 500 million take 2 GB in bf16 and 4 GB in float32."""
 
+STEP = 100_000_000
+"""Elements of state on a disk that are stepped on at once, each with 16 bytes of memory meanwhile."""
+
 
 class DeepSpeedBackend:
-    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO."""
+    """`pipeline.pretrain.parallel.backend.Backend` with ZeRO.
 
-    def __init__(self, settings: SegmentSettings, vocabulary_size: int, start: Start, device: torch.device) -> None:
+    Args:
+        disk: a folder on a disk of the node, for a strategy that keeps the optimizer's state there.
+    """
+
+    def __init__(
+        self,
+        settings: SegmentSettings,
+        vocabulary_size: int,
+        start: Start,
+        device: torch.device,
+        disk: Path | None = None,
+    ) -> None:
         self.training, self.device = settings.training, device
         training = settings.training
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
@@ -50,6 +67,7 @@ class DeepSpeedBackend:
         self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
         self.strategy = STRATEGIES[training.strategy]
         self.stage = self.strategy.zero_stage
+        self.disk = Disk(disk) if disk and self.strategy.optimizer_on_disk else None
         self.plain = self.stage == 0 and training.precision == "fp32"
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size
@@ -98,6 +116,8 @@ class DeepSpeedBackend:
         }
         if self.strategy.offloads_optimizer:
             zero["offload_optimizer"] = place
+        if self.disk:
+            zero["sub_group_size"] = STEP
         if self.strategy.offloads_parameters:
             zero["offload_param"] = place
         return zero
@@ -124,7 +144,9 @@ class DeepSpeedBackend:
         The state is made here even for the first step: the engine would link it to the first group of parameters only.
         """
         for flat in self._flat():
-            moments = {moment: torch.zeros_like(flat) for moment in MOMENTS}
+            if self.disk:
+                flat.data = self.disk.holding(flat)
+            moments = {m: self.disk.zeros(flat.numel()) if self.disk else torch.zeros_like(flat) for m in MOMENTS}
             self.base.state[flat] = {"step": torch.tensor(float(start.optimizer_step), device=flat.device), **moments}
         if not self.plain and self.stage < 3:
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
@@ -134,6 +156,8 @@ class DeepSpeedBackend:
                 self.engine.optimizer._reassign_or_swap_out_partitioned_parameters(group)
         elif not self.plain:
             self.engine.optimizer.update_lp_params()
+        if self.disk:
+            self.disk.let_go()
 
     def _held(self, parameter: Any, moment: str | None) -> tuple[Sequence[int], int, Tensor] | None:
         """Return the shape of a parameter, the position in it at which this process's flat part begins, and the part.
@@ -194,7 +218,10 @@ class DeepSpeedBackend:
         step = self.base.step
 
         def step_if_accepted(*given: Any) -> Any:
-            return step(*given) if accept(self._norm() if norm is None else norm) else None
+            done = step(*given) if accept(self._norm() if norm is None else norm) else None
+            if self.disk:
+                self.disk.let_go()
+            return done
 
         vars(self.base)["step"] = step_if_accepted
         try:

@@ -15,6 +15,11 @@ from pipeline.model.shared_heads import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group
 from pipeline.pretrain.training_settings import Training
 
+NO_DISK = (
+    "keeps the optimizer's state on a disk of the node, and none is named: write node_disk into the platform's file in "
+    "workflow/platforms, or name a folder by --set-resources pretrain_segment:staging=FOLDER"
+)
+
 
 @dataclass(frozen=True)
 class Layout:

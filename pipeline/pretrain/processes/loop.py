@@ -108,7 +108,7 @@ class Worker:
         if self.training.backend == "deepspeed":
             from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 
-            return DeepSpeedBackend(*arguments)
+            return DeepSpeedBackend(*arguments, disk=self.paths.get("staging"))
         from pipeline.pretrain.parallel.fsdp import FsdpBackend
 
         return FsdpBackend(*arguments)

@@ -6,6 +6,7 @@ again from the second save.
 
 import json
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ STRATEGIES = {
     "zero1": "deepspeed",
     "zero2": "deepspeed",
     "zero3": "deepspeed",
+    "zero3_optimizer_on_disk": "deepspeed",
 }
 
 
@@ -35,7 +37,7 @@ def backend_of(settings: SegmentSettings, folder: Path | None) -> tuple[Backend,
     if settings.training.backend == "deepspeed":
         from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedBackend(settings, VOCABULARY, start, torch.device("cpu")), start
+        return DeepSpeedBackend(settings, VOCABULARY, start, torch.device("cpu"), Path(tempfile.gettempdir())), start
     from pipeline.pretrain.parallel.fsdp import FsdpBackend
 
     return FsdpBackend(settings, VOCABULARY, start, torch.device("cpu")), start

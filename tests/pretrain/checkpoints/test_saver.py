@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
 from pipeline.ground.errors import InputError
-from pipeline.pretrain.checkpoints import recovery
+from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, Reader, check_shape
 from pipeline.pretrain.checkpoints.pieces import Piece, placed
 from pipeline.pretrain.checkpoints.saver import Saver
@@ -164,6 +164,25 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
     path.write_text(json.dumps(state))
     with pytest.raises(CheckpointError, match=r"has 0 of 500000 elements of model\.numbers"):
         Reader(saver.folder / "1").read("model.numbers")
+
+
+def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
+    settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state: Any = Numbers()
+    chosen = settings(backend="deepspeed", strategy="zero3_optimizer_on_disk")
+    saver = Saver(state, chosen, "mine", tmp_path / "recovery")
+    assert not saver._buffer.numel()  # there is no memory for it
+    write = checkpoint.write_tensors
+    monkeypatch.setattr(checkpoint, "write_tensors", lambda *given: (time.sleep(0.3), write(*given))[1])
+    tensor = numbers(saver).fill_(2)
+    tensor.grad = torch.ones_like(tensor)
+    optimizer = torch.optim.SGD([tensor], lr=1.0)
+    optimizer.step()
+    saver.save(1, {})
+    optimizer.step()
+    saver.wait()
+    assert (tensor == 0).all() and (Reader(saver.folder / "1").read("model.numbers") == 1).all()
 
 
 def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:

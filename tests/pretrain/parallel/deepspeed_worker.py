@@ -97,12 +97,26 @@ def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
     return sums
 
 
+def in_file(tensor: Tensor) -> bool:
+    """Return whether a tensor lies in a file that is mapped and writable, and not in the process's own memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(address, 16) for address in line.split()[0].split("-"))
+        if first <= tensor.data_ptr() < last:
+            return line.split()[4] != "0"  # the inode
+    return False
+
+
 def made_with(made: Any) -> dict[str, Any]:
-    """Return which kernel the optimizer has, and whether DeepSpeed keeps its state and the weights in main memory."""
+    """Return which kernel the optimizer has, and whether DeepSpeed keeps its state and the weights in main memory.
+
+    Also whether all of the state lies in files.
+    """
     if made.training.backend == "fsdp":
         return {"fused": made.optimizer.defaults["fused"]}
     offloads = [bool(made.engine.zero_offload_optimizer()), bool(made.engine.zero_offload_param())]
-    return {"fused": made.base.defaults["fused"], "offloads": offloads}
+    state = [*made._flat(), *(one for held in made.base.state.values() for name, one in held.items() if name != "step")]
+    on_disk = {in_file(tensor) for tensor in state}
+    return {"fused": made.base.defaults["fused"], "offloads": offloads, "on_disk": [*on_disk]}
 
 
 def compared(settings: SegmentSettings) -> dict[str, Any]:

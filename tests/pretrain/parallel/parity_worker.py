@@ -7,6 +7,7 @@ final weights and of the means of their gradients, and how often its first block
 import json
 import math
 import sys
+import tempfile
 import time
 import warnings
 from itertools import islice
@@ -37,7 +38,7 @@ def made_from(start: Start, settings: SegmentSettings, vocabulary_size: int) -> 
     if settings.training.backend == "deepspeed":
         from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedBackend(*arguments)
+        return DeepSpeedBackend(*arguments, disk=Path(tempfile.gettempdir()))
     from pipeline.pretrain.parallel.fsdp import FsdpBackend
 
     return FsdpBackend(*arguments)

@@ -58,6 +58,7 @@ def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings
         if backend == "deepspeed":
             strategy = STRATEGIES[name.split()[0]]
             assert found["offloads"] == [strategy.offloads_optimizer, strategy.offloads_parameters], name
+            assert found["on_disk"] == [strategy.optimizer_on_disk], name
         if name.endswith("bf16"):  # what is asked for shows, so that the limit is not too wide
             assert found["gradient"] > 1000 * ROUNDED, name
         else:
