@@ -63,13 +63,14 @@ def test_deepspeed_that_is_warned_goes_on_in_another_allocation(
     tmp_path: Path,
     local: Callable[..., dict[str, Any]],
 ) -> None:
-    training = SlurmTraining(cluster, case("zero2"), tokens, tmp_path / "run", 2, 1)
+    state = case("zero3_optimizer_on_disk")
+    training = SlurmTraining(cluster, state, tokens, tmp_path / "run", 2, 1, staging=str(tmp_path / "disk"))
     training.wait_for_step(DISTURBED)
     with training.frozen():
         cluster.ask("scancel", "--signal=USR1", training.job)  # as Slurm itself does with --signal: the tasks alone
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert chaos.result(tmp_path / "run") == local("zero2", 2)
+    assert chaos.result(tmp_path / "run") == local("zero3_offload_optimizer", 2)
 
 
 def test_a_process_without_srun_that_is_warned_goes_on_as_well(
