@@ -67,7 +67,10 @@ class DeepSpeedBackend:
         self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
         self.strategy = STRATEGIES[training.strategy]
         self.stage = self.strategy.zero_stage
-        self.disk = Disk(disk) if disk and self.strategy.optimizer_on_disk else None
+        self.disk: Disk | None = None
+        if self.strategy.optimizer_on_disk:
+            assert disk  # a segment without one is refused
+            self.disk = Disk(disk)
         self.plain = self.stage == 0 and training.precision == "fp32"
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         accumulation = training.batch_size // dist.get_world_size() // training.micro_batch_size

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,6 +165,18 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
     path.write_text(json.dumps(state))
     with pytest.raises(CheckpointError, match=r"has 0 of 500000 elements of model\.numbers"):
         Reader(saver.folder / "1").read("model.numbers")
+
+
+def test_an_optimizer_does_not_wait_for_the_file(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped, write, waited = threading.Event(), checkpoint.write_tensors, []
+    monkeypatch.setattr(checkpoint, "write_tensors", lambda *given: (waited.append(stepped.wait(60)), write(*given))[1])
+    tensor = numbers(saver).fill_(2)
+    tensor.grad = torch.ones_like(tensor)
+    saver.save(1, {})
+    torch.optim.SGD([tensor], lr=1.0).step()
+    stepped.set()
+    saver.wait()
+    assert waited == [True] and (Reader(saver.folder / "1").read("model.numbers") == 2).all()
 
 
 def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
