@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import platform
 import sys
@@ -25,7 +24,7 @@ from pipeline.ground import platform_files
 from pipeline.ground.checkout import checkout
 from pipeline.ground.errors import InputError, Stopped, anonymous
 from pipeline.ground.machine import facts
-from pipeline.ground.space import disk_full, is_full
+from pipeline.ground.whole import write_json
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
@@ -127,18 +126,7 @@ class Attempt:
             "cpu_seconds": round(cpu_seconds_of_process_tree() - self.counted_cpu_seconds, 3),
             "peak_memory_bytes": self._peak_memory_bytes,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(f".partial-{self.path.name}")
-        try:
-            partial.write_text(json.dumps(self.content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-            os.replace(partial, self.path)
-        except OSError as error:
-            full = disk_full(error, [self.path.parent]) if is_full(error) else None
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            if full:
-                raise full from error
-            raise
+        write_json(self.path, self.content)
 
     def _beat(self) -> None:
         written = time.monotonic()

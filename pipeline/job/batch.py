@@ -18,9 +18,10 @@ from pipeline.energy.uses import share_start
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.recorded import as_written
+from pipeline.ground.whole import write_json
 from pipeline.job import workers
 from pipeline.job.attempt import Attempt
-from pipeline.job.contract import Job, files_below, given_paths, write_json
+from pipeline.job.contract import Job, files_below, given_paths
 from pipeline.job.reach import PACKAGE
 
 

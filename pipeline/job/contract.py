@@ -31,6 +31,7 @@ from pipeline.ground.ranges import expand
 from pipeline.ground.recorded import recorded
 from pipeline.ground.settings import Settings, joined
 from pipeline.ground.space import disk_full, give_back, is_full, remove
+from pipeline.ground.whole import write_json
 from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import Attempt, command_line, execution_context
 
@@ -345,18 +346,3 @@ class Job:
                 self.refuse_where_late()  # that explains why what was begun is gone
             raise
         return inputs, outputs, counts
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON under a temporary name and rename it, so that no reader ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = owner.partial(path)
-    try:
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        full = disk_full(error, [path.parent]) if is_full(error) else None
-        remove(partial)
-        if full:
-            raise full from error
-        raise

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.ground import whole
 from pipeline.ground.errors import InputError
 
 FOLDER = "provenance/frozen"
@@ -52,10 +53,7 @@ def freeze(run_directory: Path, content: Content) -> str:
     last, path = max(files.items(), default=(0, run_directory / FOLDER / "0.json"))
     if not last or path.read_text(encoding="utf-8") != text:
         path = run_directory / FOLDER / f"{last + 1}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".partial-{path.name}")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        whole.write(path, text.encode())
     return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
 
 

@@ -13,6 +13,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from pipeline.ground import whole
+from pipeline.ground.errors import DiskFull
 from pipeline.job import versions
 from pipeline.job.reach import PACKAGE
 from pipeline.run.steps import STEPS
@@ -38,13 +40,10 @@ def keep(file: Path = FILE) -> None:
         module: (versions.code_version(module), sorted(versions.imported(module)))
         for module in (f"pipeline.{step}" for step in STEPS)
     }
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
-    with suppress(OSError):
+    with suppress(OSError, DiskFull):
         if package_sha256() != package:
             return  # somebody edits it at this moment
-        file.parent.mkdir(exist_ok=True)
-        beside.write_text(json.dumps({"package": package, "modules": modules}), encoding="utf-8")
-        beside.replace(file)
+        whole.write_json(file, {"package": package, "modules": modules})
 
 
 def package_sha256() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from pipeline.ground import whole
+from pipeline.ground.errors import DiskFull
 from pipeline.job.reach import PACKAGE
 from pipeline.run.config import Config
 from pipeline.run.kept_versions import package_sha256
@@ -50,11 +51,8 @@ def problems(config: Config, file: Path = FILE) -> Iterator[str]:
             return
     if _sha256(given, config.run.environment) != searched:
         return  # somebody edits the package at this moment: it is not known which code has searched
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
-    with suppress(OSError):  # as without it
-        file.parent.mkdir(exist_ok=True)
-        beside.write_text(searched, encoding="utf-8")
-        beside.replace(file)
+    with suppress(OSError, DiskFull):  # as without it
+        whole.write(file, searched.encode())
 
 
 def _sha256(given: str, lock: str) -> str:

@@ -26,7 +26,7 @@ from pipeline.attestation.log import KEY
 from pipeline.energy.books.ear import METER
 from pipeline.energy.books.written import PROBLEMS, WrittenBooks
 from pipeline.ground.errors import InputError
-from pipeline.job.contract import write_json
+from pipeline.ground.whole import write_json
 from pipeline.provenance.evidence import PUBLIC_KEY, attest
 from pipeline.slurm import ear, energy, queue, sacct, starts, tables
 from pipeline.slurm.energy import hosts

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from pipeline.ground import whole
+
 STARTS = "provenance/accounting/starts"
 
 current: Start | None = None  # of this process
@@ -38,11 +40,7 @@ class Start(BaseModel):
 
     def write(self, run_directory: Path) -> None:
         """Write the file of this start."""
-        path = self.path(run_directory)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".partial-{path.name}")
-        partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
+        whole.write(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
 
     def end(self, run_directory: Path) -> None:
         """Write down that it submits no more and that none of its jobs lives."""

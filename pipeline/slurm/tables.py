@@ -21,8 +21,8 @@ from pipeline.energy.books.written import FOLDER
 from pipeline.energy.readings import READINGS, Book, Interval
 from pipeline.energy.settings import Energy
 from pipeline.ground.errors import InputError
+from pipeline.ground.whole import write_json
 from pipeline.job import frozen
-from pipeline.job.contract import write_json
 from pipeline.run.mistakes import sentence
 from pipeline.run.platforms import described
 from pipeline.slurm.starts import Start

@@ -7,13 +7,12 @@ one: so it does not depend on when a training was stopped.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.ground import whole
 from pipeline.ground.errors import Diverged
-from pipeline.ground.owner import partial
 from pipeline.pretrain.checkpoints.recovery import recoveries
 from pipeline.pretrain.skips import ADVICE
 
@@ -41,10 +40,7 @@ class Rewinds:
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:
             raise Diverged(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
-        written = partial(self.path)
-        content = {"identity": self.identity, "entries": self.entries}
-        written.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(written, self.path)
+        whole.write_json(self.path, {"identity": self.identity, "entries": self.entries})
 
     def discard(self, folder: Path) -> None:
         """Remove the recovery checkpoints that saw a batch which is left out by now."""

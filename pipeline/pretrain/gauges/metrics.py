@@ -13,7 +13,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from pipeline.ground.owner import Owner, partial
+from pipeline.ground import whole
+from pipeline.ground.owner import Owner
 from pipeline.ground.space import is_full
 
 Metrics = Mapping[str, Any]
@@ -49,9 +50,7 @@ def truncate(path: Path, step: int) -> None:
     The file is another one then: a process that still writes to the old one does not reach it.
     """
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
-    written = partial(path)
-    written.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-    written.replace(path)
+    whole.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 class TensorBoardWriter:
