@@ -14,6 +14,8 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.slurm import registration, submission
+from pipeline.slurm.executor import Executor
+from pipeline.slurm.waiting import Waiting
 from tests.slurm.cluster import Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -198,6 +200,18 @@ def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcom
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
     assert submission.understood(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.Answer("taken", "4711")
     assert submission.understood(0, "Welcome\n", "").outcome == "refused"
+
+
+def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|STAGE_OUT|None|rule_c", "4|COMPLETED|None|rule_d"]
+    (tmp_path / "squeue").write_text("".join(["#!/bin/sh\n", *(f"echo '{row}'\n" for row in rows)]))
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    executor = object.__new__(Executor)
+    executor.name, executor._over, executor._waiting = "this-start", {}, Waiting(60.0, print)
+    assert executor._states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
 
 
 @pytest.mark.slurm

@@ -16,13 +16,15 @@ import psutil
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
+from pipeline.slurm.sacct import WAITING
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
 WORKER = "pipeline.pretrain.processes.worker"
-# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back.
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SIGNALING", "COMPLETING", "PREEMPTED", "REQUEUED", "REQUEUE_HOLD")
+# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back; and none,
+# where the controller is too busy to say it.
+ALIVE = (*WAITING, "PREEMPTED", "")
 
 
 class SlurmTraining:
