@@ -26,8 +26,8 @@ def stop(number, frame):
     raise Stopped("as asked")
 
 def slow(name):
-    Path(sys.argv[1], name).write_text(str(os.getpid()))
     try:
+        Path(sys.argv[1], name).write_text(str(os.getpid()))
         time.sleep(60)
     except Stopped:
         Path(sys.argv[1], name + ".stopped").touch()

@@ -201,9 +201,8 @@ def test_a_configuration_of_meters_without_sense_is_an_error(
 
 def test_a_book_that_another_one_is_writing_is_none(tools: Callable[..., Tools]) -> None:
     here = tools()
-    starts.Start(name="mine", host="a", process=1, started=starts.now()).write(
-        here.run
-    )  # on which cluster is not known
+    start = starts.Start(name="mine", host="a", process=1, started=starts.now())  # its cluster is not known
+    start.write(here.run)
     folder = here.run / accounting.ACCOUNTING
     (folder / ".partial-login1.7-7.json").symlink_to(folder / "gone")  # listed, and has its name by now
     assert accounting.collect(here.run) == 1
