@@ -172,7 +172,8 @@ def test_a_hung_process_leaves_its_stacks_and_ends(statement: str, tmp_path: Pat
 def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from pipeline.pretrain.gauges.watchdog import Watchdog\n"
-        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 0.2); time.sleep(0.5); dog.stop(); time.sleep(1)\n"
+        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 5.0); time.sleep(1); dog.stop()\n"
+        "dog.beat(-1); time.sleep(1)\n"  # its time is over twice a look ago
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120).returncode == 0
     assert not list((tmp_path / "logs").iterdir())
