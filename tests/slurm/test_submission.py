@@ -137,7 +137,7 @@ def many(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=2")
     try:
         run, _ = start(slurm, folder, MANY)
-        run.wait(300)
+        run.wait(600)
     finally:
         slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=-1")
     return folder
@@ -217,7 +217,7 @@ def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
 @pytest.mark.slurm
 def test_the_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, MANY, options=("--sdm", "apptainer"))
-    assert run.wait(60) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
+    assert run.wait(300) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
     assert not cluster.jobs() and not [*tmp_path.glob("*.tries")]
 
 

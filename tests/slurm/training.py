@@ -16,7 +16,7 @@ import psutil
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
-from pipeline.slurm.sacct import WAITING
+from pipeline.slurm.sacct import WAITING, seconds_of
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
@@ -96,6 +96,21 @@ class SlurmTraining:
             assert time.monotonic() < deadline, f"{state}: {self.said()}"
             time.sleep(0.2)
 
+    def limit(self, minutes: int) -> None:
+        """Let the job have so many minutes from its start on."""
+        self.cluster.ask("scontrol", "update", f"jobid={self.job}", f"timelimit={minutes}")
+
+    def lasts_seconds(self) -> float:
+        """Return for how long the job has run since its start."""
+        return seconds_of(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
+
+    @contextmanager
+    def in_its_last_minute(self) -> Iterator[None]:
+        """Let the time of the job soon be over, however long it took to come so far; then it has enough again."""
+        self.limit(int(self.lasts_seconds() + 25) // 60 + 1)
+        yield
+        self.limit(5)
+
     def requeues(self) -> int:
         """Return how often Slurm has started the job again."""
         shown = self.cluster.ask("scontrol", "--oneliner", "show", "job", self.job)
@@ -126,11 +141,18 @@ class SlurmTraining:
                     rank.resume()
 
 
+def stands_still(process: psutil.Process) -> bool:
+    """Return whether a process is there and frozen."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_STOPPED
+    return False
+
+
 def has_got(process: psutil.Process, number: signal.Signals) -> bool:
     """Return whether a process that is frozen was sent a signal: it waits there, or has already ended the process."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
     waiting = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
     return bool(int(waiting, 16) >> (number - 1) & 1)
