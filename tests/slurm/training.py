@@ -71,7 +71,7 @@ class SlurmTraining:
         files = [self.folder / "messages", *sorted(self.folder.glob("rank-*.log"))]
         return "\n".join(path.read_text() for path in files if path.exists())
 
-    def wait_for_step(self, step: int, seconds: float = 120) -> None:
+    def wait_for_step(self, step: int, seconds: float = 300) -> None:
         """Wait until the training has reached a step.
 
         Raises:
@@ -84,7 +84,7 @@ class SlurmTraining:
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.05)
 
-    def finish(self, seconds: float = 180) -> None:
+    def finish(self, seconds: float = 600) -> None:
         """Wait until the job is complete.
 
         Raises:
@@ -121,7 +121,8 @@ class SlurmTraining:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.cmdline()[1:3] == ["-m", WORKER] and process.environ().get("SLURM_JOB_ID") == self.job:
+                words = process.cmdline()
+                if words[1:3] == ["-m", WORKER] and words[-1].startswith(f"{self.folder}/"):
                     found.append(process)
             except psutil.Error:
                 continue
