@@ -79,7 +79,7 @@ def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
     options, before = f"--chdir={copy.folder}", f"export {exports};"
     training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, options, before=before)
     training.wait_for_step(DISTURBED)
-    with training.frozen() as ranks, training.in_its_last_minute():
+    with training.frozen() as ranks, training.in_its_last_minutes():
         assert len(ranks) == 4 and all(rank.environ()["APPTAINER_NAME"] == "torch.sif" for rank in ranks)
         wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()

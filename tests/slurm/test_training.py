@@ -126,7 +126,7 @@ def test_a_time_limit_costs_no_step(
 ) -> None:
     training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1)
     training.wait_for_step(DISTURBED)
-    with training.frozen() as ranks, training.in_its_last_minute():
+    with training.frozen() as ranks, training.in_its_last_minutes():
         wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()

@@ -105,9 +105,9 @@ class SlurmTraining:
         return seconds_of(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
 
     @contextmanager
-    def in_its_last_minute(self) -> Iterator[None]:
-        """Let the time of the job soon be over, however long it took to come so far; then it has enough again."""
-        self.limit(int(self.lasts_seconds() + 25) // 60 + 1)
+    def in_its_last_minutes(self) -> Iterator[None]:
+        """Let the job have one minute or two from now on, however long it took so far; then it has enough again."""
+        self.limit(int(self.lasts_seconds() + 45) // 60 + 1)
         yield
         self.limit(5)
 
