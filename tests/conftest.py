@@ -230,8 +230,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
             there = ROOT / code.relative_to(project.folder)
             there.parent.mkdir(exist_ok=True)
-            shutil.copy2(code, f"{there}.tmp.finished")
-            os.replace(f"{there}.tmp.finished", there)
+            own_name = f"{there}.tmp.{os.getpid()}"  # the tests of Slurm have a run of their own
+            shutil.copy2(code, own_name)
+            os.replace(own_name, there)
         (folder / "complete").touch()
     return project
 

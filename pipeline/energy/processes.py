@@ -14,17 +14,26 @@ import psutil
 MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
+def _children_of(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task")
+    shown = [(thread / "children").read_text(encoding="ascii") for thread in tasks.iterdir()]
+    return [int(child) for children in shown for child in children.split()]
+
+
 def below(process: int) -> Iterator[int]:
     """Yield the numbers of the processes below one, as Linux lists them.
 
     Raises:
         OSError: it has ended, or this system has no such lists.
     """
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (thread / "children").read_text(encoding="ascii").split()):
-            yield child
-            with contextlib.suppress(OSError):
-                yield from below(child)
+    try:
+        children = _children_of(process)
+    except OSError:  # where a thread has just ended, another one has its children
+        children = _children_of(process)
+    for child in children:
+        yield child
+        with contextlib.suppress(OSError):
+            yield from below(child)
 
 
 def _children() -> list[psutil.Process]:

@@ -32,9 +32,11 @@ def cores(environment: Mapping[str, str] = os.environ) -> int:
     return int(told) if told.isdigit() and int(told) else 1
 
 
-def _run(work: Work, problem: Connection) -> None:
+def _run(work: Work, problem: Connection, parent: int) -> None:
     """Do one piece in its own process: a refusal and a stop are told to the parent, all else ends in a traceback."""
     die_with_parent()
+    if os.getppid() != parent:  # it has ended before this one was bound to it
+        os.kill(os.getpid(), signal.SIGKILL)
     asked = signal.getsignal(signal.SIGTERM)
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -71,7 +73,7 @@ def side_by_side(works: Sequence[Work], processes: int) -> None:
             while waiting and not problems and len(running) < processes:
                 number = waiting.pop()
                 problem, ours = context.Pipe(duplex=False)
-                process = context.Process(target=_run, args=(works[number], ours), name=works[number].name)
+                process = context.Process(target=_run, args=(works[number], ours, os.getpid()), name=works[number].name)
                 process.start()
                 ours.close()
                 running[process.sentinel] = number, process, problem

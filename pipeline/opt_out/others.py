@@ -10,6 +10,7 @@ from pathlib import Path
 
 RECORDS = "provenance/records"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+FINISHED = "[!.]*"  # what a job that runs beside has begun has a name with a dot before it
 # What people and other steps put there or take away without a record.
 FOLDERS = ("corpus/*/*", "tokens/*/*", "models/*/milestones/*", "models/*/final", "scratch/*/*/*", "sources/*/parts/*")
 
@@ -32,7 +33,11 @@ def archives(results: Path) -> Iterator[Path]:
 
 
 def _stated(path: Path) -> str:
-    state = path.stat()
+    """Return name, size and time of a file; of one that somebody has just taken away its name."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return path.name
     return f"{path.name} {state.st_size} {state.st_mtime_ns}"
 
 
@@ -46,9 +51,9 @@ def others(results: Path, run: str) -> dict[str, str]:
     for folder in runs(results):
         if folder.name == run:
             continue
-        lines = [_stated(Path(entry.path)) for entry in os.scandir(folder / RECORDS) if entry.name.endswith(".json")]
+        lines = [_stated(path) for path in (folder / RECORDS).glob(f"{FINISHED}.json")]
         lines += [path.relative_to(folder).as_posix() for pattern in FOLDERS for path in folder.glob(pattern)]
-        lines += [_stated(path) for path in private(results, folder.name).rglob("*.parquet")]
+        lines += [_stated(path) for path in private(results, folder.name).rglob(f"{FINISHED}.parquet")]
         found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
     for path in archives(results):
         found[path.relative_to(results).as_posix()] = hashlib.sha256(_stated(path).encode()).hexdigest()[:16]

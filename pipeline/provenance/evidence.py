@@ -24,6 +24,7 @@ GROWING = ("logs/", "provenance/readings/")
 TIMESTAMPS = "provenance/timestamps"
 SIGNER, PUBLIC_KEY = "provenance/signer.json", "provenance/signer.pem"
 LOCK = "provenance/accounting/lock"  # there while somebody works on the run
+UNFINISHED = (".partial", ".lock-")  # also the lock that a start has only begun to take, to be refused at once
 
 
 class Attested(NamedTuple):
@@ -42,7 +43,7 @@ def files(run_directory: Path) -> Iterator[str]:
             below = Path(folder).relative_to(run_directory).as_posix()
             for file in sorted(names):
                 path = f"{below}/{file}"
-                if not file.startswith(".partial") and path != LOCK and not (run_directory / path).is_symlink():
+                if not file.startswith(UNFINISHED) and path != LOCK and not (run_directory / path).is_symlink():
                     yield path
     yield from (path for path in (SIGNER, PUBLIC_KEY) if (run_directory / path).is_file())
 

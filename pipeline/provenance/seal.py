@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline.attestation import keys
 from pipeline.attestation.log import KEY, lines
+from pipeline.ground import owner
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
@@ -54,10 +55,17 @@ def begin(run_directory: Path, settings: Provenance) -> None:
         )
     os.environ[KEY] = str(path)
     own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_bytes(text)
+    _write(own, text)
     signer = {"owner": settings.owner, "algorithm": keys.algorithm(public), "key_sha256": keys.key_sha256(public)}
     told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
-    (run_directory / SIGNER).write_text(json.dumps(told, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    _write(run_directory / SIGNER, f"{json.dumps(told, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file in one stroke: half a key would be another one for the next start, half a timestamp none at all."""
+    partial = owner.partial(path)
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
@@ -72,7 +80,9 @@ def sign_models(run_directory: Path, key: Path) -> None:
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
             signing = model_signing.signing.Config()  # type: ignore[no-untyped-call]
-            signing.use_elliptic_key_signer(private_key=key).sign(folder, signature)
+            partial = owner.partial(signature)
+            signing.use_elliptic_key_signer(private_key=key).sign(folder, partial)
+            partial.replace(signature)
 
 
 def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
@@ -87,7 +97,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
         try:
             answer = timestamps.ask(last.sha256, settings.timestamps)
             (run_directory / TIMESTAMPS).mkdir(exist_ok=True)
-            (run_directory / TIMESTAMPS / f"{last.sha256}.tsr").write_bytes(answer)
+            _write(run_directory / TIMESTAMPS / f"{last.sha256}.tsr", answer)
         except InputError as error:
             say(str(error))
     if settings.log:

@@ -107,7 +107,7 @@ class Log:
             InputError: the certificates are none.
         """
         times, heads = [], {line.sha256: line.number for line in self.lines}
-        files = sorted((self.run_directory / TIMESTAMPS).glob("*"))
+        files = sorted((self.run_directory / TIMESTAMPS).glob("[!.]*"))
         for file in files:
             path = f"{TIMESTAMPS}/{file.name}"
             try:

@@ -248,7 +248,7 @@ class Again:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""
         until = datetime.fromisoformat(self.record.ended).timestamp()
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line).get("ended", until) <= until]
+        kept = [line for line in lines if line.endswith("\n") and _ended(line, until) <= until]
         if kept:
             (self.again / readings).parent.mkdir(parents=True, exist_ok=True)
             (self.again / readings).write_text("".join(kept), encoding="utf-8")
@@ -289,6 +289,14 @@ class Again:
             said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-SHOWN_ERROR_LINES:]
             raise InputError(f"it ended with exit code {done.returncode}: {' / '.join(said) or 'it says nothing'}")
         return time.monotonic() - began
+
+
+def _ended(line: str, otherwise: float) -> float:
+    """Return when the interval of a line of readings ended; of a line that is none, what is given."""
+    try:
+        return float(json.loads(line)["ended"])
+    except (ValueError, KeyError, TypeError):
+        return otherwise
 
 
 def _refuse_other(file: Path, path: str, sha256: str) -> None:

@@ -126,7 +126,7 @@ def _collect(folder: Path, cluster: str | None, begun: list[starts.Start], has_e
     Where the cluster of a start is not known, the names of its files are without it.
     """
     prefix = f"{cluster}." if cluster else ""
-    known, late = _known([*folder.glob(f"{prefix}*.json")], prefix)
+    known, late = _known([*folder.glob(f"{prefix}[!.]*.json")], prefix)
     since = min(datetime.fromisoformat(start.started) for start in begun) - timedelta(minutes=1)
     jobs = _ask([start.name for start in begun], since, known - late)
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]

@@ -27,8 +27,11 @@ ATTEMPT_SECONDS = 3 * HEARTBEAT_SECONDS
 LATENCY_SECONDS = 5.0  # until a file that a node wrote is seen here
 
 
-def local_jobs(run_directory: Path) -> list[psutil.Process]:
-    """Return the steps of this run on this machine that are no jobs of Slurm: those of a snakemake that was killed."""
+def local_jobs(run_directory: Path) -> list[tuple[psutil.Process, list[str]]]:
+    """Return the steps of this run on this machine that are no jobs of Slurm: those of a snakemake that was killed.
+
+    Of each the process and its command line, which nobody can ask for any more when it has ended.
+    """
     found = []
     for process in psutil.process_iter():
         try:
@@ -38,7 +41,7 @@ def local_jobs(run_directory: Path) -> list[psutil.Process]:
             if not any(word.startswith(f"{run_directory}/") for word in words):
                 continue
             if Path(process.cwd()) == Path.cwd() and "SLURM_JOB_ID" not in process.environ():
-                found.append(process)
+                found.append((process, words))
         except psutil.Error:
             continue
     return found
@@ -68,7 +71,7 @@ def complete(words: list[str]) -> None:
 
 def wait_for_local_jobs(run_directory: Path, say: Say) -> None:
     """Wait for the steps that a killed snakemake left running here; those that finish are not run again."""
-    left = [(process, process.cmdline()) for process in local_jobs(run_directory)]
+    left = local_jobs(run_directory)
     for process, words in left:
         say(f"process {process.pid} of the snakemake that was killed still runs ({' '.join(words[3:5])}): waiting")
     for process, words in left:

@@ -24,7 +24,11 @@ FIELDS = (
     *("CPUTimeRAW", "MaxRSS", "NTasks", "NNodes", "NodeList", "AllocTRES", "TRESUsageInAve", "ConsumedEnergyRaw"),
     *("TimelimitRaw", "Reason"),
 )
-WAITING = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD")
+# squeue(1), JOB STATE CODES: all that come before an end, also those that a job has for moments, such as SIGNALING.
+WAITING = (
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD"),
+    *("REQUEUE_FED", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+)
 MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

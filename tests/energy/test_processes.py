@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pytest
 
 from pipeline.energy import processes
 from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
@@ -55,6 +57,20 @@ def test_children_of_children_and_of_threads_are_found() -> None:
         assert {child.pid, grandchild} <= found == {process.pid for process in psutil.Process().children(True)}
     psutil.Process(grandchild).kill()
     child.communicate(b"\n")
+
+
+def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, gone = Path.read_text, iter([True])
+
+    def shown(path: Path, encoding: str) -> str:
+        if path.name == "children" and next(gone, False):
+            raise FileNotFoundError(path)  # it was listed a moment ago
+        return read(path, encoding=encoding)
+
+    monkeypatch.setattr(Path, "read_text", shown)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in [*processes.below(os.getpid())]
+        child.communicate(b"\n")
 
 
 def test_a_job_starts_its_meter_without_anything_heavy_where_there_are_no_boards(tmp_path: Path) -> None:

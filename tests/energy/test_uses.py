@@ -30,7 +30,7 @@ import shlex, subprocess, sys, time
 from pathlib import Path
 from pipeline.energy.watch import NodeMeter
 done = Path(sys.argv[1]).with_name("done")
-work = f"import time\\nwhile time.process_time() < 1: sum(range(1000))\\ntime.sleep(0.5)\\nopen({str(done)!r}, 'w')"
+work = f"import time\\nwhile time.process_time() < 1: sum(range(1000))\\ntime.sleep(1)\\nopen({str(done)!r}, 'w')"
 with NodeMeter(Path(sys.argv[1])):
     # The shell ends at once, so that nobody of this tree waits for what it has started.
     subprocess.run(["bash", "-c", f"sleep 0.4 & {sys.executable} -S -c {shlex.quote(work)} & sleep 0.4"])
@@ -128,7 +128,7 @@ def test_processes_of_the_attempt_under_other_parents_are_counted_and_no_others(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=place, stdin=pipe, stdout=pipe) as metered:
         assert metered.stdout is not None and metered.stdout.readline() == b"metered\n"
-        burn = [sys.executable, "-S", "-c", f"{BURN}burn(1)"]
+        burn = [sys.executable, "-S", "-c", f"{BURN}burn(1)\ntime.sleep(1)"]  # so that its last look sees all of it
         mine = {**place, "PIPELINE_ATTEMPT": "mine"}  # as what slurmd starts for srun: nothing that is below the other
         others = [place, {**mine, "PIPELINE_ATTEMPT": "other"}, {**mine, "SLURMD_NODENAME": "node2"}]
         for process in [subprocess.Popen(burn, env=environment) for environment in (mine, *others)]:

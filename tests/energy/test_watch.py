@@ -39,8 +39,11 @@ burn(60)
 
 def test_the_first_interval_begins_with_the_process(tmp_path: Path) -> None:
     path, began = tmp_path / "a@node.jsonl", time.time()
-    run(CHILDREN, path)
-    assert next(read_intervals(path)).started == pytest.approx(began, abs=0.3)
+    program = f"import time; print(time.time())\n{QUICK}{BURN}{CHILDREN}"  # before it imports anything that takes long
+    words = [sys.executable, "-c", program, str(path)]
+    told = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # The system counts the moments at which processes begin in hundredths of a second.
+    assert began - 0.1 < next(read_intervals(path)).started < float(told.split()[0]) + 0.02
 
 
 def test_a_kill_leaves_whole_lines_and_the_next_meter_goes_on_below_them(tmp_path: Path, quick: None) -> None:
@@ -94,7 +97,7 @@ def test_a_machine_that_slept_in_mid_job_has_one_time_for_all_its_meters(tmp_pat
     paths = [tmp_path / f"{name}@node.jsonl" for name in ("before", "after")]
     subprocess.run([sys.executable, "-c", SLEPT, *map(str, paths)], check=True, cwd=ROOT)
     ends = [[*read_intervals(path)][-1].ended for path in paths]
-    assert ends[0] == pytest.approx(ends[1], abs=0.5) and ends[0] > time.time() + 3500
+    assert ends[0] == pytest.approx(ends[1], abs=60) and ends[0] > time.time() + 3000, "and not an hour less"
 
 
 @pytest.mark.skipif(not watch.BOOT_ID.exists(), reason="Linux alone gives a boot id")
@@ -162,12 +165,15 @@ class Broken(Still):
 
 
 def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
-    tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
     uses._ledger = None  # as in a process of its own: what came before is without readings
+    monkeypatch.setattr(uses, "_shared", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
-        time.sleep(1)
+        deadline = time.monotonic() + 60
+        while meter.looks <= 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
     start_up, *others = read_intervals(path)
     assert start_up.readings == () and start_up.started == pytest.approx(psutil.Process().create_time(), abs=1.1)
     assert meter.looks > 4

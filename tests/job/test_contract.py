@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,13 @@ def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tm
     assert sorted(path.name for path in folder.iterdir()) == [".partial-7.0.4711-1.json", "0.json"]
 
 
+def end_to_write(pipe: Path) -> int | None:
+    """Open a pipe to write; None while nobody reads it."""
+    with suppress(OSError):
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    return None
+
+
 def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_record(tmp_path: Path, raw: Path) -> None:
     """As on a node that Slurm has lost: the first start waits at a pipe, the next one finds a file in its place."""
     run, pipe = tmp_path / "results/test", tmp_path / "pipe"
@@ -191,10 +199,9 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
     slurm = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_CLUSTER_NAME": "a"}
     early = subprocess.Popen(command, env=slurm | {"SLURM_RESTART_COUNT": "0"}, stderr=subprocess.PIPE, text=True)
     try:
-        while not [*(run / "provenance/attempts").glob("[!.]*.json")]:
+        while (end := end_to_write(pipe)) is None:  # until it waits at the pipe
             assert early.poll() is None
             time.sleep(0.05)
-        time.sleep(1)  # it waits at the pipe
         raw.unlink()
         raw.write_bytes(content)
         late = subprocess.run(command, env=slurm | {"SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True)
@@ -202,7 +209,8 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
         found = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (run / "sources").rglob("*.json")}
         record = run / "provenance/records/sources.fingerprint.laws.0.json"
         found[record] = (record.read_bytes(), record.stat().st_mtime_ns)
-        pipe.write_bytes(content)
+        os.write(end, content)
+        os.close(end)
         message = early.communicate(timeout=60)[1]
     finally:
         early.kill()

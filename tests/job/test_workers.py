@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,8 +27,8 @@ def stop(number, frame):
     raise Stopped("as asked")
 
 def slow(name):
-    Path(sys.argv[1], name).write_text(str(os.getpid()))
     try:
+        Path(sys.argv[1], name).write_text(str(os.getpid()))
         time.sleep(60)
     except Stopped:
         Path(sys.argv[1], name + ".stopped").touch()
@@ -122,6 +123,16 @@ def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: sig
         time.sleep(0.05)
     stopped = [path.name for path in tmp_path.iterdir() if path.suffix == ".stopped"]
     assert len(stopped) == (2 if number == signal.SIGTERM else 0) and not (tmp_path / "c").exists()
+
+
+def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    work, (_, ours) = Work("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
+    nobody = 2**22  # Linux has no process of that number
+    piece = context.Process(target=workers._run, args=(work, ours, nobody))
+    piece.start()
+    piece.join()
+    assert piece.exitcode == -signal.SIGKILL and not (tmp_path / "a").exists()
 
 
 def test_a_piece_that_slurm_stops_stops_the_whole() -> None:

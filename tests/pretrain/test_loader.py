@@ -30,13 +30,14 @@ def test_every_step_gets_its_own_batch_after_jumps_and_repetitions() -> None:
 
 
 def test_the_next_batch_is_read_while_a_step_computes() -> None:
-    read, _ = reader(delay=0.5)
+    read, asked = reader(delay=1.0)
     loader = Loader(read, torch.device("cpu"))
     loader.get(1)
-    assert loader.stall_seconds >= 0.5
-    time.sleep(1.5)
+    assert loader.stall_seconds >= 1
+    time.sleep(2)  # a step
+    assert asked == [1, 2]
     loader.get(2)
-    assert loader.stall_seconds < 0.25
+    assert loader.stall_seconds < 1, "it is not read only now"
     loader.close()
 
 

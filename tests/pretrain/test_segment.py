@@ -205,11 +205,14 @@ def test_killed_and_started_again_gives_the_same_bytes(
     wait_for_step(tmp_path, random.Random(strategy).randrange(11, 30), process)
     assert len(workers_of(tmp_path)) >= 2
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    deadline = time.monotonic() + 5
+    process.wait()
+    path = tmp_path / "scratch/metrics.jsonl"
+    reached, deadline = metrics.read(path)[-1]["step"], time.monotonic() + 60
     while workers_of(tmp_path):
         assert time.monotonic() < deadline, "processes outlive the run"
         time.sleep(0.05)
+    process.communicate()
+    assert metrics.read(path)[-1]["step"] <= reached + 2, "they outlived it and trained on"
     counts = train(chosen, tokens, tmp_path, TWO)
     assert counts["resumed_from"] % 5 == 0 and counts["resumed_from"] >= 5
     whole = undisturbed(strategy, TWO)

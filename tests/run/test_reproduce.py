@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from pipeline import commands
 from pipeline.ground.errors import InputError
 from pipeline.provenance.records import load_records
+from pipeline.run import again as again_module
 from pipeline.run.reproduce import draw, main
 from tests.conftest import Project, rewrite
 
@@ -163,6 +165,17 @@ def test_code_that_computes_something_else_differs(project: Project, again: Agai
     assert project_run(project, *command) == (0, True), "to the same effect"
     project.edit("pipeline/tokens/index.py", '"documents"', '"texts"')
     assert project_run(project, *command)[0] == 1
+
+
+def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_done_again(tmp_path: Path) -> None:
+    readings, lines = tmp_path / "run/a@node.jsonl", ['{"ended": 5.0}\n', "{}\n", "none\n", '{"ended": 15.0}\n']
+    readings.parent.mkdir()
+    readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
+    step = object.__new__(again_module.Again)
+    step.run_directory, step.again = readings.parent, tmp_path / "again"
+    step.record = cast(Any, SimpleNamespace(ended="1970-01-01T00:00:10+00:00"))
+    step.cut(readings.name)
+    assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 
 
 def test_what_is_no_step_is_a_sentence(finished: Project) -> None:

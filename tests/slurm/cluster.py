@@ -27,6 +27,8 @@ CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "
 SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 ACCOUNT = "polder"
 FEATURE = "scratch-node"  # what Snellius calls a node with a disk of its own
+# Nobody is given one of these by the system, or takes it for a training, before a daemon listens or while it is down.
+PORTS = range(10_000, 20_000)
 DEVICES = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx")]
 
 
@@ -37,11 +39,12 @@ def missing() -> list[str]:
 
 def _free_ports(number: int) -> list[int]:
     """Return ports that nothing listens to, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    found: list[int] = []
+    while len(found) < number:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] * (port not in found)
+    return found
 
 
 def wait_until(true: Callable[[], object], what: str, seconds: float = 180) -> None:
@@ -146,7 +149,9 @@ class Cluster:
         self.gpus = DEVICES[:gpus]
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus, self.memory_megabytes = cpus, memory_megabytes
-        self._controller, self._database, *self._ports = _free_ports(2 + nodes)
+        self._controller, self._database, *ports = _free_ports(2 + nodes)
+        addresses = ["127.0.0.1"] * (nodes - 1) + [link.node if link else "127.0.0.1"]
+        self._places = dict(zip(self.nodes, zip(addresses, ports, strict=True), strict=True))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.configuration = folder / "slurm.conf"
 
@@ -222,7 +227,7 @@ class Cluster:
         wait_until(lambda: self._answers("scontrol", "ping"), "slurmctld answers")
 
     def start_node(self, node: str) -> None:
-        """Start the slurmd of a node."""
+        """Start the slurmd of a node and wait until it listens: Slurm may still believe that it was never away."""
         behind = self.link and node == self.nodes[-1]
         enter = ["nsenter", f"--net=/run/netns/{self.link.name}", "--"] if self.link and behind else []
         if self.counters:
@@ -231,6 +236,12 @@ class Cluster:
             within = ["sh", "-ec", CRAY_NODE, "sh", str(sys), str(self.counters / node)]
             enter += ["unshare", "--mount", "--propagation=private", "--", *within]
         self.run(node, *enter, "slurmd", "-D", "-N", node)
+        wait_until(lambda: self._listens(node), f"{node} listens")
+
+    def _listens(self, node: str) -> bool:
+        with suppress(OSError), socket.create_connection(self._places[node], timeout=1):
+            return True
+        return False
 
     def fail_node(self, node: str) -> None:
         """Let a node die with all that runs on it, and Slurm know."""
@@ -363,15 +374,14 @@ StoragePass=slurm
 StorageLoc=slurm_acct_db
 PidFile={folder}/run/slurmdbd.pid
 """
-        addresses = ["127.0.0.1"] * (len(self.nodes) - 1) + [self.link.node if self.link else "127.0.0.1"]
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs={self.cpus} "
             f"RealMemory={self.memory_megabytes} Gres=gpu:{len(self.gpus)} "
             f"Features={FEATURE} State=UNKNOWN\n"
-            for node, port, address in zip(self.nodes, self._ports, addresses, strict=True)
+            for node, (address, port) in self._places.items()
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
-        preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=5"
+        preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=30"  # who does what it is asked ends sooner
         energy = "acct_gather_energy/none"
         if self.counters:
             energy = "acct_gather_energy/pm_counters\nAcctGatherNodeFreq=1"

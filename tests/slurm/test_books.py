@@ -199,6 +199,16 @@ def test_a_configuration_of_meters_without_sense_is_an_error(
     assert "unknown key smart_meters.0.units: did you mean 'unit'?" in capsys.readouterr().err
 
 
+def test_a_book_that_another_one_is_writing_is_none(tools: Callable[..., Tools]) -> None:
+    here = tools()
+    start = starts.Start(name="mine", host="a", process=1, started=starts.now())  # its cluster is not known
+    start.write(here.run)
+    folder = here.run / accounting.ACCOUNTING
+    (folder / ".partial-login1.7-7.json").symlink_to(folder / "gone")  # listed, and has its name by now
+    assert accounting.collect(here.run) == 1
+    assert (folder / "7.json").exists()
+
+
 def test_a_damaged_book_takes_nothing_from_the_others(tools: Callable[..., Tools]) -> None:
     here = tools()
     here.ear()

@@ -119,7 +119,11 @@ def test_the_interval_of_a_node_that_dies_ends_and_a_requeued_job_has_two_attemp
 ) -> None:
     burn = Burn(cluster, tmp_path / "there", 1000.0, SECONDS)
     files = tmp_path / "there/results/provenance/readings"
-    wait_until(lambda: len([*files.glob("*@node*.jsonl")]) == 2, "both nodes are metered")
+
+    def burnt() -> list[float]:
+        return [cpu_seconds([*read_intervals(path)]) for path in files.glob("*@node*.jsonl")]
+
+    wait_until(lambda: len(found := burnt()) == 2 and min(found) > 1, "both nodes are metered")
     cluster.fail_node("node2")
     killed = time.time()
     cluster.start_node("node2")

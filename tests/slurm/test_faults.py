@@ -90,7 +90,7 @@ class Storm:
         try:
             wait_until(lambda: len(list(folder.glob("*.tries"))) == 5, "all jobs run", seconds=120)
             self._happen(cluster)
-            self.code = process.wait(240)
+            self.code = process.wait(600)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -132,6 +132,7 @@ def test_the_old_process_stops_and_the_weights_are_those_of_an_undisturbed_run(
             assert [attempt["status"] for attempt in training.attempts()] == ["running", "running"]
         wait_until(lambda: training.attempts()[0]["status"] != "running", "the old process stops", seconds=60)
         wait_until(lambda: parted.state(training.job) == "COMPLETED", "the new one finishes", seconds=300)
+        wait_until(lambda: "ended with 2" in training.messages.read_text(), "the old one's shell has ended")
     finally:
         parted.link.mend()
         parted.clear()

@@ -76,12 +76,12 @@ def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
     variables |= {"PATH": f"{tmp_path}/images/bin:$PATH", "PIPELINE_IMAGE": str(tmp_path / "images/torch.sif")}
     variables |= {"PIPELINE_PYTHON": str(copy.path("envs/container/python"))}
     exports = " ".join(f'{name}="{value}"' for name, value in variables.items())
-    options = ("--time=2", f"--chdir={copy.folder}")
-    training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, *options, before=f"export {exports};")
+    options, before = f"--chdir={copy.folder}", f"export {exports};"
+    training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, options, before=before)
     training.wait_for_step(DISTURBED)
-    with training.frozen() as ranks:
+    with training.frozen() as ranks, training.in_its_last_minutes():
         assert len(ranks) == 4 and all(rank.environ()["APPTAINER_NAME"] == "torch.sif" for rank in ranks)
-        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training", seconds=130)
+        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
     assert chaos.result(tmp_path / "run") == chaos.result(tmp_path / "local")

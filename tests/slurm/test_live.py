@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.ground.errors import InputError
@@ -57,7 +58,7 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     running, *_, held = cluster.jobs()
     cluster.ask("scontrol", "hold", held)
     cluster.ask("scontrol", "update", "partition=cpu", "state=up")
-    wait_until(lambda: cluster.state(running) == "RUNNING", "a job runs")
+    wait_until(lambda: cluster.state(running) not in ("", "PENDING", "CONFIGURING"), "a job runs, or did")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert [*project.path(".snakemake/locks").iterdir()]
@@ -153,24 +154,54 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
     assert starts(project.results)[0].ended and starts(project.results)[0].name == start.name
 
 
+def marked(*names: str) -> list[Path]:
+    """Return Snakemake's marks that files are incomplete, made."""
+    marks = [live.file_of(live.INCOMPLETE, name) for name in names]
+    for mark in marks:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    return marks
+
+
 def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pipeline.py").write_text("import sys, time; time.sleep(1); open(sys.argv[-1], 'w'); open('made', 'w')")
+    (tmp_path / "pipeline.py").write_text(
+        "import os, sys, time\nwhile not os.path.exists('told'): time.sleep(0.05)\n"
+        "open(sys.argv[-1], 'w'); open('made', 'w')\n"
+    )
     run, record = Path("results/micro"), "results/micro/record.json"
     run.mkdir(parents=True)
-    marks = [live.file_of(live.INCOMPLETE, name) for name in ("made", record)]
-    for mark in marks:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+    marks = marked("made", record)
     words = ["plan", "estimate", "--output", "plan", "made", "--record", record]
+    said: list[str] = []
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        Path("told").touch()
+
     with subprocess.Popen([sys.executable, "-m", "pipeline", *words]):
-        said: list[str] = []
         wait_until(lambda: live.local_jobs(run), "the step runs")
-        live.wait_for_local_jobs(run, said.append)
+        live.wait_for_local_jobs(run, say)
     assert "plan estimate" in said[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
+
+
+def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, record = Path("results/micro"), "results/micro/record.json"
+    run.mkdir(parents=True)
+    (mark,) = marked(record)
+    (tmp_path / "pipeline.py").write_text("import sys; open(sys.argv[-1], 'w'); input()")
+    words = [sys.executable, "-m", "pipeline", "plan", "estimate", "--record", record]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as step:
+        wait_until(Path(record).exists, "it has its record")
+        process = psutil.Process(step.pid)
+        monkeypatch.setattr(live.psutil, "process_iter", lambda: [process])
+        monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # asked for last
+        live.wait_for_local_jobs(run, print)
+    assert not mark.exists()
 
 
 def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cl
     fingerprint = Fingerprint(cluster, tmp_path)
     wait_until(lambda: fingerprint.attempts() == ["running"], "the step runs")
     high = ("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null")
-    cluster.ask(*high, "--wrap=sleep 1")
+    cluster.ask(*high, f"--wrap=until [ -f {fingerprint.raw} ]; do sleep 0.1; done")  # the step waits until then
     wait_until(lambda: fingerprint.attempts() == ["stopped"], "it stops when it is asked to")
     fingerprint.raw.unlink()
     fingerprint.raw.write_text("Artikel 1")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.slurm.accounting import TRIES
 from tests.slurm.cluster import Cluster
 from tests.slurm.jobs import measure
 
@@ -20,5 +21,5 @@ def test_eighteen_jobs_with_half_of_them_in_the_queue(cluster: Cluster, tmp_path
     assert figures["sbatch"] == 19, "the manifest is one more"
     assert 2 <= figures["longest_queue"] <= 10
     assert figures["login_peak_memory_bytes"] < 4e8
-    assert figures["sacct"] <= 3, "for the account at the start and for the books at the end"
-    assert figures["squeue"] < 40, "one question for all jobs"
+    assert figures["sacct"] <= 1 + TRIES, "for the account at the start and for the books at the end"
+    assert figures["squeue"] <= figures["seconds"] / 2 + 10, "one question for all jobs at each look"

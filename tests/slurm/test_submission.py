@@ -14,6 +14,8 @@ import pytest
 
 from pipeline.ground.errors import InputError
 from pipeline.slurm import registration, submission
+from pipeline.slurm.executor import Executor
+from pipeline.slurm.waiting import Waiting
 from tests.slurm.cluster import Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +137,7 @@ def many(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=2")
     try:
         run, _ = start(slurm, folder, MANY)
-        run.wait(300)
+        run.wait(600)
     finally:
         slurm.ask("sacctmgr", "--immediate", "modify", "user", "root", "set", "maxsubmitjobs=-1")
     return folder
@@ -200,10 +202,22 @@ def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
     assert submission.understood(0, "Welcome\n", "").outcome == "refused"
 
 
+def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|STAGE_OUT|None|rule_c", "4|COMPLETED|None|rule_d"]
+    (tmp_path / "squeue").write_text("".join(["#!/bin/sh\n", *(f"echo '{row}'\n" for row in rows)]))
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    executor = object.__new__(Executor)
+    executor.name, executor._over, executor._waiting = "this-start", {}, Waiting(60.0, print)
+    assert executor._states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
+
+
 @pytest.mark.slurm
 def test_the_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, MANY, options=("--sdm", "apptainer"))
-    assert run.wait(60) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
+    assert run.wait(300) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
     assert not cluster.jobs() and not [*tmp_path.glob("*.tries")]
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from signal import SIGUSR1
 from typing import Any
 
-import psutil
 import pytest
 
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster, wait_until
-from tests.slurm.training import SlurmTraining, has_got
+from tests.slurm.training import SlurmTraining, has_got, stands_still
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 Tokens = dict[str, Path]
@@ -113,7 +112,7 @@ def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
     training.wait_for_step(DISTURBED)
     with training.frozen() as ranks:
         cluster.ask("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-        wait_until(lambda: ranks[0].status() != psutil.STATUS_STOPPED, "Slurm asks the training to stop")
+        wait_until(lambda: not stands_still(ranks[0]), "Slurm asks the training to stop")
     training.finish()
     assert training.requeues() == 1
     assert "as asked after step" in training.said()  # it did not wait to be killed
@@ -126,9 +125,9 @@ def test_a_time_limit_costs_no_step(
     tmp_path: Path,
     local: Callable[..., dict[str, Any]],
 ) -> None:
-    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1, "--time=1")
+    training = SlurmTraining(cluster, case(), tokens, tmp_path / "run", 2, 1)
     training.wait_for_step(DISTURBED)
-    with training.frozen() as ranks:
+    with training.frozen() as ranks, training.in_its_last_minutes():
         wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()

@@ -81,8 +81,8 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
         assert (logs / f"pretrain.segment.base.8.rank-{rank}.log").exists()
         assert (logs / f"evaluate.suites.base.8.rank-{rank}.log").exists()
     assert list((logs / "slurm").rglob("*.log"))
-    fields = ("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Partition,Account,NNodes,State")
-    rows = [line.split("|") for line in slurm.ask(*fields).splitlines()]
+    fields = ("--allocations", "--noheader", "--parsable2", "--format=Comment,Partition,Account,NNodes,State")
+    rows = [line.split("|") for line in slurm.ask("sacct", "--starttime=now-12hours", *fields).splitlines()]
     of_rule = {rule: rest for rule, *rest in rows}
     assert of_rule["rule_pretrain_segment_wildcards_base_8"] == ["gpu", ACCOUNT, "2", "COMPLETED"]
     assert of_rule["rule_corpus_filter_wildcards_main_en_guide_0"] == ["cpu", ACCOUNT, "1", "COMPLETED"]

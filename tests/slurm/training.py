@@ -16,13 +16,15 @@ import psutil
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
+from pipeline.slurm.sacct import WAITING, seconds_of
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
 WORKER = "pipeline.pretrain.processes.worker"
-# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back.
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SIGNALING", "COMPLETING", "PREEMPTED", "REQUEUED", "REQUEUE_HOLD")
+# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back; and none,
+# where the controller is too busy to say it.
+ALIVE = (*WAITING, "PREEMPTED", "")
 
 
 class SlurmTraining:
@@ -69,7 +71,7 @@ class SlurmTraining:
         files = [self.folder / "messages", *sorted(self.folder.glob("rank-*.log"))]
         return "\n".join(path.read_text() for path in files if path.exists())
 
-    def wait_for_step(self, step: int, seconds: float = 120) -> None:
+    def wait_for_step(self, step: int, seconds: float = 300) -> None:
         """Wait until the training has reached a step.
 
         Raises:
@@ -82,7 +84,7 @@ class SlurmTraining:
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.05)
 
-    def finish(self, seconds: float = 180) -> None:
+    def finish(self, seconds: float = 600) -> None:
         """Wait until the job is complete.
 
         Raises:
@@ -94,6 +96,21 @@ class SlurmTraining:
             assert time.monotonic() < deadline, f"{state}: {self.said()}"
             time.sleep(0.2)
 
+    def limit(self, minutes: int) -> None:
+        """Let the job have so many minutes from its start on."""
+        self.cluster.ask("scontrol", "update", f"jobid={self.job}", f"timelimit={minutes}")
+
+    def lasts_seconds(self) -> float:
+        """Return for how long the job has run since its start."""
+        return seconds_of(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
+
+    @contextmanager
+    def in_its_last_minutes(self) -> Iterator[None]:
+        """Let the job have one minute or two from now on, however long it took so far; then it has enough again."""
+        self.limit(int(self.lasts_seconds() + 45) // 60 + 1)
+        yield
+        self.limit(5)
+
     def requeues(self) -> int:
         """Return how often Slurm has started the job again."""
         shown = self.cluster.ask("scontrol", "--oneliner", "show", "job", self.job)
@@ -104,7 +121,8 @@ class SlurmTraining:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.cmdline()[1:3] == ["-m", WORKER] and process.environ().get("SLURM_JOB_ID") == self.job:
+                words = process.cmdline()
+                if words[1:3] == ["-m", WORKER] and words[-1].startswith(f"{self.folder}/"):
                     found.append(process)
             except psutil.Error:
                 continue
@@ -124,11 +142,18 @@ class SlurmTraining:
                     rank.resume()
 
 
+def stands_still(process: psutil.Process) -> bool:
+    """Return whether a process is there and frozen."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_STOPPED
+    return False
+
+
 def has_got(process: psutil.Process, number: signal.Signals) -> bool:
     """Return whether a process that is frozen was sent a signal: it waits there, or has already ended the process."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
     waiting = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
     return bool(int(waiting, 16) >> (number - 1) & 1)

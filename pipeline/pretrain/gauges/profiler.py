@@ -27,8 +27,11 @@ class Profiler:
         """Begin a trace before a step where one is asked for; a request that is no number is thrown away."""
         if self._folder is None or self._running or not (request := self._folder / REQUEST).exists():
             return
-        asked = request.read_text(encoding="utf-8").strip()
-        request.unlink()
+        try:
+            asked = request.read_text(encoding="utf-8").strip()
+            request.unlink()
+        except FileNotFoundError:  # who asked has just given up
+            return
         if asked.isdecimal() and int(asked):
             self._first, self._last = step, step + int(asked) - 1
             self._running = profile(activities=self._activities, record_shapes=True, profile_memory=True)

@@ -236,9 +236,9 @@ def test_masking_twice_finds_nothing_more(text: str) -> None:
 
 def test_the_block_counts_and_long_runs_take_linear_time() -> None:
     documents = [Document(text="a@b.nl en c@d.nl", id="1"), Document(text="A1b2" * 250_000 + ":" * 9, id="2")]
-    began = time.perf_counter()
+    began = time.process_time()
     masked = list(MaskPersonalData(ALL).run(iter(documents)))
-    assert time.perf_counter() - began < 60, "of a million characters; hours, did it go with their square"
+    assert time.process_time() - began < 60, "of a million characters; hours, did it go with their square"
     assert [document.metadata["personal_data"] for document in masked] == [{"email": 2}, {}]
 
 

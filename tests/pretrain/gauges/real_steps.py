@@ -11,9 +11,9 @@ from __future__ import annotations
 import gc
 import json
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,22 +110,21 @@ def real_steps(
     cases: Mapping[str, dict[str, Any]], vocabulary_size: int, *, processes: int = 2, timed: bool = False
 ) -> dict[str, dict[str, float]]:
     """Return what processes that are started for it measure of each case."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": "4"}
+    shared = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": "4"}
     words = [sys.executable, "-m", __name__, json.dumps(cases), str(vocabulary_size), *["timed"] * timed]
-    ranks = [
-        subprocess.Popen(
-            words,
-            cwd=Path(__file__).parents[3],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
-    said = [rank.communicate(timeout=1800)[0] for rank in ranks]
+    with tempfile.TemporaryDirectory() as folder:
+        shared["MEETING"] = f"file://{folder}/meeting"  # a port that is free now may be taken by then
+        ranks = [
+            subprocess.Popen(
+                words,
+                cwd=Path(__file__).parents[3],
+                env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(processes)
+        ]
+        said = [rank.communicate(timeout=1800)[0] for rank in ranks]
     found: dict[str, dict[str, float]] = json.loads(said[0].splitlines()[-1])
     return found
 
@@ -133,7 +132,8 @@ def real_steps(
 def main(cases: str, vocabulary_size: str, *timed: str) -> None:
     """Measure every case, and print what was measured."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    rank, processes = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    dist.init_process_group("gloo", init_method=os.environ["MEETING"], rank=rank, world_size=processes)
     found: dict[str, dict[str, float]] = {}
     for name, settings in json.loads(cases).items():
         peaks = []

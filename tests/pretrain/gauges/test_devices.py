@@ -33,18 +33,17 @@ def test_the_first_step_does_not_wait_for_a_sample() -> None:
 
 
 def test_a_device_that_does_not_answer_is_not_shown_as_idle() -> None:
-    answers = iter([Sample(0.9, 1.0)])
-    failed = threading.Event()
+    is_told, failed = threading.Event(), threading.Event()
 
     def sample() -> Sample:
-        try:
-            return next(answers)
-        except StopIteration:
-            failed.set()
-            raise RuntimeError("driver") from None
+        if not is_told.is_set():
+            return Sample(0.9, 1.0)
+        failed.set()
+        raise RuntimeError("driver")
 
     gauges = Gauges(sample, every_seconds=0.3)
     assert gauges.take() == Sample(0.9, 1.0)
+    is_told.set()
     assert failed.wait(10)
     gauges.close()
     assert gauges.take() is None

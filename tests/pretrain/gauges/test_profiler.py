@@ -8,13 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from pipeline.__main__ import main
 from pipeline.pretrain.gauges.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings
-from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step
+from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step, workers_of
 
 CPU = torch.device("cpu")
 
@@ -51,6 +52,14 @@ def test_a_request_that_is_no_number_is_thrown_away(asked: str, tmp_path: Path) 
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_request_that_is_taken_back_at_that_moment_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: path.name == REQUEST)  # it was there a moment ago
+    steps(Profiler(tmp_path, CPU), 1, 2)
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.slow
 def test_a_training_that_runs_is_traced_without_another_start(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
@@ -64,12 +73,19 @@ def test_a_training_that_runs_is_traced_without_another_start(
     folder.symlink_to(tmp_path / "traced/scratch")
     process = start_apart(chosen, tokens, tmp_path / "traced", "")
     wait_for_step(tmp_path / "traced", 5, process)
+    (worker,) = (psutil.Process(number) for number in workers_of(tmp_path / "traced"))
+    worker.suspend()  # it is not done before it is asked: that takes seconds of imports
     words = [sys.executable, "-m", "pipeline", "profile", str(run), "base", "--steps", "2", "--seconds", "120"]
-    asked = subprocess.run(words, capture_output=True, text=True)
-    assert asked.returncode == 0, asked.stderr
+    asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (folder / REQUEST).exists():
+        assert asking.poll() is None
+        time.sleep(0.05)
+    worker.resume()
+    said, wrong = asking.communicate()
+    assert asking.returncode == 0, wrong
     assert process.wait(timeout=120) == 0
     (trace,) = (tmp_path / "traced/scratch" / TRACES).iterdir()
-    assert str(trace.name) in asked.stdout and json.loads(trace.read_text())["traceEvents"]
+    assert str(trace.name) in said and json.loads(trace.read_text())["traceEvents"]
     assert losses(tmp_path / "traced") == losses(tmp_path / "alone")
     assert hashes(tmp_path / "traced") == hashes(tmp_path / "alone")
 
@@ -93,6 +109,21 @@ def test_a_trace_is_named_when_it_is_whole(tmp_path: Path, capsys: pytest.Captur
         assert main(["profile", str(tmp_path), "base", "--seconds", "60"]) == 0
         training.result()
     assert f"{TRACES}/steps-3-5.json:" in capsys.readouterr().out
+
+
+def test_a_request_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "provenance").mkdir()
+    folder, seen = tmp_path / "scratch/base/8/code", []
+    (folder / "starts").mkdir(parents=True)
+
+    def write(path: Path, text: str, **_: str) -> None:
+        path.touch()
+        seen.append((folder / REQUEST).exists())
+        path.write_bytes(text.encode())
+
+    monkeypatch.setattr(Path, "write_text", write)
+    assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
+    assert seen == [False]
 
 
 def test_what_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
