@@ -14,8 +14,9 @@ step does not fit, then tries half as much again as what did, with full recomput
 There parameters and gradients are bf16 and the optimizer is SGD without momentum, 4 bytes of state for a parameter:
 what a device holds where four share the 16 bytes of AdamW, which do not fit one device for 8 billion parameters.
 
-Every training is a process of its own. A line of JSON is appended to --results (benchmarks/results/gpu.jsonl). On a CPU
-`--preset demo --sequence 64` shows that the commands work; MFU and power are unknown there.
+Every training is a process of its own. Lines of JSON are appended to --results (benchmarks/results/gpu.jsonl): one of
+each training as soon as it ends, so that a command that is stopped loses nothing, and one of the whole command. On a
+CPU `--preset demo --sequence 64` shows that the commands work; MFU and power are unknown there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -31,6 +33,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.ground.checkout import checkout
 from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
@@ -46,6 +49,8 @@ STRATEGIES = {
 }
 TOKENS_OF_A_TILE = 8192
 ROUNDS = 2
+TOLD = "told: "  # before what a training tells, on its standard output
+MEMORY = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}  # as of a training: pipeline.pretrain.processes.worker
 
 
 class Session:
@@ -57,10 +62,16 @@ class Session:
             {"preset": options.preset, **({"layers": options.layers} if options.layers else {})}
         )
         self.vocabulary_size = DEMO_VOCABULARY_SIZE if options.preset == "demo" else VOCABULARY_SIZE
+        self.commit = options.commit or checkout()["commit"]
         self.machine: dict[str, Any] = {}
 
     def measure(self, side: str = "native", steps: int | None = None, **changes: Any) -> dict[str, Any]:
-        """Train and return the outcome with speed, MFU and energy, or why there is none."""
+        """Train and return the outcome with speed, MFU and energy, or why there is none; keep it at once."""
+        outcome = self._trained(side, steps, changes)
+        self._append(training={"side": side, **changes}, outcome=outcome)
+        return outcome
+
+    def _trained(self, side: str, steps: int | None, changes: Mapping[str, Any]) -> dict[str, Any]:
         o = self.options
         training = {"sequence_length": o.sequence, "batch_size": o.batch, "micro_batch_size": o.micro_batch}
         training |= {"strategy": "no_shard", "precision": "bf16", "steps": 1, "learning_rate": 1e-4}
@@ -78,15 +89,15 @@ class Session:
         asked["warm_up"] = 0 if steps else o.warm_up
         asked["settings"] = settings.model_dump(mode="json")
         command = [sys.executable, str(TRAINING), json.dumps(asked)]
+        left, environment = self.ends - time.monotonic(), {**MEMORY, **os.environ}
         try:
-            ran = subprocess.run(
-                command, stdout=subprocess.PIPE, text=True, timeout=max(self.ends - time.monotonic(), 1)
-            )
+            ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=max(left, 1), env=environment)
         except subprocess.TimeoutExpired:
             return {"failed": "the time was over"}
-        if ran.returncode:
+        told = [line for line in ran.stdout.splitlines() if line.startswith(TOLD)]  # libraries print there as well
+        if ran.returncode or not told:
             return {"failed": f"exit code {ran.returncode}, see the messages above"}
-        outcome = json.loads(ran.stdout.splitlines()[-1])
+        outcome = json.loads(told[-1].removeprefix(TOLD))
         self.machine = outcome.pop("machine")
         return {**outcome, **self._rates(outcome, settings)} if "seconds" in outcome else outcome
 
@@ -105,17 +116,18 @@ class Session:
         }
 
     def keep(self, outcome: dict[str, Any]) -> None:
-        """Append what was found to the results and print it."""
+        """Append what a command found to the results and print it."""
+        self._append(outcome=outcome)
+        print(json.dumps({**self.machine, **outcome}, indent=1))
+
+    def _append(self, **found: Any) -> None:
         options = {key: value for key, value in vars(self.options).items() if key not in ("results", "commit")}
-        git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-        commit = self.options.commit or subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         model = {"parameters": parameter_count(self.architecture, self.vocabulary_size)}
-        line = {"date": date, "commit": commit, **self.machine, "options": options, **model, "outcome": outcome}
+        line = {"date": date, "commit": self.commit, **self.machine, "options": options, **model, **found}
         self.options.results.parent.mkdir(parents=True, exist_ok=True)
         with self.options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        print(json.dumps({**self.machine, **outcome}, indent=1))
 
 
 def mfu(session: Session) -> dict[str, Any]:
@@ -149,7 +161,10 @@ def peer(session: Session) -> dict[str, Any]:
 
 
 def longest(session: Session) -> dict[str, Any]:
-    """Return the longest sequence of which a step fits, and what was tried; `certain`: only memory was in the way."""
+    """Return the longest sequence of which a step fits, and what was tried; `certain`: only memory was in the way.
+
+    Each length takes one step, the first of its process: its seconds tell no speed.
+    """
     tried: dict[int, dict[str, Any]] = {}
 
     def fits(length: int) -> bool:

@@ -1,6 +1,7 @@
 """One training on one device for `benchmarks/gpu.py`, in a process of its own: python gpu_training.py SETTINGS.
 
-Prints a line of JSON: seconds of the steps, last loss, peak memory, power, and the machine; or that memory ran out.
+Prints a line of JSON behind "told: ": seconds of the steps, last loss, peak memory, power, and the machine; or that
+memory ran out.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.ground.machine import facts
 from pipeline.model.determinism import set_determinism
 from pipeline.model.llama.model import Llama
 from pipeline.model.prepare import prepare
@@ -170,10 +171,7 @@ class Power:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Return the names and versions of a device and what drives it."""
-    driver = None
-    if device.type == "cuda" and not torch.version.hip:
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    driver = facts().get("driver") if device.type == "cuda" else None
     names = {"device": devices.name(device), "driver": driver, "torch": torch.__version__}
     return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
 
@@ -220,4 +218,4 @@ def _batches(tokens: Tensor, size: int) -> list[Batch]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", FutureWarning)
-    print(json.dumps(train(json.loads(sys.argv[1]))))
+    print(f"told: {json.dumps(train(json.loads(sys.argv[1])))}", flush=True)

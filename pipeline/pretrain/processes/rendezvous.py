@@ -89,6 +89,7 @@ def join(kind: str, platform: str | None = None) -> torch.device:
     backend, device = devices.choose(int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        os.environ["LOCAL_RANK"] = str(device.index)  # by which DeepSpeed takes its device
     if kind == "none":
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=PATIENCE)
     else:

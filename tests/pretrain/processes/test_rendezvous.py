@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline.ground import platform_files
 from pipeline.ground.errors import InputError
-from pipeline.pretrain.processes import launch, rendezvous
+from pipeline.pretrain.processes import device, launch, rendezvous
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,17 @@ def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr
         rendezvous.of_slurm(task)
     told = rendezvous.of_slurm({**task, "MASTER_ADDR": "10.1.2.3"})
     assert (told["MASTER_ADDR"], told["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
+
+
+@pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
+def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
+    seen: int, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed takes device LOCAL_RANK, which is not there where a scheduler shows each process one device."""
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(device, "seen", lambda: seen)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
+    assert rendezvous.join("torchrun") == torch.device("cuda", int(number))
+    assert os.environ["LOCAL_RANK"] == number
