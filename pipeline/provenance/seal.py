@@ -7,7 +7,6 @@ and a line in a log outside the results, to which nothing but new heads is added
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import deque
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from pipeline.attestation import keys
 from pipeline.attestation.log import KEY, lines
-from pipeline.ground import owner
+from pipeline.ground import owner, whole
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
@@ -54,18 +53,10 @@ def begin(run_directory: Path, settings: Provenance) -> None:
             "take another run.name"
         )
     os.environ[KEY] = str(path)
-    own.parent.mkdir(parents=True, exist_ok=True)
-    _write(own, text)
+    whole.write(own, text)  # half a key would be another one for the next start
     signer = {"owner": settings.owner, "algorithm": keys.algorithm(public), "key_sha256": keys.key_sha256(public)}
     told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
-    _write(run_directory / SIGNER, f"{json.dumps(told, indent=1, ensure_ascii=False, sort_keys=True)}\n".encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file in one stroke: half a key would be another one for the next start, half a timestamp none at all."""
-    partial = owner.partial(path)
-    partial.write_bytes(content)
-    partial.replace(path)
+    whole.write_json(run_directory / SIGNER, told)
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
@@ -96,8 +87,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
 
         try:
             answer = timestamps.ask(last.sha256, settings.timestamps)
-            (run_directory / TIMESTAMPS).mkdir(exist_ok=True)
-            _write(run_directory / TIMESTAMPS / f"{last.sha256}.tsr", answer)
+            whole.write(run_directory / TIMESTAMPS / f"{last.sha256}.tsr", answer)
         except InputError as error:
             say(str(error))
     if settings.log:

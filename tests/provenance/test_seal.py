@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.attestation import keys
 from pipeline.attestation.log import KEY
+from pipeline.ground.errors import DiskFull
 from pipeline.provenance import evidence, seal
 from pipeline.provenance.settings import Provenance
 
@@ -31,7 +32,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", killed)
         patched.setattr(Path, "write_text", killed)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(DiskFull):
             seal.begin(run, settings)
     assert [file.read_bytes() for file in files] == before
     seal.begin(run, settings)

@@ -116,12 +116,12 @@ def test_a_request_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: py
     folder, seen = tmp_path / "scratch/base/8/code", []
     (folder / "starts").mkdir(parents=True)
 
-    def write(path: Path, text: str, **_: str) -> None:
+    def write(path: Path, content: bytes) -> None:
         path.touch()
         seen.append((folder / REQUEST).exists())
-        path.write_bytes(text.encode())
+        path.write_text(content.decode())
 
-    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(Path, "write_bytes", write)
     assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
     assert seen == [False]
 
