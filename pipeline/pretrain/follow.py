@@ -1,7 +1,8 @@
 """Follows the trainings of a run in one place each, across segments and restarts: `python -m pipeline follow`.
 
-Only the run's files are read: milestones, of the segment that trains the metrics in its scratch, and scores. What is
-written is no result and belongs to no job: `scratch/live-MODEL`, for TensorBoard.
+The run's files are read: milestones, of the segment that trains the metrics in its scratch, scores, and what the
+meters of its nodes have read; where Slurm has jobs of the run, it is asked which of them wait. What is written is no
+result and belongs to no job: `scratch/live-MODEL`, for TensorBoard.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pipeline.energy.lately import power
+from pipeline.energy.readings import READINGS
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.gauges.slowest import SLOW
 
-SECONDS = 5.0  # between two looks
+SECONDS, QUEUE_SECONDS = 5.0, 60.0  # between two looks, and two questions to Slurm, which answers many people
 RECENT = 50  # steps whose pace is that of those to come
 QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is told: a validation takes long, too
 Lines = list[dict[str, Any]]
@@ -115,13 +119,16 @@ def planned_steps(run_directory: Path, model: str) -> int | None:
     return max(begun)[1] if begun else None
 
 
-def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None) -> str:
+def told(
+    model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None, power: str = ""
+) -> str:
     """Return in one line how far a training is, how fast, how full, how long it takes yet, and whether it goes on.
 
     Args:
         last: the last step of the training.
         starts: how often the segment that trains was started.
         now: in Unix seconds, to tell how long ago the last step was.
+        power: what the nodes draw.
     """
     steps = [line for line in found if "loss" in line]
     if not steps:
@@ -137,6 +144,7 @@ def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now
         f"{speed:,.0f} tokens/s" if (speed := line.get("tokens_per_second")) else "",
         f"MFU {utilization:.1%}" if (utilization := line.get("model_flops_utilization")) else "",
         f"{memory / 2**30:.1f} GiB" if memory else "",
+        power,
         f"{pace * (last - line['step']) / 3600:.1f} hours of steps left" if pace and last else "",
         f"started {starts} times" if starts > 1 else "",
     ]
@@ -152,19 +160,32 @@ def told(model: str, found: Lines, last: int | None = None, starts: int = 1, now
 def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     folder = trains_in(run_directory, model)
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
-    return told(model, found, planned_steps(run_directory, model), starts, time.time())
+    meters = (run_directory / READINGS).glob(f"pretrain.segment.{model}.*.jsonl")
+    now = time.time()
+    return told(model, found, planned_steps(run_directory, model), starts, now, power(meters, now))
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m pipeline follow results/RUN`: until it is interrupted."""
+def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:
+    """`python -m pipeline follow results/RUN`: until it is interrupted.
+
+    Args:
+        waiting: says of a run, in a sentence each, which of its jobs wait.
+    """
     parser = argparse.ArgumentParser(prog="python -m pipeline follow", description=__doc__)
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--once", action="store_true", help="look once")
     options = parser.parse_args(arguments)
     boards: dict[str, Board] = {}
+    waited: list[str] = []
+    next_question = 0.0
     said: dict[str, str] = {}
     with suppress(KeyboardInterrupt):
         while True:
+            if time.monotonic() >= next_question:
+                next_question = time.monotonic() + QUEUE_SECONDS
+                if (wait := waiting(options.run_directory)) != waited:
+                    print(*(wait or ["no job waits in the queue"]), sep="\n", flush=True)
+                    waited = wait
             for model in models(options.run_directory):
                 folder = options.run_directory / "scratch" / f"live-{model}"
                 if model not in boards:

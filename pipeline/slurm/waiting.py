@@ -1,11 +1,15 @@
-"""Says which jobs wait too long for their start, and why."""
+"""Says which jobs wait for their start, which wait too long, and why."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
-from pipeline.slurm.queue import Queued
+from pipeline.ground.errors import InputError
+from pipeline.slurm import starts
+from pipeline.slurm.queue import Queued, jobs
 
 # Why a job waits, in Slurm's words (squeue(1), JOB REASON CODES), and what a person can do.
 REASONS = {
@@ -24,6 +28,24 @@ REASONS = {
     "Resources": "other jobs have the nodes",
     "Priority": "other jobs come first",
 }
+
+
+def _why(number: str, job: Queued) -> str:
+    # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
+    return REASONS.get(job.reason.split(",")[0], "see squeue --start").format(job=number)
+
+
+def waiting(run_directory: Path) -> list[str]:
+    """Return a sentence for each job of a run that waits now; none where there is no Slurm, or it does not answer."""
+    names = [start.name for start in starts.starts(run_directory) if start.ended is None]
+    queue: dict[str, Queued] | None = None
+    with suppress(InputError):
+        queue = jobs(names) if names else None
+    return [
+        f"job {number} ({job.comment}) waits in the queue: {_why(number, job)} ({job.reason})"
+        for number, job in sorted((queue or {}).items())
+        if job.state == "PENDING"
+    ]
 
 
 class Waiting:
@@ -50,8 +72,7 @@ class Waiting:
             if waited < self.seconds or number in self._told:
                 continue
             self._told.add(number)
-            # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
-            why = REASONS.get(job.reason.split(",")[0], "see squeue --start").format(job=number)
+            why = _why(number, job)
             self.say(
                 f"job {number} ({job.comment}) has waited {waited / 60:.0f} minutes for its start: {why} "
                 f"({job.reason}); wait, or end snakemake (Ctrl-C cancels its jobs), change what the job asks for and "

@@ -16,6 +16,22 @@ from pipeline.pretrain.follow import Board, lines, models, told
 Points = list[tuple[int, float]]
 
 
+def interval(node: str, ended: float, joules: float) -> str:
+    """Return ten seconds of a meter of one board."""
+    read = {"component": "board", "part": "GPU-1", "joules": joules, "label": "measured", "method": "counter"}
+    used = {"job_cpu_seconds": 1.0, "node_cpu_seconds": 1.0, "processors": 2, "job_processors": 2}
+    return json.dumps(
+        {
+            "node": node,
+            "started": ended - 10,
+            "ended": ended,
+            **used,
+            "job_memory_bytes": 1,
+            "readings": [{**read, "meter": "NVML"}],
+        }
+    )
+
+
 def step(number: int, loss: float) -> str:
     return json.dumps({"step": number, "loss": loss, "seconds": 0.5, "tokens_per_second": 1000.0}) + "\n"
 
@@ -96,6 +112,9 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
         attempt = {"started": began, "command": ["python", "--settings", settings, "--code", "x"]}
         (attempts / f"pretrain.segment.base.{steps}.{began}.1.json").write_text(json.dumps(attempt))
     (attempts / "pretrain.segment.base.9.half.json").write_text("{")
+    readings = run / "provenance/readings"
+    readings.mkdir()
+    (readings / "pretrain.segment.base.2000.x.1@gcn1.jsonl").write_text(f"{interval('gcn1', time.time(), 6000.0)}\n")
     utilization = {"model_flops_utilization": 0.412, "memory_bytes": 3 * 2**30, "memory_used_bytes": None}
     line = {"step": 200, "loss": 3.0, "seconds": 4.0, "tokens_per_second": 1000.0, **utilization}
     folder = scratch(run, 2000, "new", json.dumps({**line, "ended_unix_seconds": time.time()}) + "\n")
@@ -105,8 +124,8 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
     (folder / "starts/4").mkdir()  # of a step that has not started its processes
     assert main(["follow", str(run), "--once"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  2.0 hours of steps left  "
-        "started 3 times"
+        "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  "
+        "0.60 kW (devices; 1 node)  2.0 hours of steps left  started 3 times"
     )
 
 

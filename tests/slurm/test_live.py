@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.__main__ import main
 from pipeline.ground.errors import InputError
 from pipeline.job.attempt import Attempt
 from pipeline.slurm import live
@@ -116,6 +117,19 @@ def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
     start_of(tmp_path)
     live.take_over(tmp_path, print, seconds_between=0.1)
     assert len(cluster.jobs()) == 1
+
+
+def test_who_follows_a_run_is_told_which_of_its_jobs_wait(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", cluster.environment()["PATH"])
+    held_job(cluster, "of-another-run")
+    job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
+    assert main(["follow", str(tmp_path), "--once"]) == 0
+    why = f"it is held: scontrol release {job} (JobHeldUser)"
+    assert capsys.readouterr().out.splitlines() == [f"job {job} ((null)) waits in the queue: {why}"]
+    start.end(tmp_path)
+    assert main(["follow", str(tmp_path), "--once"]) == 0 and not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("has_slurm", [True, False])
