@@ -157,10 +157,11 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
             model.check()
         except InputError:
             continue
-        if config.platform.device and "precision" not in model.training.model_fields_set:
+        if config.platform.device and name not in config.cells() and (left := _left_to_a_cpu(model.training)):
+            fast = ", ".join(f"{key}: {value}" for key, value in left.items())
             yield (
-                f"models.{name} trains in fp32, the default, in which GPUs take many times as long: write "
-                "training.precision: bf16, or fp32 where it is meant"
+                f"models.{name} leaves {' and '.join(left)} at the defaults of a CPU: write training: {{{fast}}}, with "
+                "which GPUs are faster, in bf16 many times, or the defaults where they are meant"
             )
         if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
             yield f"models.{name}: strategy {model.training.strategy} {layout.NO_DISK}"
@@ -170,6 +171,14 @@ def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
             takes = f"{needed / fits.GIBIBYTE:.3g} GiB of a process by an estimate"
             yield f"models.{name} takes {takes}, {model.has}"
         yield from _long(config, model)
+
+
+def _left_to_a_cpu(training: Training) -> dict[str, str]:
+    """Return the keys that are not written, each with the value that makes a GPU fast."""
+    fast = {"precision": "bf16"}
+    if training.backend == "fsdp" and training.mesh.expert == 1:
+        fast["compile"] = "true"
+    return {key: value for key, value in fast.items() if key not in training.model_fields_set}
 
 
 def _long(config: Config, planned: Planned) -> Iterator[str]:

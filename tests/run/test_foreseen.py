@@ -121,10 +121,23 @@ def test_an_estimate_is_said_and_not_refused() -> None:
     assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
 
 
-def test_a_gpu_that_is_not_told_its_precision_is_hinted_at() -> None:
-    config = run({**GPUS, "device": "cuda"}, batch_size=16)
-    (hint,) = foreseen.hints(config, foreseen.launches(config))
-    assert hint.startswith("models.base trains in fp32, the default") and "training.precision: bf16" in hint
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({}, "precision and compile at the defaults of a CPU: write training: {precision: bf16, compile: true}, with"),
+        ({"precision": "fp32"}, "leaves compile at the defaults of a CPU: write training: {compile: true}, with which"),
+        (
+            {"compile": False},
+            "leaves precision at the defaults of a CPU: write training: {precision: bf16}, with which",
+        ),
+        ({"precision": "bf16", "compile": True}, None),
+        ({"precision": "bf16", "backend": "deepspeed", "strategy": "zero3"}, None),  # compiles nothing
+    ],
+)
+def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str, Any], words: str | None) -> None:
+    config = run({**GPUS, "device": "cuda"}, batch_size=16, **written)
+    hints = [*foreseen.hints(config, foreseen.launches(config))]
+    assert len(hints) == (words is not None) and all(words in hint for hint in hints if words)
     assert not [*foreseen.hints(run(CORES, batch_size=16), {"base": None})]
 
 
