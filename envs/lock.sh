@@ -1,12 +1,13 @@
 #!/bin/sh
 # Resolve requirements.in into one lock per accelerator; needs uv. `make lock` runs it.
 # `torch==2.13.0` stands alike in the CPU and the CUDA lock; which build it is depends on where it is installed, so the
-# packages that only the CUDA build needs are left out of the CPU lock. ROCm takes torch from the platform's container.
+# packages that only CUDA needs, torchao for products in 8 bits among them, are left out of the CPU lock. ROCm takes torch
+# from the platform's container.
 set -eu
 cd "$(dirname "$0")"
-resolved=$({ cat requirements.in; echo torch==2.13.0; } |
+resolved=$({ cat requirements.in; echo torch==2.13.0; echo torchao==0.18.0; } |
     uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header -)
-cuda_only='^(triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)=='
+cuda_only='^(triton|torchao|cuda-[a-z]+|nvidia-[a-z0-9-]+)=='
 { echo '# CUDA: made from requirements.in by lock.sh'; echo "$resolved"; } >cuda.lock
 { echo '# CPU: made from requirements.in by lock.sh'; echo "$resolved" | grep -vE "$cuda_only" ; } >cpu.lock
 echo "$resolved" | grep '^nvidia-ml-py==' >>cpu.lock # a library that zeus imports, not a part of CUDA
