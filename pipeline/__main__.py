@@ -35,7 +35,7 @@ COMMANDS = {
     "mirror": ("pipeline.commands", "mirror"),
     "items": ("pipeline.commands", "items"),
     "energy": ("pipeline.run.progress", "main"),
-    "follow": ("pipeline.commands", "follow"),
+    "follow": ("pipeline.slurm.follow", "main"),
     "profile": ("pipeline.pretrain.profile", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
     "provenance keygen": ("pipeline.provenance.keygen", "main"),

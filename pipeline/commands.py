@@ -17,7 +17,6 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.table import table
 from pipeline.plan.time_table import time_lines
-from pipeline.pretrain.follow import main as followed
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
 from pipeline.provenance.records import load_records
@@ -36,7 +35,6 @@ from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
 from pipeline.run.token_origin import trace_token
 from pipeline.slurm.corpus_plan import CorpusPlan
-from pipeline.slurm.waiting import waiting
 
 
 def read(path: Path, **changes: str) -> Config:
@@ -55,11 +53,6 @@ def read(path: Path, **changes: str) -> Config:
     if not isinstance(raw, dict):
         raise InputError(f"{path} holds no keys: a run needs at least run and sources")
     return load({**raw, **changes})
-
-
-def follow(arguments: list[str]) -> int:
-    """Print how far each training of a run is, and which of its jobs wait."""
-    return followed(arguments, waiting)
 
 
 def plan(arguments: list[str]) -> int:

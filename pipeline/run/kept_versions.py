@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.ground import whole
-from pipeline.ground.errors import DiskFull
 from pipeline.job import versions
 from pipeline.job.reach import PACKAGE
 from pipeline.run.steps import STEPS
@@ -40,7 +39,7 @@ def keep(file: Path = FILE) -> None:
         module: (versions.code_version(module), sorted(versions.imported(module)))
         for module in (f"pipeline.{step}" for step in STEPS)
     }
-    with suppress(OSError, DiskFull):
+    with suppress(OSError):
         if package_sha256() != package:
             return  # somebody edits it at this moment
         whole.write_json(file, {"package": package, "modules": modules})

@@ -17,7 +17,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from pipeline.ground import whole
-from pipeline.ground.errors import DiskFull
 from pipeline.job.reach import PACKAGE
 from pipeline.run.config import Config
 from pipeline.run.kept_versions import package_sha256
@@ -51,7 +50,7 @@ def problems(config: Config, file: Path = FILE) -> Iterator[str]:
             return
     if _sha256(given, config.run.environment) != searched:
         return  # somebody edits the package at this moment: it is not known which code has searched
-    with suppress(OSError, DiskFull):  # as without it
+    with suppress(OSError):  # as without it
         whole.write(file, searched.encode())
 
 
