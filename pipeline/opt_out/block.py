@@ -9,7 +9,8 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import OPT_OUT
-from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
+from pipeline.ground.hosts import host_of, suffixes_of
+from pipeline.opt_out.lists import OptOut
 
 
 def _on(listed: set[str], *values: str | None) -> Iterator[str]:

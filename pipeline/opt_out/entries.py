@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipeline.ground.errors import InputError
-from pipeline.opt_out.lists import OptOut, host_of, suffixes_of
+from pipeline.ground.hosts import host_of, suffixes_of
+from pipeline.opt_out.lists import OptOut
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import column_at, read_records, split_name, stored_keys
 from pipeline.sources.reading import WITHHELD, as_string

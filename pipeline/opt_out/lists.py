@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
@@ -14,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 from pipeline.corpus.personal_data import marked
 from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
+from pipeline.ground.hosts import parse_host
 from pipeline.ground.settings import Settings
 from pipeline.sources.reading import iso_date
 
@@ -59,43 +57,18 @@ def shown(entry: str) -> str:
 
 
 def bare_domain(domain: str) -> str:
-    """Return a domain as it is compared: lower case, in ASCII, without a leading `*.` and a final dot.
+    """Return a domain as it is compared: as browsers read it, without a leading `*.` and a final dot.
 
     Raises:
         ValueError: it is no domain but a URL, or holds a space.
     """
-    bare = domain.strip().lower().removeprefix("*.").strip(".")
-    if not bare or any(sign in bare for sign in "/: *,"):
-        raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl")
+    bare = domain.strip().removeprefix("*.").strip(".")
     try:
-        return bare.encode("idna").decode()
-    except UnicodeError:
-        return bare
-
-
-_WITH_SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
-
-
-def host_of(url: str | None) -> str:
-    """Return the host name of a URL as domains are compared: lower case, ASCII; empty where it has none."""
-    if not url:
-        return ""
-    try:
-        host = urlsplit(url if _WITH_SCHEME.match(url) else f"//{url}").hostname or ""
+        if not bare or any(sign in bare for sign in "/ *,%") or (":" in bare and bare[0] != "["):
+            raise ValueError("a sign of no domain")
+        return parse_host(bare)
     except ValueError:
-        return ""
-    host = host.rstrip(".")
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return host
-
-
-def suffixes_of(host: str) -> Iterator[str]:
-    """Yield a host name and the domains that it is in, the longest first."""
-    while host:
-        yield host
-        host = host.partition(".")[2]
+        raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl") from None
 
 
 def read_opt_out(path: Path) -> OptOut:

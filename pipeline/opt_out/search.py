@@ -17,8 +17,8 @@ from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Signatures
+from pipeline.ground.hosts import host_of, suffixes_of
 from pipeline.opt_out.entries import contains
-from pipeline.opt_out.lists import host_of, suffixes_of
 
 Mask = npt.NDArray[np.bool_]
 

@@ -9,8 +9,8 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
+from pipeline.ground.hosts import split_address
 from pipeline.sources.licenses import canonical
 
 PUBLIC_DOMAIN = "LicenseRef-Public-Domain"
@@ -120,8 +120,8 @@ def _of_text(text: str) -> str | None:
 
 def _of_address(address: str) -> str | None:
     """Return the licence at an address."""
-    parts = urlsplit(address)
-    host, path = (parts.hostname or "").removeprefix("www."), parts.path.rstrip("/.,;")
+    parts = split_address(address)
+    host, path = parts.host.removeprefix("www."), re.split("[?#]", parts.rest, maxsplit=1)[0].rstrip("/.,;")
     if host == "creativecommons.org":
         return _of_creative_commons(path.lower().strip("/").split("/"))
     pattern, form = _ADDRESSES.get(host, ("", ""))

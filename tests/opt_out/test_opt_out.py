@@ -22,7 +22,11 @@ from pipeline.sources import manifest
 from pipeline.sources.settings import EntriesSettings, ManifestSettings, Rights
 from tests.conftest import fingerprinted
 
-LISTED = OptOut(domains=["voorbeeld.nl", "xn--caf-dma.nl"], ids=["7", "s/x.jsonl/8"], holders=["De Krant"])
+LISTED = OptOut(
+    domains=["voorbeeld.nl", "xn--caf-dma.nl", "straße.de", "127.0.0.1"],
+    ids=["7", "s/x.jsonl/8"],
+    holders=["De Krant"],
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,12 @@ LISTED = OptOut(domains=["voorbeeld.nl", "xn--caf-dma.nl"], ids=["7", "s/x.jsonl
         ({"url": "https://ander.nl/?u=voorbeeld.nl"}, None),
         ({"url": "https://nl"}, None),
         ({"url": "http://[kapot"}, None),
+        ({"url": "https://www.straße.de/a"}, "domain xn--strae-oqa.de"),
+        ({"url": "https://xn--strae-oqa.de/a"}, "domain xn--strae-oqa.de"),
+        ({"url": "https://strasse.de/a"}, None),
+        ({"url": "https:\\\\jan@voor\u00adbeeld。nl\\a"}, "domain voorbeeld.nl"),
+        ({"url": "http://0x7f.1/a"}, "domain 127.0.0.1"),
+        ({"url": "http://1.127.0.0.1/a"}, None),
         ({"url": None}, None),
         ({}, None),
         ({"original_id": "7"}, "id 7"),

@@ -24,12 +24,12 @@ from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.ground.hosts import split_address
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale
 SCORES = 50  # bins of the probability of the language, from 0 to 1
 NO_YEAR = "not stated"
-DOMAIN = r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/@?#]*@)?(?:[wW]{3}\.)?(?P<domain>[^/:?#]+)"
 LARGEST_DOMAINS = 0.10
 """The part of the domains of a source, the largest by bytes, that is named: the summary of training content asks it."""
 
@@ -74,8 +74,10 @@ class Counts:
     def _add_domains(self, sizes: pa.Array, batch: pa.RecordBatch) -> None:
         if "url" not in batch.schema.names:
             return
-        found = pc.struct_field(pc.extract_regex(pc.cast(batch.column("url"), pa.string()), DOMAIN), "domain")
-        table = pa.table({"source": batch.column("source"), "domain": pc.utf8_lower(found), "bytes": sizes})
+        addresses = [split_address(url or "") for url in batch.column("url").to_pylist()]
+        hosts = [address.host.removeprefix("www.") if address.prefix else "" for address in addresses]
+        found = pa.array([host or None for host in hosts], pa.string())
+        table = pa.table({"source": batch.column("source"), "domain": found, "bytes": sizes})
         grouped = table.filter(pc.is_valid(found)).group_by(["source", "domain"])
         for row in grouped.aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
             documents, size = self.domains.get((row["source"], row["domain"]), (0, 0))

@@ -11,7 +11,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
@@ -19,6 +19,7 @@ from datatrove.pipeline.base import PipelineStep
 from pipeline.corpus.personal_data.block import KINDS, find, mask
 from pipeline.corpus.personal_data.found import Found
 from pipeline.corpus.settings import PersonalData
+from pipeline.ground.hosts import split_address
 from pipeline.sources.reading import WITHHELD
 
 _WITHHELD_FORM = re.compile(rf"{WITHHELD}-\d+(#\d+)?")
@@ -71,25 +72,21 @@ class Fields:
         return title and marked(title, self._kinds)
 
     def address(self, url: str | None) -> str | None:
-        """Return host and path of an address; None of what is none.
+        """Return scheme, host and path of an address.
 
         Userinfo, query and fragment are left out, for they tell who asked. A part of the path, or the host, in which
         something is found is the marker of that.
         """
         if not url or not self._seeks:
             return url
-        try:
-            parts = urlsplit(url.strip())
-        except ValueError:
-            return None
-        segments = [parts.netloc.rpartition("@")[2], *parts.path.split("/")]
+        parts = split_address(url)
+        segments = [parts.authority, *re.split("[?#]", parts.rest, maxsplit=1)[0].split("/")]
         words = [_readable(segment) for segment in segments]
         ends = list(accumulate(len(segment) + 1 for segment in words))
         for found in reversed(_find("\n".join(words), self._kinds)):
             for number in range(bisect(ends, found.start), bisect(ends, found.end - 1) + 1):
                 segments[number] = f"<{found.kind.upper()}>"
-        scheme = f"{parts.scheme}:" if parts.scheme else ""
-        return f"{scheme}{'//' if parts.netloc else ''}{segments[0]}{'/'.join(segments[1:])}"
+        return f"{parts.prefix}{segments[0]}{'/'.join(segments[1:])}"
 
     def document_id(self, document: Document) -> str:
         """Return the id of a document, by the number of its record where the id that it came with has something in it.
