@@ -6,12 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-import yaml
-
 from pipeline.evaluate.mirroring import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
+from pipeline.ground.yaml_files import load_yaml
 from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
@@ -30,7 +29,6 @@ from pipeline.run.at_hand import at_hand
 from pipeline.run.changed_code import changed_code
 from pipeline.run.config import Config, load
 from pipeline.run.memory_plan import memory_lines
-from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.run.reproduce import recomputed
 from pipeline.run.steps import step_settings
 from pipeline.run.token_origin import trace_token
@@ -43,13 +41,10 @@ def read(path: Path, **changes: str) -> Config:
     Raises:
         InputError: the file is missing, is no YAML, has a key twice, or does not describe a run.
     """
-    refuse_repeated_keys(path)
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = load_yaml(path)
     except OSError:
         raise InputError(f"there is no configuration {path}: name one of config/*.yaml") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path} holds no keys: a run needs at least run and sources")
     return load({**raw, **changes})

@@ -8,11 +8,11 @@ from snakemake.logging import logger
 
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.ground.errors import InputError
+from pipeline.ground.yaml_files import load_yaml
 from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import load
 from pipeline.run import invocation, kept_versions
 from pipeline.run.dag import Dag
-from pipeline.run.mistakes import refuse_repeated_keys
 from pipeline.slurm import image
 from pipeline.slurm.resources import Requests
 
@@ -36,8 +36,12 @@ def in_image():
 
 
 try:
-    for configuration in workflow.configfiles:
-        refuse_repeated_keys(Path(configuration))
+    # Snakemake reads these itself, and takes the last of two equal keys.
+    for written in [
+        *workflow.configfiles,
+        *Path(workflow.basedir).glob("workflow/profiles/*/*.yaml"),
+    ]:
+        load_yaml(Path(written))
     run = load(config)
     kept_versions.keep()
     dag = Dag(run, in_image())

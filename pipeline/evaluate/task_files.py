@@ -6,7 +6,6 @@ Light enough to be imported where the rules are planned: it needs no lm-eval.
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -14,22 +13,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, TemplateSyntaxError, meta
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.yaml_files import parse_json, parse_yaml
 
 
 @cache
-def _parsed(text: str) -> Any:
-    return yaml.safe_load(text)
+def _parsed(text: str, path: Path) -> Any:
+    return parse_yaml(text, path)
 
 
 def _load(path: Path) -> dict[str, Any]:
     """Return the keys of a task file, which a start asks for dozens of times."""
     try:
-        content = deepcopy(_parsed(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        content = deepcopy(_parsed(path.read_text(encoding="utf-8"), path))
+    except (OSError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise InputError(f"task file {path} cannot be read: {problem}; write plain YAML with Jinja templates") from None
     if not isinstance(content, dict):
@@ -148,7 +147,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         with opened(path, "rt", encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 try:
-                    row = json.loads(line)
+                    row = parse_json(line, f"{path}, line {number}")
                 except ValueError:
                     row = None
                 if not isinstance(row, dict):

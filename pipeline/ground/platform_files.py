@@ -34,12 +34,9 @@ def content(name: str) -> dict[str, Any]:
         )
     if name not in names():
         raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(names())}")
-    import yaml  # every job of a step reads this module, and few a platform
+    from pipeline.ground.yaml_files import load_yaml  # every job of a step reads this module, and few a platform
 
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    loaded = load_yaml(path)
     if not isinstance(loaded, dict) or loaded.get("name") != name:
         raise InputError(f"{path} must hold keys, the first of them name: {name}")
     return loaded

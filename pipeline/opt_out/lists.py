@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from pipeline.corpus.personal_data import marked
@@ -13,6 +12,7 @@ from pipeline.corpus.settings import PersonalData
 from pipeline.ground.errors import InputError
 from pipeline.ground.hosts import parse_host
 from pipeline.ground.settings import Settings
+from pipeline.ground.yaml_files import parse_yaml
 from pipeline.sources.reading import iso_date
 
 KINDS = ("domains", "ids", "holders")
@@ -74,15 +74,16 @@ def bare_domain(domain: str) -> str:
 def read_opt_out(path: Path) -> OptOut:
     """Return the entries of a list.
 
-    YAML (.yaml, .yml) has the keys date, domains, ids and holders. In any other file a line is a domain, or begins with
-    `id:`, `holder:`, `domain:` or `date:`; `#` begins a comment line.
+    YAML and JSON (.yaml, .yml, .json) have the keys date, domains, ids and holders. In any other file a line is a
+    domain, or begins with `id:`, `holder:`, `domain:` or `date:`; `#` begins a comment line.
 
     Raises:
         InputError: the file cannot be read, or does not hold what it should.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
-        given = yaml.safe_load(content) if path.suffix in (".yaml", ".yml") else _lines(content)
+        is_yaml = path.suffix in (".yaml", ".yml", ".json")
+        given = parse_yaml(content, path, scalars_as_text=True) if is_yaml else _lines(content)
         if given is not None and not isinstance(given, dict):
             raise ValueError("the keys are date, domains, ids and holders")
         return OptOut.model_validate({key: value for key, value in (given or {}).items() if value is not None})
@@ -90,17 +91,21 @@ def read_opt_out(path: Path) -> OptOut:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         raise InputError(shown(f"{path}: {field}: {problem['msg'].removeprefix('Value error, ')}")) from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except InputError as error:
+        raise InputError(shown(str(error))) from None
+    except (OSError, ValueError) as error:
         raise InputError(shown(f"{path} is no opt-out list ({' '.join(str(error).split())}): correct it")) from None
 
 
 def _lines(content: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for line in map(str.strip, content.splitlines()):
+    for line in map(str.strip, content.split("\n")):
         if not line or line.startswith("#"):
             continue
         kind, colon, value = line.partition(":")
         if colon and kind.strip() == "date":
+            if "date" in found:
+                raise ValueError("it has two dates: leave one of them out")
             found["date"] = value.strip()
         elif colon and f"{kind.strip()}s" in KINDS:
             found.setdefault(f"{kind.strip()}s", []).append(value.strip())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
-
-from pipeline.ground.errors import InputError
 
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
@@ -47,34 +44,7 @@ def sentence(error: ValidationError, model: type[BaseModel], what: str) -> str:
         return f"{what}: the name {field.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
     if problem["type"] == "missing":
         return f"{what}: the key {field} is missing: write it"
+    if problem["type"] == "string_type" and isinstance(problem["input"], bool | int | float | datetime.date):
+        message += ", and YAML reads this as something else: put it in quotes"
     given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"
     return f"{what}: {field + ': ' if field else ''}{message}{given}"
-
-
-def refuse_repeated_keys(path: Path) -> None:
-    """Check that no key of a YAML file stands twice in one place: of two the last would count, without a word.
-
-    Raises:
-        InputError: one does. A file that is missing, or no YAML, is left to whoever loads it.
-    """
-    try:
-        waiting = [yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return
-    seen = set[int]()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:  # by an alias, which may be within what it names
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
-            keys = [key for key, _ in node.value]
-            for number, key in enumerate(keys):
-                if key.value in [other.value for other in keys[:number]]:
-                    raise InputError(
-                        f"{path}, line {key.start_mark.line + 1}: the key {key.value} stands there twice: give one of "
-                        "them another name, or leave it out"
-                    )
-            waiting += [value for _, value in node.value]

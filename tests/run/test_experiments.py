@@ -256,6 +256,12 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     file.write_text("run: {name: a}\nexperiments:\n  x: {seeds: [1]}\n  y: {}\n  x: {seeds: [2]}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.yaml, line 5: the key x stands there twice"):
         read(file)
+    file.write_text('{\n\t"run": {"name": "a"},\n\t"run": {"name": "b"}\n}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"twice\.yaml, line 3: the key run stands there twice"):
+        read(file)
+    file.write_text("run: {name: no}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"run\.name: .*put it in quotes \(given: 'False'\)"):
+        read(file)
     merged = "a: &a {k: 1}\nb: &b {k: 1}\nc: {<<: *a, k: 2}\nd: [{k: 1}, {k: 1}]\ne: &e {f: *e}\n"
     file.write_text(merged, encoding="utf-8")
     with pytest.raises(InputError, match="unknown key"):

@@ -106,14 +106,17 @@ def test_a_data_set_of_the_hub_is_pinned_to_a_commit() -> None:
     assert Dataset(name="config/corpus").is_folder()
 
 
-YAML = "date: 2026-01-02\ndomains: ['*.Voorbeeld.NL', b.nl, b.nl]\nids: [a, 7]\nholders: [De Krant]\n"
-TEXT = "# lijst\ndate: 2026-01-02\nVoorbeeld.nl.\n\nid: a\nid: 7\ndomain: b.nl\nholder: De Krant\n"
+YAML = "date: 2026-01-02\ndomains: ['*.Voorbeeld.NL', b.nl, b.nl]\nids: [a, 007, no]\nholders: [De Krant]\n"
+JSON = (
+    '{"date": "2026-01-02", "domains": ["voorbeeld.nl", "b.nl"],\n\t"ids": ["a", "007", "no"], "holders": ["De Krant"]}'
+)
+TEXT = "# lijst\ndate: 2026-01-02\r\nVoorbeeld.nl.\n\nid: a\nid: 007\nid: no\ndomain: b.nl\nholder: De Krant\n"
 
 
-@pytest.mark.parametrize(("name", "content"), [("x.yaml", YAML.replace("7", "'7'")), ("x.txt", TEXT)])
+@pytest.mark.parametrize(("name", "content"), [("x.yaml", YAML), ("x.json", JSON), ("x.txt", TEXT)])
 def test_an_opt_out_list(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    expected = OptOut(date="2026-01-02", domains=["b.nl", "voorbeeld.nl"], ids=["7", "a"], holders=["De Krant"])
+    expected = OptOut(date="2026-01-02", domains=["b.nl", "voorbeeld.nl"], ids=["007", "a", "no"], holders=["De Krant"])
     assert read_opt_out(tmp_path / name) == expected
 
 
@@ -131,7 +134,15 @@ def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
         ("x.txt", b"\xff", "is no opt-out list"),
         ("x.yaml", b"- a", "is no opt-out list"),
         ("x.yaml", b"domain: [a.nl]", "domain"),
-        ("x.yaml", b"a: b: c", "is no opt-out list"),
+        ("x.yaml", b"a: b: c", "is not valid YAML"),
+        (
+            "x.yaml",
+            b"domains: [a.nl]\nids: ['1']\ndomains: [b.nl]",
+            r"x\.yaml, line 3: the key domains stands there twice",
+        ),
+        ("x.json", b'{"ids": ["1"],\n\t"ids": []}', r"x\.json, line 2: the key ids stands there twice"),
+        ("x.txt", b"date: 2026-01-02\na.nl\ndate: 2026-01-03", "two dates"),
+        ("x.txt", b"ids: 7", "is no domain"),
     ],
 )
 def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import TaskFile
 from pipeline.ground.errors import InputError
+from pipeline.ground.yaml_files import parse_json
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
         read = csv.reader if entry.fields is None else csv.DictReader
         yield from read(io.StringIO(text, newline=""), delimiter="\t" if stem.endswith(".tsv") else ",")
     elif text.lstrip().startswith("["):
-        yield from json.loads(text)
+        yield from parse_json(text, str(path))
     else:
-        yield from (json.loads(line) for line in text.split("\n") if line.strip())
+        lines = enumerate(text.split("\n"), 1)
+        yield from (parse_json(line, f"{path}, line {number}") for number, line in lines if line.strip())
 
 
 def _texts(value: Any) -> Iterator[str]:
