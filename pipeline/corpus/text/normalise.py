@@ -27,9 +27,13 @@ _ODD, _NEAR = re.compile(r"[^\x00-\x7f]{2,}|[\x80-\x9fÂÃŒœ]"), 8  # characte
 
 # Soft hyphens, zero-width spaces and joiners of words, marks of direction; the joiners of emoji and scripts stay.
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+# What separates words and lines though it is a control character, which ftfy deletes: as itself and as an entity.
+_SEPARATOR = re.compile("[\x0b\x1c-\x1f]")
+_SEPARATED = str.maketrans("\x0b\x1c\x1d\x1e\x1f", "\n\n\n\n ")
+_SEPARATOR_ENTITY = re.compile("&#(?:0*(?:11|2[89]|3[01])|x0*(?:b|1[c-f]))(?:;|(?![0-9a-f]))", re.IGNORECASE)
 _BLANK = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 # What a text can hold at all is seen in one pass: the bits of its characters, and that two are outside ASCII together.
-_SEEN = {_SUSPECT: 1, _BAD[0]: 2, _BAD[1]: 4, _INVISIBLE: 8, _BLANK: 16}
+_SEEN = {_SUSPECT: 1, _BAD[0]: 2, _BAD[1]: 4, _INVISIBLE: 8, _BLANK: 16, _SEPARATOR: 32}
 _PAIR = _SEEN[_BAD[1]]
 _BITS = np.array(
     [sum(bit for pattern, bit in _SEEN.items() if pattern.fullmatch(chr(code))) for code in range(0x3000)], np.uint8
@@ -110,7 +114,8 @@ def _repaired(text: str, seen: int) -> str:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, explain=False, unescape_html="<" not in text)
     pieces, last = [], 0
     for start, end in sorted(harmed):
-        pieces += [text[last:start], ftfy.fix_text(_MARKS.sub(r"\1", text[start:end]), config)]
+        line = _SEPARATOR_ENTITY.sub(" ", text[start:end]) if config.unescape_html else text[start:end]
+        pieces += [text[last:start], ftfy.fix_text(_MARKS.sub(r"\1", line), config)]
         last = end
     return "".join([*pieces, text[last:]])
 
@@ -146,6 +151,9 @@ class Normalise(BaseFormatter):  # type: ignore[misc]
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         seen = _seen(text)
+        if seen & _SEEN[_SEPARATOR]:
+            text = text.translate(_SEPARATED)
+            seen = _seen(text)
         repaired = _repaired(text, seen)
         if repaired is not text:
             text, seen = repaired, _seen(repaired)

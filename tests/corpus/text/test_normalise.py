@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.corpus.text.normalise import _BITS, _PAIR, _seen
+from pipeline.corpus.settings import Normalisation
+from pipeline.corpus.text.normalise import _BITS, _PAIR, Normalise, _seen
+from pipeline.corpus.text.words import word_tokenize
+
+WHITE_SPACE = [character for character in map(chr, range(0x3001)) if character.isspace()]
 
 CHARACTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs"])
 
@@ -24,3 +31,21 @@ def test_the_bits_of_a_text_are_those_of_its_characters_and_their_neighbours(tex
 
 def test_a_character_beyond_the_table_may_be_anything() -> None:
     assert _seen("日本") == _seen("a 🙂") == 0xFF
+
+
+@pytest.mark.parametrize("white_space", ["keep", "tidy", "collapse"])
+@pytest.mark.parametrize("character", WHITE_SPACE)
+def test_all_white_space_between_words_separates_them(character: str, white_space: Any) -> None:
+    for around in ("", " ", " ’€é "):
+        text = Normalise(Normalisation(white_space=white_space)).format(f"{around}een{character}twee drie")
+        assert word_tokenize(text)[-3:] in (["een", "twee", "drie"], ["een…", "twee", "drie"]), (text, around)
+
+
+@pytest.mark.parametrize("entity", ["&#11;", "&#x0B;", "&#28;", "&#x1F;", "&#12;", "&nbsp;", "&#8232;", "&#10;"])
+def test_white_space_as_an_entity_separates_words(entity: str) -> None:
+    assert word_tokenize(Normalise().format(f"één{entity}twee {entity}drie")) == ["één", "twee", "drie"]
+
+
+@pytest.mark.parametrize("character", [*"\u00ad\u200b\u2060\ufeff"])
+def test_what_is_invisible_within_a_word_leaves_it_whole(character: str) -> None:
+    assert Normalise().format(f"boek{character}handel") == "boekhandel"
