@@ -6,6 +6,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline.sources.damage import Damage, DamagedFile
 PIECE_BYTES = 1 << 16
 LARGEST_EXPANSION = 250  # times the size on disk; prose is compressed to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
+LARGEST_WINDOW = 1 << 27  # bytes that a decompressor may hold: the default of zstd and more than `xz -9` needs
 LARGEST_TRAIL = 1 << 12  # bytes behind the end of an archive that are left out: more may be an archive with a bad head
 
 # A decompressed piece, and how many bytes of the file had been read before it.
@@ -78,9 +80,55 @@ class _Gzip:
 _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "gz": (_Gzip, b"\x1f\x8b\x08"),
     "bz2": (bz2.BZ2Decompressor, b"BZh"),
-    "xz": (lzma.LZMADecompressor, b"\xfd7zXZ\x00"),
+    "xz": (partial(lzma.LZMADecompressor, memlimit=LARGEST_WINDOW + (1 << 24)), b"\xfd7zXZ\x00"),
 }
 COMPRESSIONS = ("zst", *_MEMBERS)
+# What files begin with, by the ending of their names; zstd also with a frame that is skipped.
+_MAGICS = {
+    **{ending: (magic,) for ending, (_, magic) in _MEMBERS.items()},
+    "zst": (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16))),
+    "xz": (_MEMBERS["xz"][1], b"\x5d\x00\x00"),  # also as LZMA alone
+    "zip": (b"PK\x03\x04",),
+    "7z": (b"7z\xbc\xaf\x27\x1c",),
+    "lz4": (b"\x04\x22\x4d\x18",),
+    "parquet": (b"PAR1",),
+}
+_MOST = f"of more than {LARGEST_WINDOW >> 20} MiB, which is more than is held in memory: compress it again, with "
+# What decompressors say of files that are whole.
+_NOT_SUPPORTED = {
+    "requires too much memory": f"has a window {_MOST}`zstd -d --long=31 -c OLD | zstd -o NEW`",
+    "Memory usage limit": f"has a dictionary {_MOST}`xz -dc OLD | xz -9 > NEW`",
+    "Dictionary mismatch": "needs a dictionary to decompress: compress it again without one, with "
+    "`zstd -d -D DICTIONARY -c OLD | zstd -o NEW`",
+    "Unsupported integrity check": "has a checksum of an unknown kind: compress it again, with `xz -dc OLD | xz > NEW`",
+}
+
+
+def _refuse_not_supported(path: Path, compression: str, error: Exception) -> None:
+    """Raise what is wrong with a file that another decompressor, or one of another name, reads.
+
+    Raises:
+        InputError: the file is whole, and its name or the way it is compressed is the problem.
+        DamagedFile: its first bytes are those of no archive.
+    """
+    for words, sentence in _NOT_SUPPORTED.items():
+        if words in str(error):
+            raise InputError(f"{path} {sentence}") from None
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    is_cut = any(magic.startswith(head) for magic in _MAGICS[compression])
+    if not is_cut and not head.startswith(_MAGICS[compression]):
+        for ending, magics in _MAGICS.items():
+            if head.startswith(magics):
+                raise InputError(f"{path} begins like a .{ending} file: correct its name, or compress it anew")
+        raise DamagedFile(f"{path} begins like no .{compression} file: fetch it again, or correct its name", "damaged")
+    if "frame descriptor" in str(error):
+        raise _between_archives(path)
+
+
+def _between_archives(path: Path) -> DamagedFile:
+    sentence = f"{path} is damaged (between its archives or behind them are bytes of none): fetch the file again"
+    return DamagedFile(sentence, "damaged")
 
 
 class Pieces:
@@ -113,6 +161,7 @@ class Pieces:
                     yield piece, position
             except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
                 refuse_unreadable(path, error)
+                _refuse_not_supported(path, self._compression, error)
                 damage: Damage = "truncated" if isinstance(error, EOFError) or "runcated" in str(error) else "damaged"
                 sentence = f"{path} is truncated or damaged ({error}): fetch the file again"
                 raise DamagedFile(sentence, damage) from None
@@ -167,9 +216,7 @@ class Pieces:
         if magic.startswith(data):
             raise EOFError("it ends in the middle")
         if len(data) > LARGEST_TRAIL or magic in data:
-            raise DamagedFile(
-                f"{self._path} is damaged (between its archives stand bytes of none): fetch the file again", "damaged"
-            )
+            raise _between_archives(self._path)
         self.trailing = len(data)
 
 

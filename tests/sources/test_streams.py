@@ -61,7 +61,7 @@ def test_members_in_a_row_with_padding_are_one_content(
 def test_what_may_be_an_archive_with_a_bad_head_is_damage(compression: str) -> None:
     one, two = COMPRESS[compression](b"een" * 99), COMPRESS[compression](b"twee" * 99)
     for raw in (one + b"#" + two, one + two[1:] + two, one + b"#" * 5000, b"#" + one):
-        with pytest.raises(DamagedFile, match=r"is truncated or damaged|is damaged") as caught:
+        with pytest.raises(DamagedFile, match=r"is truncated or damaged|is damaged|begins like no") as caught:
             content(raw, compression)
         assert caught.value.damage == "damaged"
     assert content(one + b"#" * streams.LARGEST_TRAIL, compression)[1] == streams.LARGEST_TRAIL
@@ -88,6 +88,65 @@ def test_a_changed_byte_is_damage_or_makes_no_difference(compression: str) -> No
         except DamagedFile:
             found += 1
     assert found > len(raw) // 6
+
+
+def with_window(log: int, text: bytes = b"een" * 99) -> bytes:
+    """Return a frame of zstd (RFC 8878) with a window of 2^log bytes and one raw block, as `zstd --long=LOG` states it."""
+    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([log - 10 << 3]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
+    assert zstandard.get_frame_parameters(frame).window_size == 1 << log
+    return frame
+
+
+def with_dictionary() -> bytes:
+    dictionary = zstandard.train_dictionary(1024, [f"regel {n} van de tekst {n * n}".encode() for n in range(999)])
+    return zstandard.ZstdCompressor(dict_data=dictionary).compress(b"een" * 99)
+
+
+def with_large_dictionary() -> bytes:
+    return lzma.compress(b"een", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 28}])
+
+
+@pytest.mark.parametrize(
+    ("compression", "raw", "words"),
+    [
+        ("zst", with_window(28), r"x has a window of more than 128 MiB, .*`zstd -d --long=31 -c OLD \| zstd -o NEW`"),
+        ("zst", zstandard.compress(b"een") + with_window(30), "x has a window of more than 128 MiB"),
+        ("xz", with_large_dictionary(), r"x has a dictionary of more than 128 MiB, .*`xz -dc OLD \| xz -9 > NEW`"),
+        ("zst", with_dictionary(), "x needs a dictionary to decompress: .*`zstd -d -D DICTIONARY"),
+        ("zst", gzip.compress(b"een"), r"x begins like a \.gz file: correct its name"),
+        ("gz", zstandard.compress(b"een"), r"x begins like a \.zst file: correct its name"),
+        ("bz2", lzma.compress(b"een"), r"x begins like a \.xz file: correct its name"),
+        ("xz", bz2.compress(b"een"), r"x begins like a \.bz2 file: correct its name"),
+        ("gz", b"PK\x03\x04" + bytes(99), r"x begins like a \.zip file: correct its name"),
+    ],
+)
+def test_a_whole_file_is_not_called_damaged(compression: str, raw: bytes, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        content(raw, compression)
+    assert not isinstance(caught.value, DamagedFile) and "etch" not in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_a_page_that_says_not_there_is_no_archive(compression: str) -> None:
+    with pytest.raises(
+        DamagedFile, match=rf"x begins like no \.{compression} file: fetch it again, or correct its name"
+    ):
+        content(b"<html>404 Not Found</html>", compression)
+
+
+SKIPPED = b"\x5e\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"  # as of a seekable archive
+
+
+def test_frames_of_zstd_in_a_row_are_one_content() -> None:
+    one, two = zstandard.compress(b"een"), with_window(27)
+    for raw in (one + two, SKIPPED + one + SKIPPED + two, one + zstandard.compress(b"") + two + SKIPPED):
+        assert content(raw, "zst") == (b"een" * 100, 0)
+    for behind in (b"rommel", bytes(512)):
+        with pytest.raises(DamagedFile, match="between its archives or behind them are bytes of none"):
+            content(one + behind, "zst")
+    with pytest.raises(DamagedFile, match="is truncated") as caught:
+        content(one + SKIPPED[:-1], "zst")
+    assert caught.value.damage == "truncated"
 
 
 def test_an_error_of_the_disk_is_no_damage() -> None:
