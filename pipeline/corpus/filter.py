@@ -239,6 +239,7 @@ def run(
         "masked_fields": dict(sorted(masked_fields.items())),
         "dropped_lines": dict(sorted(collect.dropped_lines.items())),
         "flagged": flagged,
+        **({"encodings": dict(sorted(reader.encodings.items()))} if reader.encodings else {}),
         **read_from,
         **kept_texts,
     }

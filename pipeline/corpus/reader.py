@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,8 @@ class Reader(PipelineStep):  # type: ignore[misc]
         self.bytes_in = 0
         self.broken = 0
         self.first_broken = ""
+        self.encodings: Counter[str] = Counter()
+        """How the encodings of web pages were known, and `errors`: characters that were in none of these."""
 
     def run(self, data: Iterator[Document] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         """Yield the documents of every `world_size`-th file."""
@@ -114,6 +117,7 @@ class Reader(PipelineStep):  # type: ignore[misc]
                     self.records_in += 1
                     self.bytes_in += found.size
                     self.stat_update("total")
+                    self._count_encoding(found)
                 if found.text is None:
                     self._set_aside(found, name)
                 else:
@@ -124,6 +128,11 @@ class Reader(PipelineStep):  # type: ignore[misc]
                 f"first {self.first_broken}: repair the files, or raise broken_share above {self.broken_share}",
                 "broken_records",
             )
+
+    def _count_encoding(self, found: RawDocument) -> None:
+        if found.encoding_known_by is not None:
+            self.encodings[found.encoding_known_by] += 1
+            self.encodings["errors"] += found.decoding_errors
 
     def _raw_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
         if self.is_part:

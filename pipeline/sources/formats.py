@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.ground.errors import InputError
 from pipeline.sources.damage import DamagedFile
+from pipeline.sources.encodings import decode_utf
 from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, Pieces, lines, refuse_unreadable, whole
 
@@ -86,7 +87,7 @@ def _plain_text(source: Iterator[Piece], keys: Keys, limit: int) -> Iterator[Rec
         yield too_large(1, size)
     elif content.strip():
         try:
-            yield Record(1, size, {keys.text: content.decode("utf-8-sig")})
+            yield Record(1, size, {keys.text: decode_utf(content)})
         except UnicodeDecodeError:
             yield Record(1, size, None, "invalid_utf8")
 

@@ -25,7 +25,8 @@ PART_SCHEMA = pa.schema(
         pa.field("number", pa.int64(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         *(pa.field(name, pa.string()) for name in ("text", "url", "title", "date", "holder", "original_id", "license")),
-        *(pa.field(name, pa.string()) for name in ("reason", "value")),
+        *(pa.field(name, pa.string()) for name in ("reason", "value", "encoding_known_by")),
+        pa.field("decoding_errors", pa.int64()),
     ]
 )
 ROWS_PER_GROUP = 1000

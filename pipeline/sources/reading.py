@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from pipeline.sources.encodings import KnownBy
 from pipeline.sources.records import Keys, Record, Unreadable, value_at
 from pipeline.sources.written_licenses import as_written
 
@@ -36,6 +37,8 @@ class RawDocument:
     license: str | None = None
     reason: Unreadable | None = None
     value: str | None = None
+    encoding_known_by: KnownBy | None = None
+    decoding_errors: int = 0
 
 
 def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator[tuple[RawDocument, Record]]:
@@ -58,7 +61,8 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
                     reason = "invalid_utf8"
         if fields is None or reason is not None:
             name = _unique(str(record.number), seen)
-            yield RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value), record
+            document = RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value)
+            yield _with_encoding(document, record), record
             continue
         original = as_string(value_at(fields, keys.id))
         name = _unique(str(record.number - 1) if original is None else original, seen)
@@ -74,7 +78,12 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
             original_id=original,
             license=next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None),
         )
-        yield document, record
+        yield _with_encoding(document, record), record
+
+
+def _with_encoding(document: RawDocument, record: Record) -> RawDocument:
+    document.encoding_known_by, document.decoding_errors = record.encoding_known_by, record.decoding_errors
+    return document
 
 
 def iso_date(value: Any) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from pipeline.sources.encodings import KnownBy
+
 # Why a record has no text that can be used.
 Unreadable = Literal[
     "broken_json",
@@ -58,7 +60,8 @@ class Record:
     """One line of a file, or what stands for a line: a row of Parquet, a response of WARC, a whole file of plain text.
 
     `number` counts from 1, `size` is in bytes, `fields` is None where the record has no usable text; `reason` then says
-    how, and `value` what decided it. `position` is about how many bytes of the file were read before it.
+    how, and `value` what decided it. `position` is about how many bytes of the file were read before it. Of a web page
+    `encoding_known_by` says how its encoding was known; `decoding_errors` counts the characters that are not in it.
     """
 
     number: int
@@ -67,6 +70,8 @@ class Record:
     reason: Unreadable | None = None
     value: str | None = None
     position: int = 0
+    encoding_known_by: KnownBy | None = None
+    decoding_errors: int = 0
 
 
 def too_large(number: int, size: int, position: int = 0) -> Record:

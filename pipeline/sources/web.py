@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from trafilatura import extract, load_html
 from warcio.archiveiterator import ArchiveIterator
+from warcio.bufferedreaders import BufferedReader, ChunkedDataReader
 from warcio.exceptions import ArchiveLoadFailed
 
 from pipeline.sources.damage import DamagedFile
-from pipeline.sources.records import Keys, Record, too_large
+from pipeline.sources.encodings import Decoded, content_type, decode_page, decode_text
+from pipeline.sources.records import Keys, Record, Unreadable, too_large
 from pipeline.sources.streams import Piece, PieceReader, whole
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
+# What is no XML: trafilatura joins words at white space of this kind, and finds nothing in a page with such an entity.
+_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
+_LOW_ENTITY = re.compile(r"&#(?:[xX]0*([0-9a-fA-F]{1,2})(?![0-9a-fA-F])|0*(\d{1,2})(?!\d));?")
+# Contents are decompressed by Arrow where warcio does not know their coding.
+_ARROW_CODINGS = {"br": "brotli", "zstd": "zstd"}
+_WARCIO_CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
-def main_text(page: bytes) -> tuple[str | None, str | None]:
-    """Return the main text and the title of a web page; None where it has none. The page's encoding is detected."""
-    tree = load_html(page)
+def main_text(page: str) -> tuple[str | None, str | None]:
+    """Return the main text and the title of a web page; None where it has none."""
+    tree = load_html(_LOW_ENTITY.sub(_without_controls, _SEPARATOR.sub(" ", page)))
     if tree is None:
         return None, None
     title = tree.findtext(".//title")
     return extract(tree, include_comments=False), " ".join(title.split()) if title else None
+
+
+def _without_controls(entity: re.Match[str]) -> str:
+    code = int(entity[1], 16) if entity[1] else int(entity[2])
+    return " " if code < 0x20 and chr(code) not in "\t\n\r" else entity[0]
 
 
 def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[Record]:
@@ -33,11 +49,15 @@ def read_page(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> It
     if content is None:
         yield too_large(1, size)
     elif content.strip():
-        text, title = main_text(content)
-        if text is None:
-            yield Record(1, size, None, "no_main_text")
-        else:
-            yield Record(1, size, {keys.text: text, keys.title: title})
+        yield _page(1, size, decode_page(content, None), {}, keys)
+
+
+def _page(number: int, size: int, page: Decoded, known: dict[str, Any], keys: Keys, position: int = 0) -> Record:
+    """Return the record of an HTML page, with what else is known of it."""
+    text, title = main_text(page.text)
+    fields = None if text is None else {keys.title: title, **known, keys.text: text}
+    reason: Unreadable | None = "no_main_text" if text is None else None
+    return Record(number, size, fields, reason, None, position, page.known_by, page.errors)
 
 
 def read_archive(source: Iterator[Piece], path: Path, keys: Keys, limit: int) -> Iterator[Record]:
@@ -90,37 +110,49 @@ def _archived(entry: Any, number: int, keys: Keys, limit: int, position: int) ->
     """Return one record of a WARC file with its main text."""
     status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
     headers = entry.http_headers or entry.rec_headers
-    content_type = (headers.get_header("Content-Type") or "").split(";")[0].strip().lower()
+    stated = content_type([value for name, value in headers.headers if name.lower() == "content-type"])
     if status != "200":
         return Record(number, entry.payload_length, None, "http_status", status, position)
-    if content_type not in (*PAGE_TYPES, TEXT_TYPE):
-        return Record(number, entry.payload_length, None, "not_a_page", content_type, position)
+    if stated.media_type not in (*PAGE_TYPES, TEXT_TYPE):
+        return Record(number, entry.payload_length, None, "not_a_page", stated.media_type, position)
     content = _payload(entry, limit)
     if len(content) > limit:
         return too_large(number, max(len(content), entry.payload_length), position)
-    if content_type == TEXT_TYPE:
-        try:
-            text, title = content.decode("utf-8-sig"), None
-        except UnicodeDecodeError:
-            return Record(number, len(content), None, "invalid_utf8", position=position)
-    else:
-        found, title = main_text(content)
-        if found is None:
-            return Record(number, len(content), None, "no_main_text", position=position)
-        text = found
-    fields = {
+    known = {
         keys.url: entry.rec_headers.get_header("WARC-Target-URI"),
-        keys.title: title,
         keys.date: entry.rec_headers.get_header("WARC-Date"),
         keys.id: _archived_id(entry),
-        keys.text: text,
     }
-    return Record(number, len(content), fields, position=position)
+    if stated.media_type != TEXT_TYPE:
+        page = decode_page(content, stated.charset, is_xml=stated.media_type != "text/html")
+        return _page(number, len(content), page, known, keys, position)
+    text = decode_text(content, stated.charset)
+    if text is None:
+        return Record(number, len(content), None, "invalid_utf8", position=position)
+    fields = {**known, keys.text: text.text}
+    return Record(number, len(content), fields, None, None, position, text.known_by, text.errors)
 
 
 def _payload(entry: Any, limit: int) -> bytes:
     """Return the payload, decoded as the HTTP headers say, or a little more than `limit` bytes of it."""
-    stream = entry.content_stream()
+    if not entry.http_headers:
+        return _read(entry.raw_stream, limit)
+    headers = entry.http_headers
+    coding = (headers.get_header("Content-Encoding") or "").strip().lower()
+    is_chunked = "chunked" in (headers.get_header("Transfer-Encoding") or "").lower()
+    reader = ChunkedDataReader if is_chunked else BufferedReader
+    content = _read(reader(entry.raw_stream, decomp_type=_WARCIO_CODINGS.get(coding)), limit)
+    if coding not in _ARROW_CODINGS:
+        return content
+    decoded = bytearray()
+    with suppress(pa.ArrowException, OSError):  # it is cut off, or the crawler kept the header of what it has decoded
+        stream = pa.CompressedInputStream(pa.BufferReader(content), _ARROW_CODINGS[coding])
+        while len(decoded) <= limit and (piece := stream.read(1 << 16)):
+            decoded += piece
+    return bytes(decoded) or content
+
+
+def _read(stream: Any, limit: int) -> bytes:
     held: list[bytes] = []
     size = 0
     while size <= limit and (piece := stream.read(1 << 16)):

@@ -271,7 +271,7 @@ def test_equal_ids_take_no_longer_than_others() -> None:
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
-    with pytest.raises(InputError, match=rf"{name} is truncated or"):
+    with pytest.raises(InputError, match=rf"{name} (is truncated or|begins like no)"):
         read(tmp_path, {name: content})
 
 

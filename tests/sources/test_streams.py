@@ -91,7 +91,7 @@ def test_a_changed_byte_is_damage_or_makes_no_difference(compression: str) -> No
 
 
 def with_window(log: int, text: bytes = b"een" * 99) -> bytes:
-    """Return a frame of zstd (RFC 8878) with a window of 2^log bytes and one raw block, as `zstd --long=LOG` states it."""
+    """Return a frame of zstd (RFC 8878) with a window of 2^log bytes and one raw block."""
     frame = b"\x28\xb5\x2f\xfd\x00" + bytes([log - 10 << 3]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
     assert zstandard.get_frame_parameters(frame).window_size == 1 << log
     return frame

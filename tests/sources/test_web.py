@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
+import zlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from pipeline.corpus.text.normalise import Normalise
 from pipeline.ground.errors import InputError
 from pipeline.sources.formats import Keys, Record, read_records
 
@@ -53,6 +57,127 @@ def archive(*, compressed: bool = True) -> bytes:
     add(5, "conversion", SENTENCES[0].encode(), "text/plain")
     add(6, "response", b"a" * 20_000, "text/html")
     return stream.getvalue()
+
+
+ACCENTED = [
+    "Het café aan de Coöperatiestraat was één van de drukste plekken; de reünie van de familie Müller was er.",
+    "Daarna ging men naar de façade van het stadhuis, waar de fanfare een serenade bracht, €25 per persoon.",
+]
+
+
+def response(body: bytes, *headers: tuple[str, str], kind: str = "response", content_type: str | None = None) -> bytes:
+    stream = io.BytesIO()
+    writer = WARCWriter(stream, gzip=False)
+    http = StatusAndHeaders("200 OK", [*headers], protocol="HTTP/1.1") if kind == "response" else None
+    payload = io.BytesIO(body)
+    given = {"http_headers": http, "warc_content_type": content_type}
+    writer.write_record(writer.create_warc_record("https://voorbeeld.nl/1", kind, payload=payload, **given))
+    return stream.getvalue()
+
+
+def html(encoding: str, meta: str = "", before: str = "") -> bytes:
+    paragraphs = "".join(f"<p>{sentence}</p>" for sentence in ACCENTED)
+    page = f"{before}<html><head>{meta}<title>Café</title></head><body><article>{paragraphs}</article></body></html>"
+    return page.encode(encoding)
+
+
+def chunked(body: bytes) -> bytes:
+    parts = [body[place : place + 100] for place in range(0, len(body), 100)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+def arrow_compressed(body: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(body)
+    return sink.getvalue().to_pybytes()
+
+
+HTML = ("Content-Type", "text/html")
+
+
+@pytest.mark.parametrize(
+    ("content", "known_by"),
+    [
+        (response(html("cp1252"), ("content-type", "Text/HTML; Charset=ISO-8859-1")), "header"),
+        (response(html("cp1252", "<meta charset=utf-8>"), ("Content-Type", "text/html;charset=cp1252")), "header"),
+        (response(html("utf-8", "<meta charset=iso-8859-1>"), ("Content-Type", "text/html;charset=utf-8")), "header"),
+        (response(html("cp1252"), ("Content-Type", "text/html;charset=cp1252"), HTML), "header"),
+        (response(html("cp1252", "<meta charset=latin1>"), HTML), "meta"),
+        (response(html("cp1252"), HTML), "guess"),
+        (response(html("utf-8"), HTML), "utf8"),
+        (response(html("utf-16"), HTML), "bom"),
+        (response(html("utf-16-le"), HTML), "guess"),
+        (
+            response(
+                html("iso8859-15", before='<?xml version="1.0" encoding="ISO-8859-15"?>'),
+                ("Content-Type", "application/xhtml+xml"),
+            ),
+            "xml",
+        ),
+        (response(html("cp1252"), kind="resource", content_type="text/html; charset=windows-1252"), "header"),
+        (response(chunked(html("cp1252")), HTML, ("Transfer-Encoding", "Chunked")), "guess"),
+        (response(gzip.compress(html("cp1252")), HTML, ("Content-Encoding", "x-gzip")), "guess"),
+        (response(zlib.compress(html("cp1252")), HTML, ("Content-Encoding", "deflate")), "guess"),
+        (response(arrow_compressed(html("cp1252"), "brotli"), HTML, ("Content-Encoding", "br")), "guess"),
+        (response(arrow_compressed(html("cp1252"), "zstd"), HTML, ("Content-Encoding", "ZSTD")), "guess"),
+        (
+            response(
+                chunked(arrow_compressed(html("cp1252"), "brotli")),
+                *(HTML, ("Content-Encoding", "br"), ("Transfer-Encoding", "chunked")),
+            ),
+            "guess",
+        ),
+        *(
+            (response(html("cp1252"), HTML, ("Content-Encoding", coding)), "guess")  # decoded by the crawler
+            for coding in ("gzip", "br", "zstd", "identity", "utf-8")
+        ),
+    ],
+)
+def test_a_page_of_an_archive_in_its_encoding(tmp_path: Path, content: bytes, known_by: str) -> None:
+    (record,) = records(tmp_path, "x.warc", content)
+    assert record.fields is not None and record.fields["text"] == "\n".join(ACCENTED)
+    assert record.fields["title"] == "Café" and record.encoding_known_by == known_by
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", '"windows-1252"', "cp1252; format=flowed"])
+def test_plain_text_of_an_archive_is_a_document(tmp_path: Path, charset: str) -> None:
+    text = "\n".join(ACCENTED)
+    content = response(text.encode("cp1252"), ("Content-Type", f"text/plain; charset={charset}"))
+    (record,) = records(tmp_path, "x.warc", content)
+    assert record.fields is not None and record.fields["text"] == text and record.encoding_known_by == "header"
+    (guessed,) = records(tmp_path, "y.warc", response(text.encode("cp1252"), ("Content-Type", "text/plain")))
+    assert guessed.fields is not None and guessed.fields["text"] == text and guessed.encoding_known_by == "guess"
+    (binary,) = records(tmp_path, "z.warc", response(b"\x89PNG\x00\x01\xff", ("Content-Type", "text/plain")))
+    assert binary.reason == "invalid_utf8"
+
+
+def test_white_space_in_a_page_separates_words(tmp_path: Path) -> None:
+    for white in (
+        "\x0b",
+        "\x0c",
+        "\x1f",
+        "\u2028",
+        "\x85",
+        "&#11;",
+        "&#x1c;",
+        "&#0",
+        "&#160;",
+        "&#xA0;",
+        "&#32;",
+        "&#9;",
+    ):
+        page = html("utf-8").replace(b"de drukste", f"de{white}drukste".encode())
+        (record,) = records(tmp_path, "x.html", page)
+        assert record.fields is not None
+        assert Normalise().format(record.fields["text"]).split()[8:10] == ["de", "drukste"], white
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_a_text_with_its_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
+    (record,) = records(tmp_path, "x.txt", mark + ACCENTED[0].encode(encoding))
+    assert record.fields == {"text": ACCENTED[0]}
 
 
 def records(folder: Path, name: str, content: bytes) -> list[Record]:
@@ -105,5 +230,5 @@ def test_an_archive_gives_its_pages_with_address_and_date(tmp_path: Path, name: 
     ],
 )
 def test_a_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
-    with pytest.raises(InputError, match=rf"{name} is truncated or damaged"):
+    with pytest.raises(InputError, match=rf"{name} (is truncated or damaged|begins like no \.gz file)"):
         records(tmp_path, name, content)

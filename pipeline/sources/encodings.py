@@ -1,0 +1,210 @@
+"""Decodes web pages and texts as the Encoding and HTML Standards (WHATWG) say, and says how an encoding was known."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+# By what the encoding was known: its byte order mark, a Content-Type header, a <meta> element or an XML declaration.
+# Without any of these, text that is valid UTF-8 is that, and the rest is a guess.
+KnownBy = Literal["bom", "header", "meta", "xml", "utf8", "guess"]
+Stated = tuple[KnownBy, str | None]
+
+# The labels of the Encoding Standard by Python's codecs that decode as it says.
+_LABELS = {
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
+    "cp866": "866 cp866 csibm866 ibm866",
+    "iso8859-2": "csisolatin2 iso-8859-2 iso-ir-101 iso8859-2 iso88592 iso_8859-2 iso_8859-2:1987 l2 latin2",
+    "iso8859-3": "csisolatin3 iso-8859-3 iso-ir-109 iso8859-3 iso88593 iso_8859-3 iso_8859-3:1988 l3 latin3",
+    "iso8859-4": "csisolatin4 iso-8859-4 iso-ir-110 iso8859-4 iso88594 iso_8859-4 iso_8859-4:1988 l4 latin4",
+    "iso8859-5": "csisolatincyrillic cyrillic iso-8859-5 iso-ir-144 iso8859-5 iso88595 iso_8859-5 iso_8859-5:1988",
+    "iso8859-6": "arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6 iso-8859-6-e "
+    "iso-8859-6-i iso-ir-127 iso8859-6 iso88596 iso_8859-6 iso_8859-6:1987",
+    "iso8859-7": "csisolatingreek ecma-118 elot_928 greek greek8 iso-8859-7 iso-ir-126 iso8859-7 iso88597 iso_8859-7 "
+    "iso_8859-7:1987 sun_eu_greek",
+    "iso8859-8": "csiso88598e csisolatinhebrew hebrew iso-8859-8 iso-8859-8-e iso-ir-138 iso8859-8 iso88598 "
+    "iso_8859-8 iso_8859-8:1988 visual csiso88598i iso-8859-8-i logical",
+    "iso8859-10": "csisolatin6 iso-8859-10 iso-ir-157 iso8859-10 iso885910 l6 latin6",
+    "iso8859-13": "iso-8859-13 iso8859-13 iso885913",
+    "iso8859-14": "iso-8859-14 iso8859-14 iso885914",
+    "iso8859-15": "csisolatin9 iso-8859-15 iso8859-15 iso885915 iso_8859-15 l9",
+    "iso8859-16": "iso-8859-16",
+    "koi8-r": "cskoi8r koi koi8 koi8-r koi8_r",
+    "koi8-u": "koi8-ru koi8-u",
+    "mac-roman": "csmacintosh mac macintosh x-mac-roman",
+    "cp874": "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874",
+    "cp1250": "cp1250 windows-1250 x-cp1250",
+    "cp1251": "cp1251 windows-1251 x-cp1251",
+    "cp1252": "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 "
+    "iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii windows-1252 x-cp1252",
+    "cp1253": "cp1253 windows-1253 x-cp1253",
+    "cp1254": "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5 "
+    "windows-1254 x-cp1254",
+    "cp1255": "cp1255 windows-1255 x-cp1255",
+    "cp1256": "cp1256 windows-1256 x-cp1256",
+    "cp1257": "cp1257 windows-1257 x-cp1257",
+    "cp1258": "cp1258 windows-1258 x-cp1258",
+    "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "gb18030": "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk iso-ir-58 x-gbk gb18030",
+    "big5hkscs": "big5 big5-hkscs cn-big5 csbig5 x-x-big5",
+    "euc-jp": "cseucpkdfmtjapanese euc-jp x-euc-jp",
+    "iso2022-jp": "csiso2022jp iso-2022-jp",
+    "cp932": "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis",
+    "cp949": "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
+    "windows-949",
+    "utf-16-be": "unicodefffe utf-16be",
+    "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
+}
+_CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
+_BOMS = (  # UTF-32 is not in the standard; its mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+HEAD_BYTES = 1 << 16  # in which a page says its encoding
+SAMPLE_BYTES = 1 << 10
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_HEAD_END = re.compile(r"</head[\s>]|<body[\s>]", re.IGNORECASE)
+_META = re.compile(r"""<meta[\s/]((?:"[^"]*"|'[^']*'|[^>"'])*)>""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""")
+_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
+_XML = re.compile(r"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']""")
+_VALUES = re.compile(r"""(?:[^",]|"(?:[^"\\]|\\.)*"?)+""")  # of a header that is there several times
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # bytes of no text, as the MIME Sniffing Standard says
+
+
+def _keep_c1(error: UnicodeError) -> tuple[str, int]:
+    """Decode what Python's tables of code pages leave out and those of the standard do not: C1 controls."""
+    assert isinstance(error, UnicodeDecodeError)
+    byte = error.object[error.start]
+    is_c1 = error.encoding.startswith("charmap") and 0x80 <= byte < 0xA0
+    return chr(byte) if is_c1 else "\ufffd", error.end
+
+
+codecs.register_error("polder_c1", _keep_c1)
+
+
+class ContentType(NamedTuple):
+    """A media type in lower case, without parameters, and the charset that a header states with it."""
+
+    media_type: str
+    charset: str | None
+
+
+class Decoded(NamedTuple):
+    """A text, how its encoding was known, and how many characters could not be decoded (U+FFFD stands for each)."""
+
+    text: str
+    known_by: KnownBy
+    errors: int
+
+
+def content_type(headers: Sequence[str]) -> ContentType:
+    """Return what the values of all Content-Type headers say together, as the Fetch Standard extracts it.
+
+    The last media type counts, with its own charset, or with an earlier one of the same type.
+    """
+    found = ContentType("", None)
+    for value in _VALUES.findall(",".join(headers)):
+        media_type, _, parameters = value.partition(";")
+        media_type = media_type.strip().lower()
+        if "/" not in media_type or media_type == "*/*":
+            continue
+        charset = _CHARSET.search(parameters)
+        inherited = found.charset if media_type == found.media_type else None
+        found = ContentType(media_type, charset[1] if charset else inherited)
+    return found
+
+
+def codec_of(label: str | None) -> str | None:
+    """Return the codec for an encoding's label; None of one that the standard does not know, such as utf-7."""
+    return _CODECS.get(label.strip("\t\n\f\r ").lower()) if label else None
+
+
+def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) -> Decoded:
+    """Decode an HTML page: by its byte order mark, the charset of its header, what it states itself, or a guess.
+
+    Args:
+        is_xml: whether an XML declaration comes before the <meta> elements.
+    """
+    head = _COMMENT.sub("", content[:HEAD_BYTES].decode("latin-1"))
+    if end := _HEAD_END.search(head):
+        head = head[: end.start()]
+    metas: list[Stated] = [("meta", label) for label in _meta_labels(head)]
+    xml: list[Stated] = [("xml", label) for label in _XML.findall(head)[:1]]
+    # A page that says in ASCII that it is in UTF-16 is not.
+    within: list[Stated] = [
+        (known_by, "utf-8" if (codec_of(label) or "").startswith("utf-16") else label)
+        for known_by, label in (xml + metas if is_xml else metas + xml)
+    ]
+    return _decode(content, [("header", charset), *within])
+
+
+def decode_text(content: bytes, charset: str | None) -> Decoded | None:
+    """Decode plain text by its byte order mark, the charset of its header, or a guess; None where it is no text."""
+    decoded = _decode(content, [("header", charset)])
+    return None if decoded.known_by == "guess" and _BINARY.search(content) else decoded
+
+
+def decode_utf(content: bytes) -> str:
+    """Decode text in UTF-8, or in UTF-16 or UTF-32 with its byte order mark.
+
+    Raises:
+        UnicodeDecodeError: it is not.
+    """
+    bom, codec = _bom(content) or (b"", "utf-8")
+    return content[len(bom) :].decode(codec)
+
+
+def _bom(content: bytes) -> tuple[bytes, str] | None:
+    return next(((bom, codec) for bom, codec in _BOMS if content.startswith(bom)), None)
+
+
+def _meta_labels(head: str) -> Iterator[str]:
+    for element in _META.finditer(head):
+        attributes: dict[str, str] = {}
+        for name, *values in _ATTRIBUTE.findall(element[1]):
+            attributes.setdefault(name.lower(), "".join(values))
+        if label := attributes.get("charset"):
+            yield label
+        elif attributes.get("http-equiv", "").strip().lower() == "content-type":
+            yield from _CHARSET.findall(attributes.get("content", ""))
+
+
+def _decode(content: bytes, stated: Sequence[Stated]) -> Decoded:
+    """Decode by the first stated label that the content is not mostly at odds with, or by the content itself.
+
+    A character that is cut off at the end is left out: archives cut long pages.
+    """
+    if bom := _bom(content):
+        return _decoded(content[len(bom[0]) :], bom[1], "bom")
+    for known_by, label in stated:
+        if codec := codec_of(label):
+            decoded = _decoded(content, codec, known_by)
+            if _fits(decoded):
+                return decoded
+    sample = content[:SAMPLE_BYTES]
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    if max(even, odd) * 4 > len(sample) // 2 and min(even, odd) * 8 < max(even, odd):
+        return _decoded(content, "utf-16-le" if odd > even else "utf-16-be", "guess")
+    decoded = _decoded(content, "utf-8", "utf8")
+    if not decoded.errors:
+        return decoded
+    return decoded._replace(known_by="guess") if _fits(decoded) else _decoded(content, "cp1252", "guess")
+
+
+def _fits(decoded: Decoded) -> bool:
+    """Return whether at least half of the characters outside ASCII could be decoded."""
+    others = len(decoded.text) - len(decoded.text.encode("ascii", "ignore")) - decoded.errors
+    return decoded.errors <= others
+
+
+def _decoded(content: bytes, codec: str, known_by: KnownBy) -> Decoded:
+    text = codecs.getincrementaldecoder(codec)("polder_c1").decode(content)
+    errors = text.count("\ufffd") - (content.count(b"\xef\xbf\xbd") if codec == "utf-8" else 0)
+    return Decoded(text, known_by, max(errors, 0))

@@ -1,0 +1,148 @@
+"""A page is decoded by its byte order mark, its header, what it states itself, or a guess, in this order."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+
+from pipeline.sources.encodings import codec_of, content_type, decode_page, decode_text, decode_utf
+
+TEXT = "Het café aan de Coöperatiestraat was één van de drukste: “reünie”, façade, €25."
+BODY = f"<html><head><title>x</title></head><body><p>{TEXT}</p></body></html>"
+WESTERN = TEXT.replace("€", "EUR ").replace("“", '"').replace("”", '"')
+
+
+def page(encoding: str, meta: str = "", before: str = "") -> bytes:
+    return (before + BODY.replace("<head>", f"<head>{meta}")).encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("content", "charset", "known_by"),
+    [
+        (codecs.BOM_UTF8 + page("utf-8"), "windows-1252", "bom"),
+        (page("utf-16"), "utf-8", "bom"),
+        (codecs.BOM_UTF16_BE + page("utf-16-be"), None, "bom"),
+        (codecs.BOM_UTF32_LE + page("utf-32-le"), "utf-16le", "bom"),
+        (codecs.BOM_UTF32_BE + page("utf-32-be"), None, "bom"),
+        (page("cp1252"), "windows-1252", "header"),
+        (page("cp1252"), " ISO-8859-1 ", "header"),
+        (page("cp1252"), "us-ascii", "header"),
+        (page("cp1252", '<meta charset="utf-8">'), "latin1", "header"),
+        (page("utf-8", '<meta charset="iso-8859-1">'), "UTF8", "header"),
+        (page("utf-16-le"), "utf-16", "header"),
+        (page("mac-roman"), "macintosh", "header"),
+        (page("gb18030"), "gb2312", "header"),
+        (page("cp1252", "<meta charset=windows-1252>"), None, "meta"),
+        (page("cp1252", "<META CHARSET='Latin1'/>"), "unknown-8bit", "meta"),
+        (page("cp1252", '<meta name="a>b" content="utf-8"><meta charset="cp1252">'), None, "meta"),
+        (page("cp1252", '<!-- <meta charset="utf-8"> --><meta charset="cp1252">'), None, "meta"),
+        (page("cp1252", '<meta charset="nergens"><meta charset="cp1252">'), None, "meta"),
+        (page("cp1252", '<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-1">'), None, "meta"),
+        (page("cp1252", "<meta content='text/html;charset=ISO-8859-1' http-equiv=content-type>"), None, "meta"),
+        (page("utf-8", '<meta charset="utf-16">'), None, "meta"),
+        (page("cp1252", f"<style>{'x' * 3000}</style><meta charset='cp1252'>"), None, "meta"),
+        (page("cp1252", before='<?xml version="1.0" encoding="ISO-8859-1"?>\n'), None, "xml"),
+        (page("utf-8"), None, "utf8"),
+        (page("utf-8") + "é".encode()[:1], None, "utf8"),
+        (page("cp1252"), None, "guess"),
+        (page("cp1252"), "utf-7", "guess"),
+        (page("utf-16-le"), None, "guess"),
+        (page("utf-16-be"), None, "guess"),
+        (page("cp1252").replace(b"<p>", b"<p>\x81"), "windows-1252", "header"),
+    ],
+)
+def test_the_encoding_of_a_page(content: bytes, charset: str | None, known_by: str) -> None:
+    decoded = decode_page(content, charset)
+    assert TEXT in decoded.text.replace("\x81", "")
+    assert (decoded.known_by, decoded.errors) == (known_by, 0)
+
+
+def test_in_a_body_and_behind_a_head_nothing_is_stated() -> None:
+    late = page("cp1252").replace(b"<p>", b'<p><meta charset="utf-16">')
+    assert decode_page(late, None).known_by == "guess"
+
+
+def test_an_xml_declaration_goes_before_meta_where_the_page_is_xml() -> None:
+    both = page("cp1252", '<meta charset="iso-8859-5">', '<?xml version="1.0" encoding="cp1252"?>')
+    assert decode_page(both, None, is_xml=True).known_by == "xml"
+    assert decode_page(both, None).known_by == "meta"
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-15", "l9", "iso-8859-14"])
+def test_other_tables_of_western_europe(charset: str) -> None:
+    content = WESTERN.encode(str(codec_of(charset)))
+    decoded = decode_text(content, charset)
+    assert decoded is not None and decoded.text == WESTERN
+    assert codec_of("iso-8859-15") and decode_text("€".encode("iso8859-15"), "iso-8859-15") == ("€", "header", 0)
+
+
+def test_a_header_that_lies_is_left_for_what_fits() -> None:
+    lied = decode_page(page("cp1252"), "utf-8")
+    assert TEXT in lied.text and (lied.known_by, lied.errors) == ("guess", 0)
+    with_meta = decode_page(page("cp1252", "<meta charset=cp1252>"), "utf-8")
+    assert TEXT in with_meta.text and with_meta.known_by == "meta"
+    some = decode_page(page("utf-8") + b"caf\xe9 \xe9\xe9n", "utf-8")
+    assert TEXT in some.text and (some.known_by, some.errors) == ("header", 3)
+    undeclared = decode_page(page("utf-8") + b"caf\xe9 ", None)
+    assert TEXT in undeclared.text and (undeclared.known_by, undeclared.errors) == ("guess", 1)
+    assert decode_page("een \ufffd".encode(), "utf-8").errors == 0, "it was written so"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (["text/html"], ("text/html", None)),
+        (["TEXT/HTML; Charset=UTF-8"], ("text/html", "UTF-8")),
+        (['text/html;charset="iso-8859-1"'], ("text/html", "iso-8859-1")),
+        (["text/html; charset='utf-8'"], ("text/html", "utf-8")),
+        (["text/html; charset = utf-8 ; x=y"], ("text/html", "utf-8")),
+        (["text/html;charset=utf-8,rommel"], ("text/html", "utf-8")),
+        (["text/html;;charset=utf-8;"], ("text/html", "utf-8")),
+        (["text/html; charset="], ("text/html", None)),
+        (["text/plain;format=flowed; charset=latin1"], ("text/plain", "latin1")),
+        (["text/html;charset=gbk", "text/html"], ("text/html", "gbk")),
+        (["text/plain;charset=gbk", "text/html"], ("text/html", None)),
+        (["text/plain;charset=gbk, text/html;charset=utf-8"], ("text/html", "utf-8")),
+        (["text/html;charset=gbk", "*/*"], ("text/html", "gbk")),
+        (["html"], ("", None)),
+        ([], ("", None)),
+    ],
+)
+def test_what_headers_say_together(headers: list[str], expected: tuple[str, str | None]) -> None:
+    assert content_type(headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("x-sjis", "cp932"),
+        ("unicode-1-1-utf-8", "utf-8"),
+        ("\tISO_8859-1:1987\n", "cp1252"),
+        ("ansi_x3.4-1968", "cp1252"),
+        ("latin5", "cp1254"),
+        ("ks_c_5601-1987", "cp949"),
+        ("tis-620", "cp874"),
+        ("utf-7", None),
+        ("cp037", None),
+        ("rot13", None),
+        ("utf_8", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_labels_are_those_of_the_standard(label: str | None, codec: str | None) -> None:
+    assert codec_of(label) == codec
+    assert codec is None or codecs.lookup(codec)
+
+
+def test_plain_text() -> None:
+    assert decode_text(TEXT.encode("cp1252"), "iso-8859-1") == (TEXT, "header", 0)
+    assert decode_text(TEXT.encode(), None) == (TEXT, "utf8", 0)
+    assert decode_text(TEXT.encode("cp1252"), None) == (TEXT, "guess", 0)
+    assert decode_text(b"PK\x03\x04\x14\x00\x08\xff\xe9\x00\x01\x02", None) is None
+    assert (
+        decode_utf(TEXT.encode("utf-16")) == decode_utf(TEXT.encode("utf-8-sig")) == decode_utf(TEXT.encode()) == TEXT
+    )
+    with pytest.raises(UnicodeDecodeError):
+        decode_utf(TEXT.encode("cp1252"))
