@@ -87,7 +87,9 @@ rule sources_manifest:
     input:
         batches=lambda w: dag.batches("sources.fingerprint", [w.source]),
         entries=lambda w: (
-            dag.batches("opt_out.entries", [w.source]) if dag.opt_out(w) else []
+            dag.batches("opt_out.entries", [w.source, *dag.with_same_opt_out(w)])
+            if dag.opt_out(w)
+            else []
         ),
         opt_out=dag.opt_out,
     output:
@@ -108,11 +110,16 @@ rule sources_manifest:
             f"{RUN}/sources/{w.source}/entries/{unit}.npy"
             for unit in (run.units(w.source) if dag.opt_out(w) else [])
         ),
+        shared=lambda w: shorten(
+            f"{RUN}/sources/{source}/entries/{unit}.npy"
+            for source, unit in dag.units(dag.with_same_opt_out(w))
+        ),
     message:
         "Write the manifest of {wildcards.source}"
     shell:
         "python -m pipeline sources manifest {params.contract:q} --input fingerprints {params.fingerprints:q}"
-        " --input entries {params.entries:q} --input opt_out {input.opt_out:q} --output manifest {output.manifest} --output units {output.units}"
+        " --input entries {params.entries:q} --input shared {params.shared:q} --input opt_out {input.opt_out:q}"
+        " --output manifest {output.manifest} --output units {output.units}"
         " --record {output.record} 2> {log}"
 
 

@@ -21,10 +21,10 @@ import xxhash
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hosts import host_of, suffixes_of
-from pipeline.opt_out.lists import OptOut
+from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.damage import DamagedFile
-from pipeline.sources.formats import column_at, read_records, split_name, stored_keys
-from pipeline.sources.reading import WITHHELD, as_string
+from pipeline.sources.formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
+from pipeline.sources.reading import WITHHELD, as_string, field_text
 from pipeline.sources.records import Keys, value_at
 from pipeline.sources.settings import EntriesSettings
 from pipeline.sources.streams import Pieces, refuse_unreadable
@@ -58,8 +58,9 @@ def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
     try:
         with pq.ParquetFile(path) as file:
             present = stored_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
+            refuse_types(path, file.schema_arrow, present)
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                read = {name: _strings(column_at(batch, name)) for name in present}
+                read = {name: _strings(column_at(batch, name), name, str(path)) for name in present}
                 nothing: list[str | None] = [None] * batch.num_rows
                 yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
     except (pa.ArrowException, OSError) as error:
@@ -67,17 +68,18 @@ def _columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
         raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
 
 
-def _strings(column: pa.Array) -> list[str | None]:
+def _strings(column: pa.Array, key: str, place: str) -> list[str | None]:
     try:
-        return [as_string(value) for value in column.to_pylist()]
-    except ValueError:  # one of them is no UTF-8, or a time that Python has not: a record that is removed as such
-        return [_string_at(column, row) for row in range(len(column))]
+        values = column.to_pylist()
+    except (ValueError, OverflowError):  # one of them is no UTF-8: a record that is removed as such
+        values = [_valid(column[row]) for row in range(len(column))]
+    return [field_text(value, key, place) for value in values]
 
 
-def _string_at(column: pa.Array, row: int) -> str | None:
+def _valid(cell: pa.Scalar) -> Any:
     try:
-        return as_string(column[row].as_py())
-    except ValueError:
+        return python_value(cell)
+    except UnicodeDecodeError:
         return None
 
 
@@ -99,8 +101,11 @@ def _of_file(path: Path, name: str, place: str, keys: Keys, limit: int) -> Itera
     elif stem.endswith((".jsonl", ".ndjson")):
         for record in read_records(path, name, keys, limit):
             fields = record.fields or {}
-            ids = _ids(place, record.number, as_string(value_at(fields, keys.id)))
-            yield Named(ids, as_string(value_at(fields, keys.url)), as_string(value_at(fields, keys.holder)))
+            original, url, holder = (
+                field_text(value_at(fields, key), key, f"{path}, record {record.number}")
+                for key in (keys.id, keys.url, keys.holder)
+            )
+            yield Named(_ids(place, record.number, original), url, holder)
     else:  # the one document of a file of text or of a page has no id and no address
         yield Named(_ids(place, 1, None), None, None)
 
@@ -182,14 +187,24 @@ class ListedEntries:
 
     def relevant(self, entries: Index) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
-        chosen = {}
-        for kind, listed in self._listed.items():
-            stands = np.logical_or.reduce([contains(entries, np.array(some, dtype=np.uint64)) for some in listed])
-            values = getattr(self.opt_out, kind)
-            chosen[kind] = [value for value, there in zip(values, stands.tolist(), strict=True) if there]
+        chosen = {kind: self._matched(kind, entries) for kind in KINDS}
         if self.holder in self.opt_out.holders:
             chosen["holders"] = sorted({*chosen["holders"], self.holder})
         return self.opt_out.model_copy(update=chosen)
+
+    def unmatched_ids(self, units: Iterable[Path]) -> list[str]:
+        """Return the ids of the list that name nothing in any of the units, whose entries these files hold."""
+        unmatched = {*self.opt_out.ids}
+        for path in units:
+            if not unmatched:
+                break
+            unmatched.difference_update(self._matched("ids", read_entries(path)))
+        return sorted(unmatched)
+
+    def _matched(self, kind: str, entries: Index) -> list[str]:
+        listed = [np.array(hashes, dtype=np.uint64) for hashes in self._listed[kind]]
+        is_there = np.logical_or.reduce([contains(entries, hashes) for hashes in listed])
+        return [value for value, there in zip(getattr(self.opt_out, kind), is_there.tolist(), strict=True) if there]
 
 
 def contains(entries: Index, wanted: Index) -> npt.NDArray[np.bool_]:

@@ -227,6 +227,13 @@ class Dag:
         listed = self.config.source_units(wildcards.source)
         return [listed.place(listed.source.opt_out)] if listed.source.opt_out else []
 
+    def with_same_opt_out(self, wildcards: Any) -> list[str]:
+        """Return the other sources that have the opt-out list of a source."""
+        lists = {name: self.config.source_units(name) for name in self.config.reserving()}
+        places = {name: listed.place(str(listed.source.opt_out)) for name, listed in lists.items()}
+        own = places.pop(wildcards.source, None)
+        return [name for name, place in places.items() if place == own]
+
     def reserved_files(self, kind: str, corpus: str) -> list[str]:
         """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
         units = self.units(self.config.reserving())

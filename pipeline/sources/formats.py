@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +14,18 @@ import pyarrow.parquet as pq
 from pipeline.ground.errors import InputError
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.encodings import decode_utf
+from pipeline.sources.reading import no_text
 from pipeline.sources.records import Keys, Record, too_large
 from pipeline.sources.streams import COMPRESSIONS, Expansion, Piece, Pieces, lines, refuse_unreadable, whole
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
 BATCH_ROWS = 1000
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)
+_WITH_TEXT = (*_TEXTS, pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -105,6 +112,7 @@ def _parquet(path: Path, keys: Keys, limit: int) -> Iterator[Record]:
         shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
         with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
             columns = stored_keys(schema, keys.wanted)
+            refuse_types(path, schema, [keys.id, keys.url, keys.holder])
             number = position = 0
             for group in range(file.num_row_groups):
                 described = file.metadata.row_group(group)
@@ -138,12 +146,40 @@ def _is_stored(fields: pa.Schema | pa.StructType, key: str) -> bool:
     return pa.types.is_struct(kind) and _is_stored(kind, rest)
 
 
+def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
+    """Check that the columns by which opt-out lists name documents have values with a text.
+
+    Raises:
+        InputError: one has another type.
+    """
+    empty = pa.RecordBatch.from_pylist([], schema)
+    for key in stored_keys(schema, keys):
+        kind = column_at(empty, key).type
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
+            raise InputError(no_text(str(path), key, str(kind)))
+
+
 def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:
     """Return the column that a key of `stored_keys` names, shape (rows,)."""
     if key in batch.schema.names:
         return batch.column(key)
     head, *rest = key.split(".")
     return pc.struct_field(batch.column(head), rest)
+
+
+def python_value(cell: pa.Scalar) -> Any:
+    """Return a value; None of a time that Python cannot hold.
+
+    Raises:
+        UnicodeDecodeError: it is a string and no UTF-8.
+    """
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError):
+        return None
 
 
 def _rows(
@@ -153,7 +189,7 @@ def _rows(
     indices = None
     if pa.types.is_dictionary(text.type):
         indices, text = text.indices.to_pylist(), text.dictionary
-    if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
+    if any(is_kind(text.type) for is_kind in _TEXTS):
         text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
     others = {key: column_at(batch, key) for key in columns if key != keys.text}
     for row in range(batch.num_rows):
@@ -163,11 +199,11 @@ def _rows(
         if size > limit:
             yield too_large(before + row + 1, size, position)
             continue
-        value = cell.as_py()
         try:
-            fields = {key: column[row].as_py() for key, column in others.items()}
+            value = python_value(cell)
+            fields = {key: python_value(column[row]) for key, column in others.items()}
             fields[keys.text] = value.decode() if isinstance(value, bytes) else value
-        except (UnicodeDecodeError, ValueError):
+        except UnicodeDecodeError:
             yield Record(before + row + 1, size, None, "invalid_utf8", position=position)
         else:
             yield Record(before + row + 1, size, fields, position=position)

@@ -9,8 +9,11 @@ from typing import Any
 
 from pipeline.ground.errors import InputError
 from pipeline.opt_out.entries import ListedEntries, read_entries
-from pipeline.opt_out.lists import KINDS, read_opt_out
+from pipeline.opt_out.lists import KINDS, read_opt_out, shown
 from pipeline.sources.settings import ManifestSettings
+
+SHOWN = 5
+NO_FILES: list[Path] = []
 
 
 def _text(content: dict[str, Any]) -> str:
@@ -33,11 +36,27 @@ def _reserved(listed: ListedEntries | None, entries: Path | None) -> dict[str, A
     return {kind: getattr(opt_out, kind) for kind in KINDS} | {"holder": listed.holder if opt_out.holders else None}
 
 
+def _refuse_unmatched(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:
+    """Check that the ids of an opt-out list name documents: that of a misspelt one would stay in the corpus.
+
+    Raises:
+        InputError: more of them name none than the source allows.
+    """
+    unmatched = listed.unmatched_ids(entries)
+    if len(unmatched) > settings.allowed_unmatched_ids:
+        first = ", ".join(map(shown, unmatched[:SHOWN])) + ", …" * (len(unmatched) > SHOWN)
+        raise InputError(
+            f"source {settings.source}: {len(unmatched)} of the {len(listed.opt_out.ids)} ids in {path} name no "
+            f"document: {first}. Correct them, or write `allowed_unmatched_ids: {len(unmatched)}` at the source"
+        )
+
+
 def run(
     settings: ManifestSettings,
     *,
     fingerprints: list[Path],
     entries: list[Path],
+    shared: list[Path] = NO_FILES,
     opt_out: list[Path],
     manifest: Path,
     units: Path,
@@ -49,13 +68,14 @@ def run(
 
     Args:
         entries: what stands in each unit, UNIT.npy, where the source has a list.
+        shared: the same of the other sources that have this list: an id of it may name a document of theirs.
         opt_out: the list of those who reserved their rights; none where the source has no list.
 
     Raises:
-        InputError: the files of the source hold no byte, or the list cannot be read.
+        InputError: the files of the source hold no byte, the list cannot be read, or ids of it name no document.
     """
-    unset = {"license_key", "license_names"} if settings.license_key is None else None
-    described = settings.model_dump(mode="json", exclude=unset)
+    unset = {"license_key", "license_names"} if settings.license_key is None else set()
+    described = settings.model_dump(mode="json", exclude={*unset, "allowed_unmatched_ids"})
     described["name"] = described.pop("source")
     content: dict[str, Any] = {"source": described}
     listed = None
@@ -63,6 +83,7 @@ def run(
         read = read_opt_out(path)
         content["opt_out"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **read.published()}
         listed = ListedEntries(read, settings.rights.holder)
+        _refuse_unmatched(settings, listed, path, entries + shared)
     known = {path.stem: path for path in entries}
     units.mkdir(mode=0o770)  # the entries stand there as they were written
     described_units: dict[str, dict[str, Any]] = {}

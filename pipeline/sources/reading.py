@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+from pipeline.ground.errors import InputError
 from pipeline.sources.encodings import KnownBy
 from pipeline.sources.records import Keys, Record, Unreadable, value_at
 from pipeline.sources.written_licenses import as_written
@@ -46,6 +49,9 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
 
     The id is `place`/ORIGINAL ID, or the row number, from 0, where a record has no id; where an id stands twice in a
     file, the later one gets #2, #3, …. A record without a text has its number, from 1, for an id.
+
+    Raises:
+        InputError: an id, an address or a holder is of a type that has no text.
     """
     seen: dict[str, int] = {}
     for record in records:
@@ -64,17 +70,18 @@ def raw_documents(records: Iterable[Record], place: str, keys: Keys) -> Iterator
             document = RawDocument(f"{place}/{name}", record.number, size, None, reason=reason, value=value)
             yield _with_encoding(document, record), record
             continue
-        original = as_string(value_at(fields, keys.id))
+        at = f"{place}, record {record.number}"
+        original = field_text(value_at(fields, keys.id), keys.id, at)
         name = _unique(str(record.number - 1) if original is None else original, seen)
         document = RawDocument(
             id=f"{place}/{name}",
             number=record.number,
             size=size,
             text=text,
-            url=as_string(value_at(fields, keys.url)),
+            url=field_text(value_at(fields, keys.url), keys.url, at),
             title=as_string(value_at(fields, keys.title)),
             date=iso_date(value_at(fields, keys.date)),
-            holder=as_string(value_at(fields, keys.holder)),
+            holder=field_text(value_at(fields, keys.holder), keys.holder, at),
             original_id=original,
             license=next(filter(None, (as_written(value_at(fields, key)) for key in keys.licenses)), None),
         )
@@ -91,6 +98,8 @@ def iso_date(value: Any) -> str | None:
 
     None where it is none of these, or where there is no such day.
     """
+    if isinstance(value, bytes):
+        value = as_string(value)
     if isinstance(value, datetime | date):
         return value.isoformat()[:10]
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -106,11 +115,54 @@ def iso_date(value: Any) -> str | None:
     return found[0]
 
 
-def as_string(value: object) -> str | None:
-    """Return a string or a number as a valid string, anything else as None."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+def as_text(value: object) -> str | None:
+    """Return the exact text of a value as a valid string; None where there is none.
+
+    Raises:
+        TypeError: it has no text that everybody would write.
+    """
+    if value is None or value == "" or value != value:  # NaN, as data frames write that nothing is there
         return None
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise TypeError("bytes") from None
+        if not value.isprintable():
+            raise TypeError("bytes")
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bool) or not isinstance(value, str | int | float | UUID):
+        raise TypeError(type(value).__name__)
     return str(value).encode("utf-8", "replace").decode()
+
+
+def as_string(value: object) -> str | None:
+    """Return the exact text of a value; None of what has none."""
+    try:
+        return as_text(value)
+    except TypeError:
+        return None
+
+
+def field_text(value: object, key: str, place: str) -> str | None:
+    """Return the exact text of a field by which opt-out lists name documents: id, address or holder.
+
+    Raises:
+        InputError: it has none.
+    """
+    try:
+        return as_text(value)
+    except TypeError as error:
+        raise InputError(no_text(place, key, str(error))) from None
+
+
+def no_text(place: str, key: str, kind: str) -> str:
+    """Return the sentence about a field of a type that is not read."""
+    return (
+        f"{place}: the field {key!r} holds a value of the type {kind}, and an opt-out list could not name it: convert "
+        "it to text, or let id_key, url_key or holder_key of the source name another field, or one that is not there"
+    )
 
 
 def _unique(name: str, seen: dict[str, int]) -> str:

@@ -76,6 +76,9 @@ class Source(FieldKeys):
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
     rights: Rights
     opt_out: str | None = Field(default=None, description="a list of domains, ids and holders that are left out")
+    allowed_unmatched_ids: int = Field(
+        default=0, ge=0, description="how many ids of the opt-out list may name no document; more stop the run"
+    )
     units: int = Field(default=1, ge=1, le=100_000, description="parts that the files are divided over")
     units_per_job: int | None = Field(
         default=None, ge=1, description="units that one job works on, on all its cores; none: 240, or at most 100 jobs"
@@ -109,6 +112,12 @@ class Source(FieldKeys):
     def _own_licenses(self) -> Source:
         if self.license_names and self.license_key is None:
             raise ValueError(f"source {self.name}: license_names needs license_key, the field that it explains")
+        return self
+
+    @model_validator(mode="after")
+    def _with_a_list(self) -> Source:
+        if self.allowed_unmatched_ids and self.opt_out is None:
+            raise ValueError(f"source {self.name}: allowed_unmatched_ids needs opt_out, the list that has the ids")
         return self
 
     @model_validator(mode="after")
@@ -178,3 +187,4 @@ class ManifestSettings(Settings):
     dataset: Dataset | None = None
     license_key: str | None = None
     license_names: dict[str, str] = {}
+    allowed_unmatched_ids: int = 0

@@ -45,6 +45,8 @@ def as_written(value: Any) -> str | None:
     """Return what stands for a licence in a row as a string, JSON where it is a list or an object; None for nothing."""
     if isinstance(value, float) and value != value:  # NaN, as data frames write that nothing is there
         return None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         text = str(value)
     else:

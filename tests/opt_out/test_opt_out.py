@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ from datatrove.data import Document
 
 from pipeline.corpus import filter
 from pipeline.corpus.settings import Corpus, FilterSettings
+from pipeline.ground.errors import InputError
 from pipeline.opt_out import entries
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.lists import OptOut
 from pipeline.opt_out.search import on_domains
 from pipeline.sources import manifest
+from pipeline.sources.formats import read_records
+from pipeline.sources.reading import raw_documents
+from pipeline.sources.records import Keys
 from pipeline.sources.settings import EntriesSettings, ManifestSettings, Rights
 from tests.conftest import fingerprinted
 
@@ -82,8 +88,10 @@ class Source:
         texts: dict[str, str],
         name: str = "x.jsonl",
         more: list[dict[str, Any]] | None = None,
+        table: pa.Table | None = None,
         **keys: str,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.keys = keys
         rows = [
@@ -92,7 +100,7 @@ class Source:
         ] + (more or [])
         self.file = folder / name
         if name.endswith(".parquet"):
-            pq.write_table(pa.Table.from_pylist(rows), self.file)
+            pq.write_table(pa.Table.from_pylist(rows) if table is None else table, self.file)
         else:
             self.file.write_text("\n".join(map(json.dumps, rows)))
         self.fingerprint = fingerprinted(folder / "hashed", "s", {name: self.file})
@@ -103,7 +111,7 @@ class Source:
             entries=folder / "0.npy",
         )
 
-    def manifest(self, listed: str | None) -> dict[str, Any]:
+    def manifest(self, listed: str | None, unmatched: int = 0, shared: Sequence[Path] = ()) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
         rights = Rights(basis="licence", holder="De Krant")
         paths = [] if listed is None else [self.folder / "list.txt"]
@@ -111,9 +119,12 @@ class Source:
         for path in paths:
             path.write_text(listed or "")
         manifest.run(
-            ManifestSettings(source="s", language="nl", license="MIT", rights=rights, units=1),
+            ManifestSettings(
+                source="s", language="nl", license="MIT", rights=rights, units=1, allowed_unmatched_ids=unmatched
+            ),
             fingerprints=[self.fingerprint],
             entries=[self.folder / "0.npy"],
+            shared=[*shared],
             opt_out=paths,
             manifest=self.folder / "manifest",
             units=self.folder / "units",
@@ -155,7 +166,7 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
     without, first = source.manifest(None), source.manifest("date: 2026-01-01\nnl.nl\n")
     later, other = (
         source.manifest("date: 2026-02-01\nb.nl\nnl.nl\n"),
-        source.manifest("a.nl\nid: en\nholder: Niemand\n"),
+        source.manifest("a.nl\nid: en\nholder: Niemand\n", unmatched=1),
     )
     hashes = [content["units"]["0"]["sha256"] for content in (without, first, later, other)]
     assert hashes[1] == hashes[2] and hashes[0] == hashes[3] and len(set(hashes)) == 2
@@ -169,6 +180,102 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
 def test_no_address_at_all_is_on_no_domain() -> None:
     nothing = on_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
     assert nothing.dtype == bool and len(nothing) == 0
+
+
+UUIDS = [bytes.fromhex(f"1234567890abcdef000000000000000{number}") for number in range(3)]
+NUMBERS = pa.array([10, 11, 12], pa.int64())
+TEXTS = pa.array(["tien", "elf", "twaalf"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "listed"),
+    [
+        (pa.array(UUIDS, pa.binary(16)).cast(pa.uuid()), "12345678-90ab-cdef-0000-000000000001"),
+        (pa.array([Decimal("1.50"), Decimal("-7.25"), Decimal("1E+3")], pa.decimal128(9, 2)), "-7.25"),
+        (pa.array([Decimal("1E+30")] * 1 + [Decimal(10**30 + 7), None], pa.decimal256(50, 0)), f"{10**30 + 7}"),
+        (NUMBERS, "11"),
+        (NUMBERS.cast(pa.uint8()), "11"),
+        (NUMBERS.cast(pa.float64()), "11.0"),
+        (pa.array([1.0, 2.5, float("nan")]), "2.5"),
+        (TEXTS, "elf"),
+        (TEXTS.cast(pa.large_string()), "elf"),
+        (TEXTS.cast(pa.string_view()), "elf"),
+        (TEXTS.cast(pa.binary()), "elf"),
+        (TEXTS.cast(pa.large_binary()), "elf"),
+        (TEXTS.dictionary_encode(), "elf"),
+        (pa.array(["a", "b/c#d", None]), "b/c#d"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else value,
+)
+def test_an_id_of_any_type_is_its_exact_text(tmp_path: Path, texts: dict[str, str], ids: pa.Array, listed: str) -> None:
+    chosen = [texts[name] for name in ("nl_water", "nl_fiets", "en_garden")]
+    source = Source(tmp_path, {}, "x.parquet", table=pa.table({"id": ids, "text": chosen}))
+    source.manifest(f"id: {listed}\n")
+    kept, removed = source.filter()
+    assert len(kept) == 2 and [(row["id"], row["reason"], row["value"]) for row in removed] == [
+        (f"s/x.parquet/{listed}", "opt_out", f"id {listed}")
+    ]
+    source.manifest(f"id: s/x.parquet/{listed}\n")
+    assert len(source.filter()[1]) == 1
+
+
+TIMES = NUMBERS.cast(pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array(UUIDS, pa.binary(16)), r"fixed_size_binary\[16\]"),
+        (pa.array(UUIDS, pa.binary()), "bytes"),
+        (TIMES, r"timestamp\[us\]"),
+        (TIMES.cast(pa.date32()), "date32"),
+        (NUMBERS.cast(pa.time64("us")), "time64"),
+        (NUMBERS.cast(pa.duration("s")), "duration"),
+        (pa.array([True, False, None]), "bool"),
+        (pa.array([["a"], [], None]), "list"),
+        (pa.array([{"oid": "a"}, None, {}]), "struct"),
+        (pa.array([[("a", "b")], [], None], pa.map_(pa.string(), pa.string())), "map"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else value,
+)
+@pytest.mark.parametrize("key", ["id", "url", "holder"])
+def test_a_type_without_a_text_is_refused(tmp_path: Path, key: str, column: pa.Array, words: str) -> None:
+    table = pa.table({key: column, "text": ["tekst"] * 3})
+    with pytest.raises(InputError, match=rf"x\.parquet.*the field '{key}' holds a value of the type {words}"):
+        Source(tmp_path, {}, "x.parquet", table=table)
+    (tmp_path / "x.parquet").unlink()
+    pq.write_table(table, tmp_path / "y.parquet")
+    with pytest.raises(InputError, match=rf"y\.parquet.*the field '{key}' holds a value of the type {words}"):
+        list(raw_documents(read_records(tmp_path / "y.parquet", "y.parquet", Keys(), 999), "s/y.parquet", Keys()))
+
+
+@pytest.mark.parametrize(("value", "kind"), [(True, "bool"), (["a"], "list"), ({"$oid": "a"}, "dict")])
+@pytest.mark.parametrize("key", ["id", "url", "holder"])
+def test_so_is_a_value_of_json(tmp_path: Path, key: str, value: Any, kind: str) -> None:
+    with pytest.raises(InputError, match=rf"x\.jsonl, record 2: the field '{key}' holds a value of the type {kind}"):
+        Source(tmp_path, {"a": "tekst"}, more=[{"text": "tekst", key: value}])
+    with pytest.raises(InputError, match=rf"s/x, record 2: the field '{key}' holds a value of the type {kind}"):
+        list(raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", Keys(), 999), "s/x", Keys()))
+    keys = Keys(**{key: f"{key}.$oid"})
+    read = [found for found, _ in raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)]
+    assert len(read) == 2 and ("a" in vars(read[1]).values()) == (kind == "dict")
+
+
+def test_an_id_that_names_no_document_stops_until_it_is_acknowledged(tmp_path: Path) -> None:
+    source = Source(tmp_path, {"nl": "tekst", "en": "tekst"})
+    listed = "id: nl\nid: s/x.jsonl/en\nid: s/x.jsonl/nl#2\nid: n1\nid: jan@voorbeeld.nl\nnergens.nl\nholder: Niemand\n"
+    with pytest.raises(InputError) as caught:
+        source.manifest(listed)
+    assert f"2 of the 5 ids in {tmp_path / 'list.txt'} name no document: <EMAIL>, n1." in str(caught.value)
+    assert "write `allowed_unmatched_ids: 2` at the source" in str(caught.value)
+    assert not (tmp_path / "units").exists()
+    with pytest.raises(InputError, match="2 of the 5"):
+        source.manifest(listed, unmatched=1)
+    assert "allowed_unmatched_ids" not in source.manifest(listed, unmatched=2)["source"]
+    other = Source(tmp_path / "other", {"n1": "tekst"})
+    with pytest.raises(InputError, match="1 of the 5"):
+        source.manifest(listed, shared=[other.folder / "0.npy"])
+    source.manifest(listed.replace("id: jan@voorbeeld.nl\n", ""), shared=[other.folder / "0.npy"])
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
