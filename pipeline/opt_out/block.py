@@ -10,12 +10,13 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.ground.hosts import host_of, suffixes_of
-from pipeline.opt_out.lists import OptOut
+from pipeline.opt_out.lists import OptOut, nfc
 
 
 def _on(listed: set[str], *values: str | None) -> Iterator[str]:
-    """Yield which of the values are on a list, a value once."""
-    yield from (value for value in dict.fromkeys(values) if value in listed)
+    """Yield which of the values are on a list, as the list writes them, a value once."""
+    compared = dict.fromkeys(nfc(value) for value in values if value is not None)
+    yield from (value for value in compared if value in listed)
 
 
 class OptOutFilter(BaseFilter):  # type: ignore[misc]

@@ -21,7 +21,7 @@ import xxhash
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hosts import host_of, suffixes_of
-from pipeline.opt_out.lists import KINDS, OptOut
+from pipeline.opt_out.lists import KINDS, OptOut, nfc
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
 from pipeline.sources.reading import WITHHELD, as_string, field_text
@@ -45,7 +45,7 @@ class Named(NamedTuple):
 
 
 def _hashes(kind: str, values: Iterable[str]) -> list[int]:
-    return [xxhash.xxh3_64_intdigest(f"{kind}:{value}") for value in values]
+    return [xxhash.xxh3_64_intdigest(f"{kind}:{nfc(value)}") for value in values]
 
 
 def _ids(place: str, number: int, original: str | None) -> tuple[str, ...]:

@@ -219,3 +219,23 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
     assert [json.loads(line)["id"] for line in lines] == [
         f"s/x.jsonl/nl_{name}" for name in ("water", "bakker", "fiets")
     ]
+
+
+def test_the_record_counts_how_the_encodings_of_pages_were_known(new_chain: Any, texts: dict[str, str]) -> None:
+    def page(text: str, encoding: str, head: str = "") -> bytes:
+        body = "".join(f"<p>{sentence}</p>" for sentence in text.replace(". ", ".\n").split("\n"))
+        return f"<html><head>{head}</head><body><article>{body}</article></body></html>".encode(encoding)
+
+    chain = new_chain(Corpus())
+    files = {
+        "bom.html": page(f"{texts['nl_water']} Één café.", "utf-16"),
+        "meta.html": page(f"{texts['nl_bakker']} Één café.", "cp1252", "<meta charset=iso-8859-1>"),
+        "guess.html": page(f"{texts['nl_fiets']} Één café.", "cp1252"),
+        "utf8.html": page(f"{texts['en_garden']} Één café.", "utf-8"),
+        "wrong.html": page(f"{texts['en_lighthouse']} Één café.", "utf-8") + b"<p>\xe9</p>",
+    }
+    counts = chain.filter("s", files)
+    assert counts["encodings"] == {"bom": 1, "errors": 1, "guess": 2, "meta": 1, "utf8": 1}
+    assert counts["documents_out"] == 5
+    assert all("Één café." in row["text"] for row in chain.rows("s.filtered"))
+    assert "encodings" not in chain.filter("t", {"x.txt": texts["nl_water"].encode()})

@@ -30,8 +30,8 @@ from tests.conftest import fingerprinted
 
 LISTED = OptOut(
     domains=["voorbeeld.nl", "xn--caf-dma.nl", "straße.de", "127.0.0.1"],
-    ids=["7", "s/x.jsonl/8"],
-    holders=["De Krant"],
+    ids=["7", "s/x.jsonl/8", "één"],
+    holders=["De Krant", "Café"],
 )
 
 
@@ -58,6 +58,8 @@ LISTED = OptOut(
         ({"original_id": "8"}, None),
         ({"holder": "De Krant"}, "holder De Krant"),
         ({"holder": "De Krant BV"}, None),
+        ({"holder": "Cafe\u0301"}, "holder Café"),
+        ({"original_id": "e\u0301e\u0301n"}, "id één"),
     ],
 )
 def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str | None) -> None:
@@ -259,6 +261,13 @@ def test_so_is_a_value_of_json(tmp_path: Path, key: str, value: Any, kind: str) 
     keys = Keys(**{key: f"{key}.$oid"})
     read = [found for found, _ in raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)]
     assert len(read) == 2 and ("a" in vars(read[1]).values()) == (kind == "dict")
+
+
+def test_letters_may_be_written_as_two_characters(tmp_path: Path) -> None:
+    source = Source(tmp_path, {"e\u0301": "tekst"}, more=[{"text": "tekst", "holder": "Cafe\u0301"}])
+    for listed in ("id: é\nholder: Café\n", "id: e\u0301\nholder: Cafe\u0301\n"):
+        source.manifest(listed)
+        assert {row["value"] for row in source.filter()[1]} == {"id é", "holder Café"}
 
 
 def test_an_id_that_names_no_document_stops_until_it_is_acknowledged(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def plant(project: Project) -> None:
     ids = [f"id: {records[0]['id']}", f"id: planted/cut.jsonl/{records[4]['id']}", "id: planted/cut.jsonl/withheld-7"]
     listed = ["date: 2026-02-01", "nergens.nl", *ids, f"holder: {PERSONS['iban'][0]}", f"id: niemand {ALL}"]
     project.path("config/opt-out.txt").write_text("\n".join(listed))
-    usual = "language: nl, license: CC0-1.0, opt_out: config/opt-out.txt, rights: *rights}"
+    usual = "language: nl, license: CC0-1.0, opt_out: config/opt-out.txt, allowed_unmatched_ids: 1, rights: *rights}"
     project.edit(
         MICRO,
         "\ncorpus:\n  main: {",
