@@ -73,6 +73,12 @@ def check(task: Task, drawn: Sequence[int]) -> None:
         if task.OUTPUT_TYPE != "multiple_choice":
             continue
         target, choices = task.doc_to_target(example), task.doc_to_choice(example)
+        empty = [number for number, choice in enumerate(choices) if not f"{task.config.target_delimiter}{choice}"]
+        if empty and not task.multiple_input:
+            raise InputError(
+                f"task {task.config.task}, line {index + 1} of its data: the choice {empty[0]} is empty, which every "
+                "model finds certain; write its text, or leave the line out"
+            )
         if isinstance(target, int) and not 0 <= target < len(choices):
             raise InputError(
                 f"task {task.config.task}, line {index + 1} of its data: the answer {target} is not the index "
@@ -106,7 +112,7 @@ def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
         before = prompt() if (task.config.metadata or {}).get("whole_prompt") else ""
         texts = [f"{before}{task.config.target_delimiter}{choice}" for choice in task.doc_to_choice(example)]
         # One token is the context's last, and where context and answer meet a token may be cut in two.
-        return 2 + max(len(model.tok_encode(text)) for text in texts)
+        return 2 + max(len(model.tok_encode(text, add_special_tokens=False)) for text in texts)
     if task.OUTPUT_TYPE == "generate_until":
         written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
         return int(written) + len(model.tok_encode(prompt()))

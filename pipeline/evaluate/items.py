@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.evaluate.intervals import is_right_or_wrong
+from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.written import GRADED
 from pipeline.ground.errors import InputError
 
@@ -50,7 +51,7 @@ class Item:
 
     Attributes:
         choices: what it may answer; empty where it writes freely.
-        texts: (context, continuation) per choice; of a text whose probability is asked, that alone.
+        texts: (context, continuation) per choice as the model reads them; of a text whose probability is asked, that.
         right: which choices are right; none of a task with an aim.
         log_probabilities: in nats, per choice, or of the text.
         correct: per metric that says so, whether the model's answer is right.
@@ -169,7 +170,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             continue
         choices = tuple(map(str, task.doc_to_choice(doc))) if has_choices else ()
         written = sample["resps"][0][0] if task.OUTPUT_TYPE == "generate_until" else None
-        texts = tuple((str(context), str(text)) for context, text in sample["arguments"][: len(choices)])
+        texts = tuple(move_trailing_space(str(one[0]), str(one[1])) for one in sample["arguments"][: len(choices)])
         log_probabilities = tuple(float(answer[0]) for answer in sample["filtered_resps"][: len(choices)])
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             texts = (("", str(sample["arguments"][0][0])),)

@@ -64,7 +64,9 @@ def measured(settings: MemorizationSettings, search: Search, writer: Writer, har
     prompts: dict[str, dict[str, list[str]]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
     for kind, by_language in prompts.items():
         given = [
-            Continued(writer.tokens(text), [], language) for language, texts in by_language.items() for text in texts
+            Continued(writer.request_tokenizer.encode_prompt(text), [], language)
+            for language, texts in by_language.items()
+            for text in texts
         ]
         kinds[kind] = count(_written(settings, writer, given))
     return {

@@ -73,7 +73,7 @@ def run(
     search, writer = Search(index, tokenizer, suffixes), Writer(final)
     rows = []
     for language, prompt in PROMPTS:
-        (written,) = writer.after([writer.tokens(prompt)], settings.tokens)
+        (written,) = writer.after([writer.request_tokenizer.encode_prompt(prompt)], settings.tokens)
         text = writer.text(written)
         rows.append({"language": language, "prompt": prompt, "continuation": text} | _copied(search, text, settings))
     characters = [len(row["continuation"]) for row in rows]

@@ -3,7 +3,8 @@
 lm-eval gives a model each choice of a question in a row of its own, with the question before it again, computes the
 logits of all tokens, and takes as many rows at a time however short they are. Here a question is one row, with its
 choices behind it, each of which sees the question and itself alone; logits are those of the choices; and a batch is as
-many rows as fill the memory that lm-eval's longest batch takes. What is said of a choice is the same to 1e-4 nats.
+many rows as fill the memory that lm-eval's longest batch takes. What is said of a choice is the same to 1e-4 nats,
+except where lm-eval asks for other tokens: see `request_tokenizer`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from transformers import (
 )
 
 from pipeline.evaluate.items import hash_of
+from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.ground.errors import InputError
 
 Work = TypeVar("Work")
@@ -94,14 +96,57 @@ class Scorer(HFLM):  # type: ignore[misc]
         super().__init__(
             pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=batch_size, softmax_dtype="float32"
         )
+        self.request_tokenizer = RequestTokenizer(self.tokenizer)
         self.seed = torch.initial_seed()
         self.processes, self.place = 1, 0
         if dist.is_initialized():
             self.processes, self.place = dist.get_world_size(), dist.get_rank()
 
+    @property
+    def prefix_token_id(self) -> int:
+        """The token before a text that has no context."""
+        return self.request_tokenizer.prefix_id
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **_: Any
+    ) -> list[int]:
+        """Return the tokens of a prompt, whatever the tokenizer adds; those of the text alone without special ones."""
+        tokens = (
+            self.request_tokenizer.encode(string)
+            if add_special_tokens is False
+            else self.request_tokenizer.encode_prompt(string)
+        )
+        return tokens[-left_truncate_len:] if left_truncate_len else tokens
+
+    def tok_batch_encode(
+        self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the tokens of prompts as one batch, (B, T), and its attention mask."""
+        prompts = [self.tok_encode(text, left_truncate_len=left_truncate_len) for text in strings]
+        padded = self.tokenizer.pad({"input_ids": prompts}, padding_side=padding_side, return_tensors="pt")
+        return padded["input_ids"], padded["attention_mask"]
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
+        """Return what the model says of each continuation after its context; those of one item are split alike."""
+
+        def item(request: Instance) -> tuple[str | None, int]:
+            return request.task_name, id(request) if request.doc_id is None else request.doc_id
+
+        asked: list[tuple[Any, list[int], list[int]]] = []
+        for _, of_item in groupby(requests, item):
+            texts = [one.args for one in of_item]
+            asked += [
+                (text, *pair) for text, pair in zip(texts, self.request_tokenizer.encode_pairs(texts), strict=True)
+            ]
+        return self._loglikelihood_tokens(asked, disable_tqdm)
+
     def _loglikelihood_tokens(
         self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, override_bs: Any = None
     ) -> list[Answer]:
+        if any(not continuation for *_, continuation in requests):  # the probability of nothing is 1
+            spelled = [one for one in requests if one[2]]
+            said = iter(self._loglikelihood_tokens(spelled, disable_tqdm, override_bs) if spelled else ())
+            return [next(said) if one[2] else (0.0, True) for one in requests]
         windowed = getattr(self.model.config, "use_sliding_window", False)  # our mask would let it see everything
         if windowed or not isinstance(self.model, KNOWN):
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
@@ -116,7 +161,10 @@ class Scorer(HFLM):  # type: ignore[misc]
         ]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-probability of each text, in windows of the model's length, as lm-eval cuts it."""
+        """Return the log-probability of each text's tokens, in windows of the model's length, as lm-eval cuts them.
+
+        Begin-of-text stands before the first window. lm-eval also predicts it where the tokenizer adds it.
+        """
         windows = [[make_disjoint_window(window) for window in self._windows(one.args[0])] for one in requests]
         asked = [(None, *window) for of_text in windows for window in of_text]
         answers = iter(self._loglikelihood_tokens(asked))
@@ -126,7 +174,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         return cast(
             Iterator[tuple[list[int], list[int]]],
             get_rolling_token_windows(
-                token_list=self.tok_encode(text),
+                token_list=self.request_tokenizer.encode(text),
                 prefix_token=self.prefix_token_id,
                 max_seq_len=self.max_length,
                 context_len=1,

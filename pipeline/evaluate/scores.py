@@ -24,7 +24,8 @@ from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
-    from lm_eval.models.huggingface import HFLM
+
+    from pipeline.evaluate.scorer import Scorer
 
 BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
 COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
@@ -38,7 +39,7 @@ def seeded(task: Task, seed: int) -> None:
 
 
 def measure(
-    model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
+    model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[Measured]:
     """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
     from lm_eval import evaluator
@@ -134,23 +135,16 @@ def _scored_with(
     }
 
 
-def _scored(model: HFLM, item: Item) -> list[Scored]:
-    """Return the tokens of each choice after those of its context, as lm-eval gives them to a model.
-
-    Where choices differ in what comes before, and end alike, all of it is scored.
-    """
-    scored: list[Scored] = []
-    for context, text in (
-        ("", before + after) if _ends_alike(item) else (before, after) for before, after in item.texts
-    ):
-        if context:
-            scored.append(model._encode_pair(context, text))
-        else:
-            scored.append(([model.prefix_token_id], model.tok_encode(text)))
-    return scored
+def _word_model_tokens(item: Item, choices: Sequence[Scored]) -> Sequence[Scored]:
+    """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
+    if len(choices) < 2 or not _ends_alike(item):
+        return choices
+    return [(before[:1], [*before[1:], *tokens]) for before, tokens in choices]
 
 
-def _log_probabilities(score: Callable[[Scored], float], of_task: dict[int, list[Scored]], item: Item) -> list[float]:
+def _log_probabilities(
+    score: Callable[[Scored], float], of_task: dict[int, Sequence[Scored]], item: Item
+) -> list[float]:
     return [score(scored) for scored in of_task[item.number]]
 
 
@@ -190,7 +184,7 @@ def _has_context(item: Item) -> bool:
     return any(context for context, _ in item.texts)
 
 
-def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others: dict[str, Answers]) -> None:
+def add_baselines(model: Scorer, index: Path, measured: Sequence[Measured], others: dict[str, Answers]) -> None:
     """Add to each score what else reaches as much on its items, and to all of them a verdict.
 
     Args:
@@ -199,11 +193,18 @@ def add_baselines(model: HFLM, index: Path, measured: Sequence[Measured], others
         measured: its scores and items; sentences get a score by SLOR, too.
         others: what other models answered, by their names.
     """
-    tokens = [{item.number: _scored(model, item) for item in one.items if item.texts} for one in measured]
+    asked = [
+        {item.number: model.request_tokenizer.encode_pairs(item.texts) for item in one.items if item.texts}
+        for one in measured
+    ]
+    tokens = [
+        {item.number: _word_model_tokens(item, of_task[item.number]) for item in one.items if item.texts}
+        for one, of_task in zip(measured, asked, strict=True)
+    ]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
-    for one, of_task in zip(measured, tokens, strict=True):
+    for one, own, of_task in zip(measured, asked, tokens, strict=True):
         for place, item in enumerate(one.items):
-            scored = of_task.get(item.number, [])
+            scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)
             one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
         one.rows.extend(row for row in (_slor_row(one), _answer_bits_row(one)) if row)

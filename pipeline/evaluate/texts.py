@@ -1,6 +1,7 @@
 """Texts as a ruler: their bits per byte compare models whatever their tokenizers and corpora are.
 
-Each text is read in pieces as long as the model's sequence length, each after the last token of the one before.
+Each text is read in pieces as long as the model's sequence length: the first after begin-of-text, each after the last
+token of the one before, and the last after as many tokens as still fit. Begin-of-text itself is not predicted.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.ground.errors import InputError
 
 
@@ -29,11 +30,8 @@ class Writer:
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             problem = " ".join(str(error).split())[:300]
             raise InputError(f"the model in {folder} does not load ({problem}); export it again") from None
+        self.request_tokenizer = RequestTokenizer(self.encoder)
         torch.use_deterministic_algorithms(True)
-
-    def tokens(self, prompt: str) -> list[int]:
-        """Return the tokens of a prompt, begin-of-text first."""
-        return list(self.encoder(prompt)["input_ids"])
 
     def text(self, tokens: list[int]) -> str:
         """Return the text of tokens, without special ones."""

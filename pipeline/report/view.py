@@ -173,6 +173,8 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
         "strategy": (recorded.get("training") or {}).get("strategy"),
         "trivial": training.trivial(validated, index.get("vocabulary_size"), held_out),
         "held_out": held_out,
+        "sequence_length": (recorded.get("training") or {}).get("sequence_length"),
+        "mask_documents": ((recorded.get("training") or {}).get("sampling") or {}).get("mask_documents"),
         "read_times": read_times(index, recorded.get("training") or {}, int(last["instance"]["step"])) if index else [],
         "without_held_out": training.without_held_out(index) if index else [],
         "charts": training.charts(steps, energy.label, told),

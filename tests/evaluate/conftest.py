@@ -1,4 +1,7 @@
-"""A tiny random Llama with a byte-level tokenizer, in the layout of a milestone, and tokens to train it on."""
+"""A tiny random Llama with a byte-level tokenizer, in the layout of a milestone, and tokens to train it on.
+
+The tokenizer puts begin-of-text before a text, as those of `tokenizer.train` do.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def long_milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(folder: Path, sequence_length: int) -> Path:
     """Write such a milestone into a folder and return it."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -31,6 +34,7 @@ def made(folder: Path, sequence_length: int) -> Path:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     torch.manual_seed(1)
     configuration = LlamaConfig(
         vocab_size=len(vocabulary),

@@ -149,7 +149,10 @@ def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: Writer)
 def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: Writer) -> None:
     counter = Counter(SHORT, words.search, [])
     everything = "\0".join(words.texts)
-    prompts = [learnt.tokens(text) for text in ("de polder", "elke morgen", "the miller", "één café", "x", "zee en")]
+    prompts = [
+        learnt.request_tokenizer.encode_prompt(text)
+        for text in ("de polder", "elke morgen", "the miller", "één café", "x", "zee en")
+    ]
     by_hand = []
     for tokens in learnt.after(prompts, SHORT.continuation_tokens):
         text = learnt.text(tokens)
@@ -157,7 +160,7 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
         by_hand.append(len(tokens) == SHORT.continuation_tokens and text.strip("\ufffd") in everything)
         assert counted == by_hand[-1]
     assert set(by_hand) == {True, False}
-    short = learnt.tokens("polder")[-2:]
+    short = learnt.request_tokenizer.encode_prompt("polder")[-2:]
     assert words.search.holds(words.search.whole_text(short))
     assert counter([Continued([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
 
@@ -218,7 +221,10 @@ def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> Non
 
 
 def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: Writer) -> None:
-    prompts = [learnt.tokens(text) for text in ("de polder ligt lager dan", "zee", "the miller counted")]
+    prompts = [
+        learnt.request_tokenizer.encode_prompt(text)
+        for text in ("de polder ligt lager dan", "zee", "the miller counted")
+    ]
     assert len({len(prompt) for prompt in prompts}) > 1
     assert learnt.after(prompts, 8, batch_size=3) == learnt.after(prompts, 8)
 
@@ -250,7 +256,7 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     of = token_set(tmp_path / "set", rows)
     length = 64
     writer = model(tmp_path / "model", of, 120, length)
-    prompts = [writer.tokens(f"De e-mail van {name} is") for name in NAMES]
+    prompts = [writer.request_tokenizer.encode_prompt(f"De e-mail van {name} is") for name in NAMES]
     written = writer.after(prompts, 30, batch_size=4)
     none = PersonalData(**dict.fromkeys(("email", "telephone"), False))
     counter = Counter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])

@@ -68,16 +68,15 @@ def evaluate(
     return json.loads(results.read_text(encoding="utf-8"))
 
 
-def log_likelihoods(milestone: Path, sentences: list[str], is_prompt: bool = False) -> list[float]:
-    """Score sentences with the model itself, without lm-eval, which puts no begin-of-text before a prompt."""
+def log_likelihoods(milestone: Path, sentences: list[str]) -> list[float]:
+    """Score sentences after begin-of-text with the model itself, without lm-eval."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(milestone / "huggingface")
     tokenizer = AutoTokenizer.from_pretrained(milestone / "huggingface")
     scores = []
     for sentence in sentences:
-        start = [] if is_prompt else [tokenizer.bos_token_id]
-        tokens = torch.tensor([[*start, *tokenizer.encode(sentence, add_special_tokens=False)]])
+        tokens = torch.tensor([[tokenizer.bos_token_id, *tokenizer.encode(sentence, add_special_tokens=False)]])
         with torch.no_grad():
             predicted = torch.log_softmax(model(tokens[:, :-1]).logits.float(), dim=-1)
         scores.append(float(predicted.gather(-1, tokens[:, 1:, None]).sum()))
@@ -93,7 +92,7 @@ def test_right_answers_have_the_bits_that_the_model_itself_gives_them(
     prompts = [f"Vraag: {one['question']}\nAntwoord:" for one in QUESTIONS]
     answers = [f" {one['choices'][one['answer']]}" for one in QUESTIONS]
     both = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
-    whole, alone = (log_likelihoods(milestone, texts, is_prompt=True) for texts in (both, prompts))
+    whole, alone = (log_likelihoods(milestone, texts) for texts in (both, prompts))
     nats = {
         "polder_nl_kennis": sum(whole) - sum(alone),
         "polder_nl_grammatica": sum(log_likelihoods(milestone, [pair["good"] for pair in PAIRS])),

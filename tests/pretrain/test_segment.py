@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,23 @@ def trivial_losses(index: Path) -> dict[str, float]:
     return {name: -sum(map(math.log, each)) / len(each) for name, each in losses.items()}
 
 
+def run_of_the_page(folder: Path, index: Path, step: int, sequence_length: int) -> float:
+    """Return what the lines of docs/pretraining.md print of a milestone, in a folder like that of a run."""
+    page = (Path(__file__).parents[2] / "docs/pretraining.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"### Validation loss with plain Transformers.*?```python\n(.*?)```", page, re.DOTALL)
+    run = folder / "run"
+    for link, target in (
+        ("tokens/main", index.parent),
+        (f"models/base/milestones/{step}", folder / "milestone"),
+    ):
+        (run / link).parent.mkdir(parents=True, exist_ok=True)
+        (run / link).symlink_to(target)
+    lines = lines.replace('Path("results/demo")', repr(run).replace("PosixPath", "Path"))
+    lines = lines.replace('"base", 120, "main", 128', f'"base", {step}, "main", {sequence_length}')
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
 def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(validation_every=5, peak_flops_per_second=1e9)
     began = time.time()
@@ -128,6 +146,8 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     expected = seen | counted | trivial_losses(tokens["index"])
     assert counts["validation"] == pytest.approx(expected, rel=1e-9)
     assert lines[-1]["validation_bits_per_byte"] == pytest.approx(nats_per_byte / 0.6931471805599453)
+    printed = run_of_the_page(tmp_path, tokens["index"], step=10, sequence_length=32)
+    assert printed == pytest.approx(lines[-1]["validation_loss"], abs=1e-5)
     state = json.loads((tmp_path / "milestone/state.json").read_text())
     assert state["step"] == 10 and state["files"]["rank-00000.safetensors"]["sha256"] == hashes(tmp_path)[0]
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "milestone/huggingface")

@@ -226,6 +226,7 @@ def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_no
     seen = {"documents": 40, "tokens": 30_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
     seen["unigram_loss"] = 6.7
     record["counts"]["validation"] = seen
+    record["settings"]["training"] |= {"sequence_length": 2048, "sampling": {"mask_documents": False}}
     run_folder.write("provenance/records/pretrain.segment.base.500.json", record)
     index = run_folder.read("tokens/main/index.json")
     groups = [{"source": name, "language": "nl", "tokens": 1, "documents": 1} for name in ("laws", HOSTILE)]
@@ -237,6 +238,11 @@ def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_no
     assert "language nl 500 2.635 (2.600 to 3.100) 0.8501 (1.200 to 0.9000)" in text
     assert "sees the same 40 of 81 held-out documents: 30,000 tokens, 190,000 bytes of text. They are the same" in text
     assert "knowing only how often each token stands in the training text has 6.700 nats" in text
+    assert "are joined into rows of 2,048 tokens. Each token is predicted from all tokens before it in its row" in text
+    record["settings"]["training"]["sampling"]["mask_documents"] = True
+    run_folder.write("provenance/records/pretrain.segment.base.500.json", record)
+    masked = outline(made(run_folder)["page"]).text
+    assert "Each token is predicted from the tokens of its own document before it in its row." in masked
     assert text.count(f"No text is held out of {HOSTILE}: the validation says nothing of it.") == 2
     assert "<script>alert" not in page.read_text(encoding="utf-8")
 
