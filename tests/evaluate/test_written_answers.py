@@ -127,7 +127,9 @@ def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milest
         found = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
         assert {row["examples"] + row["examples_too_long"] for row in found["tasks"]} == {3}
         assert told["task"] in {row["task"] for row in found["tasks"]}
-        assert max(len(prompt.encode()) for prompt in prompts) + 64 == least, "a byte is a token"
+        assert 1 + max(len(prompt.encode()) for prompt in prompts) + 64 == least, (
+            "a byte is a token, after begin-of-text"
+        )
         shorter = evaluate(reading(milestone, least - 1, tmp_path), tmp_path / "shorter.json", suite)
     assert told["task"] in {one["task"] for one in shorter["not_asked"]}
 
