@@ -85,9 +85,9 @@ def code(records: list[Record]) -> Compared:
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
                 tree = Tree(commit, Path(folder))
-            except InputError:
+            except InputError as error:
                 for _ in found:
-                    compared.leave(f"of commit {commit[:12]}, which is not in this repository")
+                    compared.leave(f"of commit {commit[:12]} not compared ({error})")
                 continue
             for step, versions in sorted(found.items()):
                 expected = tree.code_version(step)

@@ -75,9 +75,7 @@ def _between(commits: tuple[str, str], steps: list[str]) -> list[str]:
     if not files:
         return lines
     shown = ["git", "diff", *commits, "--", *files]
-    text = (
-        git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=1", *commits, "--", *files) or b""
-    ).decode(errors="replace")
-    diff = text.splitlines()
+    answer = git("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=1", *commits, "--", *files)
+    diff = answer.decode(errors="replace").splitlines()
     rest = [f"… and {len(diff) - SHOWN_LINES} lines more"] if len(diff) > SHOWN_LINES else []
     return [*lines, " ".join(shown), *(f"  {line}" for line in [*diff[:SHOWN_LINES], *rest])]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 import tarfile
@@ -26,13 +27,44 @@ Statements = dict[str, str]
 """The statements that a step reaches, `pipeline/room/module.py: function`, each with a hash."""
 
 
-def git(*words: str) -> bytes | None:
-    """What git answers; None where it refuses or is not there."""
+def git(*words: str) -> bytes:
+    """Return the answer of git about the repository of the working directory.
+
+    git refuses the repository of another user, whose settings may name programs. Where the code that runs is that
+    repository's own it may answer: that code runs already.
+
+    Raises:
+        InputError: git is missing, refuses the repository, or does not know what it is asked for.
+    """
+    folder = Path.cwd()
+    trust = ["-c", f"safe.directory={folder}"] if Path(__file__).resolve().is_relative_to(folder) else []
+    command = ["git", "--no-optional-locks", *trust, *words]
     try:
-        done = subprocess.run(["git", "--no-optional-locks", *words], capture_output=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C"})
+    except FileNotFoundError:
+        raise InputError("there is no git on this machine: install it, or look from another one") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InputError(f"git does not answer ({type(error).__name__}): try it in {folder}") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace")
+    if "dubious ownership" in said:
+        way_out = f"allow it with `git config --global --add safe.directory {folder}`"
+        raise InputError(f"git does not read the repository {folder}, which belongs to another user: {way_out}")
+    if "not a git repository" in said:
+        raise InputError(f"{folder} is no checkout of the repository: start from one")
+    raise InputError((said.splitlines() or ["git does not say why"])[-1])
+
+
+def _archive(commit: str) -> bytes:
+    """Return the package as it was at a commit, as a tar file."""
+    git("rev-parse", "--git-dir")  # what is wrong with the repository is not the commit's fault
+    try:
+        return git("archive", "--format=tar", commit, "pipeline")
+    except InputError:
+        is_shallow = git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        where = "this shallow clone: `git fetch --unshallow`" if is_shallow else "this repository: fetch it"
+        raise InputError(f"commit {commit} is not in {where}, to see what of the code differs") from None
 
 
 def commit_of(record: Record) -> str:
@@ -45,10 +77,7 @@ class Tree:
     """The package as it was at a commit, below a folder."""
 
     def __init__(self, commit: str, folder: Path) -> None:
-        answer = git("archive", "--format=tar", commit, "pipeline")
-        if answer is None:
-            raise InputError(f"commit {commit} is not in this repository: fetch it, to see what of the code differs")
-        with tarfile.open(fileobj=BytesIO(answer)) as archive:
+        with tarfile.open(fileobj=BytesIO(_archive(commit))) as archive:
             archive.extractall(folder, filter="data")
         beside = folder / "pipeline" / "job" / "reach_of_today.py"
         beside.parent.mkdir(exist_ok=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from pipeline.job import reach
 from pipeline.job.versions import code_version
 from pipeline.provenance.records import FileEntry, Record
 from pipeline.run.at_hand import at_hand, code, raw_files
-from tests.conftest import Project
+from tests.conftest import ROOT, Project
 from tests.run.test_changed_code import commit, record, repository
 
 __all__ = ["repository"]
@@ -85,6 +88,46 @@ def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path)
     compared = code(records)
     assert compared.problems == [] and compared.agreed == 0 and sum(compared.absent.values()) == 4
     assert len(compared.absent) == 4 and not (repository / "written").exists()
+
+
+def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
+    """Return what is said of the code of a commit in a folder whose own code runs, if it has any."""
+    question = (
+        "from pipeline.run.at_hand import code; from tests.run.test_changed_code import record; "
+        f"print(code([record({commit!r})]).told()[0])"
+    )
+    settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", question], cwd=folder, env={**os.environ, **settings}, text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_where_git_refuses_or_is_missing_the_commit_is_not_blamed(repository: Path, tmp_path_factory: Any) -> None:
+    name = commit(repository, {"text": "no code"})
+    assert f"not compared (commit {name} is not in this repository: fetch it" in asked_for_code(repository, name)
+    assert "there is no git on this machine" in asked_for_code(repository, name, PATH="/nowhere")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert f"({elsewhere} is no checkout of the repository" in asked_for_code(elsewhere, name)
+    commit(repository, {"text": "a second commit"})
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{repository}", elsewhere / "shallow"], check=True)
+    assert "is not in this shallow clone: `git fetch --unshallow`" in asked_for_code(elsewhere / "shallow", name)
+
+
+def test_the_repository_of_another_user_is_named_unless_its_own_code_runs(repository: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a repository to another user")
+    for part in ("pipeline", "tests"):
+        shutil.copytree(ROOT / part, repository / part, ignore=shutil.ignore_patterns("__pycache__", "*.nb[ci]"))
+    name = commit(repository, {})
+    for path in (repository, *repository.rglob("*")):
+        os.chown(path, 12001, 12001, follow_symlinks=False)
+    assert "reckons versions otherwise or has no such step" in asked_for_code(repository, name)
+    shutil.rmtree(repository / "pipeline")
+    said = asked_for_code(repository, name)
+    assert f"of commit {name[:12]} not compared (git does not read the repository {repository}" in said
+    assert f"git config --global --add safe.directory {repository}`" in said and "is not in this" not in said
 
 
 @pytest.mark.slow
