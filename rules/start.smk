@@ -13,13 +13,23 @@ from pipeline.run.renamed import in_new_words
 from pipeline.run.stale import Stale, is_locked
 from pipeline.slurm import live
 
+
+def seal_start():
+    """Seal what this start leaves; the exit code says whether that was done."""
+    if not seal.end(Path(RUN), run.provenance, seal.say):
+        held.release()
+        seal.fail()
+
+
 # One start works on a run. What a snakemake that was killed left behind are its lock, and jobs that are not to be
 # submitted twice.
 action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
 try:
     if action == "execution":
         held = lock.take(Path(RUN), logger.warning)
-        seal.begin(Path(RUN), run.provenance)
+        seal.begin(Path(RUN), run.provenance, logger.warning)
+        # At the end of a start, also of one that had nothing to do or was refused, when its own meter has ended.
+        atexit.register(seal_start)
         live.take_over(Path(RUN), logger.warning)
         if any(not holder.is_mine for holder in held.dead):
             live.wait_for_steps_elsewhere(Path(RUN), logger.warning)
@@ -33,8 +43,6 @@ try:
         meter = watch.NodeMeter(
             watch.readings_file(Path(RUN).absolute() / readings.READINGS, name)
         )
-        # At the end of a start, also of one that had nothing to do, when its own meter has ended.
-        atexit.register(seal.end, Path(RUN), run.provenance, seal.say)
         atexit.register(meter.end)
     elif action == "unlock":
         lock.unlock(Path(RUN), logger.warning)

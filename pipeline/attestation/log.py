@@ -163,6 +163,14 @@ def _without_remainder(log: IO[bytes]) -> tuple[bytes, int]:
     return last, end
 
 
+def remove_remainder(run_directory: Path) -> None:
+    """Remove what a killed job had begun of its line, before the log of a run is read."""
+    if (run_directory / FILE).is_file():
+        with (run_directory / FILE).open("a+b") as log:
+            fcntl.lockf(log, fcntl.LOCK_EX)
+            _without_remainder(log)
+
+
 def envelope(payload: bytes) -> bytes:
     """Return a payload in its envelope, signed with the key that `KEY` names, if it names one."""
     signatures = []

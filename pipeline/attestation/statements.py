@@ -13,6 +13,8 @@ from pipeline.ground.hashing import sha256_of
 BEGAN = "urn:polder:attempt-began:1"
 ENDED = "urn:polder:attempt-ended:1"
 EVIDENCE = "urn:polder:evidence:1"
+CHANGED = "urn:polder:evidence-changed:1"
+START_ENDED = "urn:polder:start-ended:1"
 REMOVED = "urn:polder:evidence-removed:1"
 BUILD_TYPE = "urn:polder:step:1"
 BUILDER = "urn:polder"

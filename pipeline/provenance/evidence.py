@@ -1,7 +1,8 @@
 """Evidence: what a run leaves beside its results, and what the log of attestations says of it.
 
 Attempts, books, lists of batches, readings, logs and copies of the configuration are attested when a start ends. What
-grows (readings, logs) is attested with its length, so that what is added later is no change of what was there.
+grows (readings, logs) may be attested while it does, so its length is attested as well; it is compared to its end, and
+may be longer only while a start works on the run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.attestation.log import FILE, Line, append, lines, resource
-from pipeline.attestation.statements import BEGAN, EVIDENCE, REMOVED
+from pipeline.attestation.statements import BEGAN, CHANGED, EVIDENCE, REMOVED
 
 FOLDERS = (
     *("logs", "benchmarks", "provenance/accounting", "provenance/attempts", "provenance/batches"),
@@ -51,7 +52,7 @@ def files(run_directory: Path) -> Iterator[str]:
 def attested(found: Iterable[Line]) -> dict[str, Attested]:
     """Return what is attested of each file, by its path; of an attempt's beginning only that it was."""
     newest: dict[str, Attested] = {}
-    for line in found:
+    for line in (line for line in found if line.statement.kind != CHANGED):
         for entry in (*line.statement.subject, *line.statement.left):
             if line.statement.kind == REMOVED and entry.name.startswith(BATCHES):
                 newest.pop(entry.name, None)
@@ -75,21 +76,41 @@ def sha256_of_first(path: Path, size_bytes: int | None) -> str:
     return digest.hexdigest()
 
 
-def attest(run_directory: Path) -> int:
-    """Attest all evidence that is new or has grown since it was attested last; return how many files that are.
+def difference(run_directory: Path, path: str, known: Attested, may_grow: bool) -> str | None:
+    """Return in what a file differs from its newest attestation, as a sentence; None where it does not."""
+    size = (run_directory / path).stat().st_size
+    if sha256_of_first(run_directory / path, known.bytes) != known.sha256:
+        return f"{path} was changed: it is not what line {known.line} of {FILE} attests."
+    if known.bytes is not None and size > known.bytes and not may_grow:
+        return (
+            f"{path} was changed: {size - known.bytes} bytes were added to the {known.bytes} that line {known.line} of "
+            f"{FILE} attests, and no start is running."
+        )
+    return None
+
+
+def attest(run_directory: Path, kind: str = EVIDENCE) -> int:
+    """Attest all evidence that is new or has changed since it was attested last; return how many files that are.
+
+    What somebody changed between two starts, as the log notes, is not attested as long as it is so.
 
     Raises:
         InputError: the log was cut or changed, or the key cannot be used.
     """
-    known = attested(line for line in lines(run_directory) if line.statement.kind != BEGAN)
+    found = [*lines(run_directory)]
+    known = attested(line for line in found if line.statement.kind != BEGAN)
+    notes = (line for line in found if line.statement.kind == CHANGED)
+    refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
     subject = []
     for path in files(run_directory):
         size = (run_directory / path).stat().st_size if path.startswith(GROWING) else None
         sha256 = sha256_of_first(run_directory / path, size)
+        if (path, sha256) in refused:
+            continue
         if path not in known or (known[path].sha256, known[path].bytes) not in ((sha256, None), (sha256, size)):
             subject.append(resource(path, sha256) if size is None else resource(path, sha256, bytes=size))
     if subject:
-        append(run_directory, EVIDENCE, subject, {"log": FILE})
+        append(run_directory, kind, subject, {"log": FILE})
     return len(subject)
 
 

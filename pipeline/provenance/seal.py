@@ -1,24 +1,32 @@
-"""The end of a start: models are signed, evidence is attested, and the head of the log is published.
+"""The end of a start: models are signed, evidence is attested, and the log checkpoint is published.
 
-Models get a signature in the format of OpenSSF's model-signing 1.0, which its own command verifies. The head, the hash
-of the log's last line, covers all that was attested; an authority's timestamp (RFC 3161) says that it was there then,
-and a line in a log outside the results, to which nothing but new heads is added, that it was seen.
+Models get a signature in the format of OpenSSF's model-signing 1.0, which its own command makes and verifies. The log
+checkpoint, the hash of the log's last line, covers all that was attested; an authority's timestamp (RFC 3161) says that
+it was there then, and a line in a log outside the results, to which nothing but new checkpoints is added, that it was
+seen.
+
+All of it happens after Snakemake's last job, while the interpreter shuts down: then no thread can start, and the exit
+code is settled. So models are signed in a process of their own, and a start that is not sealed ends by `fail`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline.attestation import keys
-from pipeline.attestation.log import KEY, lines
+from pipeline.attestation.log import FILE, KEY, lines, remove_remainder
+from pipeline.attestation.statements import START_ENDED
 from pipeline.ground import owner, whole
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
+from pipeline.provenance.evidence_changes import attest_changes
 from pipeline.provenance.records import RECORDS
 from pipeline.provenance.settings import Provenance
 
@@ -32,12 +40,18 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-def begin(run_directory: Path, settings: Provenance) -> None:
-    """Let the jobs of this start sign what they attest, and write down whose key it is.
+def begin(run_directory: Path, settings: Provenance, say: Say) -> None:
+    """Let the jobs of this start sign what they attest, write down whose key it is, and note what somebody changed.
 
     Raises:
-        InputError: the key cannot be used, or the run is signed with another one.
+        InputError: the key cannot be used, the run is signed with another one, or its log was cut or changed.
     """
+    remove_remainder(run_directory)
+    _begin_signing(run_directory, settings)
+    attest_changes(run_directory, say)
+
+
+def _begin_signing(run_directory: Path, settings: Provenance) -> None:
     if settings.key is None:
         if (run_directory / PUBLIC_KEY).is_file():
             raise InputError(f"{run_directory} is signed: give provenance.key, so that what is added is signed as well")
@@ -60,46 +74,87 @@ def begin(run_directory: Path, settings: Provenance) -> None:
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
-    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key."""
+    """Sign the final folder of each model that has no signature since it was exported, with a P-256 key.
+
+    Raises:
+        InputError: a model cannot be signed.
+    """
     if keys.algorithm(keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
-    import model_signing  # it takes seconds
-
     for record in sorted((run_directory / RECORDS).glob("pretrain.export.*.json")):
         model = record.name.removeprefix("pretrain.export.").removesuffix(".json")
         folder, signature = run_directory / "models" / model / "final", run_directory / SIGNATURES / f"{model}.sig"
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
-            signing = model_signing.signing.Config()  # type: ignore[no-untyped-call]
             partial = owner.partial(signature)
-            signing.use_elliptic_key_signer(private_key=key).sign(folder, partial)
+            words = [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", str(key)]
+            words += ["--signature", str(partial), str(folder)]
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if done.returncode:
+                partial.unlink(missing_ok=True)
+                cause = (done.stderr.splitlines() or [f"model_signing ended with {done.returncode}"])[-1]
+                raise InputError(f"{folder} is not signed: {cause}")
             partial.replace(signature)
 
 
 def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
-    """Have the head of the log timestamped and appended to the log outside, unless that was done."""
-    newest = deque(lines(run_directory), maxlen=1)
-    if not newest:
+    """Have the log checkpoint timestamped and appended to the log outside, unless that was done; and print it.
+
+    An authority that does not answer is no failure: the next start asks again.
+
+    Raises:
+        InputError: one of the logs is none.
+        OSError: the log outside cannot be written.
+    """
+    published = heads.head_of(run_directory)
+    if published is None:
         return
-    last = newest[0]
-    if settings.timestamps and not (run_directory / TIMESTAMPS / f"{last.sha256}.tsr").is_file():
+    if settings.timestamps and not (run_directory / TIMESTAMPS / f"{published.sha256}.tsr").is_file():
         from pipeline.provenance import timestamps  # few starts ask
 
         try:
-            answer = timestamps.ask(last.sha256, settings.timestamps)
-            whole.write(run_directory / TIMESTAMPS / f"{last.sha256}.tsr", answer)
+            answer = timestamps.ask(published.sha256, settings.timestamps)
+            whole.write(run_directory / TIMESTAMPS / f"{published.sha256}.tsr", answer)
         except InputError as error:
             say(str(error))
     if settings.log:
-        heads.publish(Path(settings.log).expanduser(), heads.Head(run_directory.name, last.number, last.sha256))
+        heads.publish(Path(settings.log).expanduser(), published)
+    say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / FILE})")
 
 
-def end(run_directory: Path, settings: Provenance, say: Say) -> None:
-    """Sign the models, attest the evidence and publish the head; what cannot be done is said."""
-    try:
+def end(run_directory: Path, settings: Provenance, say: Say) -> bool:
+    """Sign the models, attest the evidence and publish the log checkpoint.
+
+    A model that cannot be signed takes nothing from the rest.
+
+    Returns:
+        Whether all of it was done; what was not is said.
+    """
+
+    def sign() -> None:
         if os.environ.get(KEY):
             sign_models(run_directory, Path(os.environ[KEY]))
-        evidence.attest(run_directory)
+
+    def attest() -> None:
+        evidence.attest(run_directory, START_ENDED)
         publish(run_directory, settings, say)
-    except (InputError, OSError) as error:
-        say(f"the evidence of this start is not attested: {error}")
+
+    is_done = True
+    for part in (sign, attest):
+        try:
+            part()
+        # Python prints what leaves a function of atexit, and ends with the exit code that it would have had anyway.
+        except (Exception, KeyboardInterrupt) as error:
+            is_done = False
+            expected = isinstance(error, (InputError, OSError))
+            cause = str(error) if expected else f"{type(error).__name__} {error}".rstrip()
+            say(f"the evidence of this start is not complete: {cause}; start again to complete it")
+    return is_done
+
+
+def fail() -> NoReturn:
+    """End this process with exit code 1 while the interpreter shuts down, whatever it would have ended with."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

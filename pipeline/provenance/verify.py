@@ -18,6 +18,7 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.words import counted, printable
 from pipeline.provenance.files import CLOSED, CRATE_RECORD, METADATA, closed_evidence, found, special
+from pipeline.provenance.heads import run_names
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
 from pipeline.provenance.verify_log import Log, Signed
 from pipeline.provenance.verify_records import check_record
@@ -95,6 +96,7 @@ class Trusted(NamedTuple):
     key: Path | None = None
     timestamp_certificates: Path | None = None
     log: Path | None = None
+    log_checkpoint: str | None = None
 
 
 NOTHING = Trusted()
@@ -110,6 +112,7 @@ class _Verification:
         self.records: list[Record] = []
         self.signed: Signed | None = None
         self.timestamps: list[datetime] = []
+        self.run_names: list[str] = []
         self.hash = cache(self._hash)
         if not self.problems:
             self.check(trusted)
@@ -123,6 +126,9 @@ class _Verification:
         self.timestamps = log.check_timestamps(trusted.timestamp_certificates)
         if trusted.log:
             log.check_published(trusted.log)
+        if trusted.log_checkpoint is not None:
+            log.check_checkpoint(trusted.log_checkpoint)
+        self.run_names = run_names(log.lines)
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         self.problems |= {path: f"{sentence}." for path, sentence in broken.items()}
@@ -243,7 +249,8 @@ def _verified(run_directory: Path, trusted: Trusted) -> tuple[list[str], _Verifi
         if path.startswith("corpus/") and path.endswith("/statistics.json") and path not in done.problems
         for problem in _statistics_problems(run_directory, path)
     ]
-    return [*(done.problems[path] for path in sorted(done.problems)), *counts], done
+    problems = [*(done.problems[path] for path in sorted(done.problems)), *counts]
+    return [printable(problem) for problem in problems], done
 
 
 def verify(run_directory: Path, trusted: Trusted = NOTHING) -> list[str]:
@@ -272,6 +279,15 @@ def _told(signed: Signed | None) -> str:
     )
 
 
+def _name_lines(run_directory: Path, names: list[str]) -> list[str]:
+    """Say which run this is, where the folder's name is another one or there have been several."""
+    folder = run_directory.absolute().name
+    if not names or names == [folder]:
+        return []
+    earlier = f", and before that {', '.join(names[:-1])}" if names[1:] else ""
+    return [printable(f"{run_directory}: this is the run {names[-1]}{earlier}, as its log of attestations says.")]
+
+
 def options_of(arguments: list[str]) -> argparse.Namespace:
     """What `python -m pipeline verify` is asked."""
     parser = argparse.ArgumentParser(prog="python -m pipeline verify", description=verify.__doc__)
@@ -280,6 +296,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--key", type=Path, help="the public key of who signed the run, from them and not from the run")
     parser.add_argument("--timestamp-certificates", type=Path, help="the root certificate of who has stamped the run")
     parser.add_argument("--log", type=Path, help="the log of heads to which provenance.log has published")
+    parser.add_argument("--log-checkpoint", help="the sha256 of the log's last line, as the last start has printed it")
     parser.add_argument("--raw", type=Path, help="the folder of the raw files, where it is not in the project")
     parser.add_argument("--recompute", action="store_true", help="do again what concludes anything: figures and papers")
     return parser.parse_args(arguments)
@@ -287,10 +304,13 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 def main(options: argparse.Namespace) -> int:
     """Print what is wrong with a run, or that nothing is: 0 if all is as recorded, 1 if not."""
-    trusted = Trusted(options.crate_sha256, options.key, options.timestamp_certificates, options.log)
+    trusted = Trusted(
+        options.crate_sha256, options.key, options.timestamp_certificates, options.log, options.log_checkpoint
+    )
     problems, done = _verified(options.run_directory, trusted)
     for problem in problems:
-        print(printable(problem))
+        print(problem)
+    print("".join(f"{line}\n" for line in _name_lines(options.run_directory, done.run_names)), end="")
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
     if problems:
         print(f"{options.run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")

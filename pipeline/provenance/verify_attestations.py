@@ -1,15 +1,21 @@
-"""Checks the attestations of a run with Python's standard library alone: no Polder, no other package, no network.
+"""Checks the evidence of a run with Python's standard library alone: no Polder, no other package, no network.
 
-    python3 verify_attestations.py RUN_FOLDER OWNER.pub
+    python3 verify_attestations.py RUN_FOLDER [OWNER.pub] [--log-checkpoint SHA256] [--crate-sha256 SHA256]
 
-Checks that each line of `provenance/attestations.intoto.jsonl` names the hash of the line before it, that each is
-signed with the owner's key (P-256 or Ed25519), and that each file which was attested last with a hash, and is there,
-has that hash. What is not there is counted and not judged. Exit code 0: all of it holds; 1: it does not; 2: it could
-not be looked at. This file may be copied and read: the arithmetic is that of FIPS 186-5 and RFC 8032.
+Take this file from a release of Polder, and the key and both hashes from the owner of the run: what is in the folder
+was written by whoever wrote the rest of it. The log checkpoint is the sha256 of the last line of
+`provenance/attestations.intoto.jsonl`: each line names the hash of the line before it, so it covers the log, and shows
+that nobody cut off its end. An unsigned run is checked by it alone.
+
+Checks that chain, the signature of the log's last line (P-256 or Ed25519), and that each file which the log has
+attested or the crate lists has that hash, where it is here. What is not here is counted and not judged. Exit code 0:
+all of it holds; 1: it does not; 2: it could not be looked at. This file may be copied and read: the arithmetic is that
+of FIPS 186-5 and RFC 8032.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import json
@@ -17,13 +23,17 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 Verifies = Callable[[bytes, bytes], bool]
-Files = dict[str, tuple[str, "int | None", int]]
+Key = tuple[str, Verifies]
 
+CRATE = "ro-crate-metadata.json"
 LOG = "provenance/attestations.intoto.jsonl"
 SLSA = "https://slsa.dev/provenance/v1"
 BEFORE = "attestation before"
+# What began was attested before it was written to its end, and what somebody changed is attested as no start vouches.
+NO_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")
 
 # P-256 (FIPS 186-5, SP 800-186): y² = x³ − 3x + b over the integers modulo P, of prime order N.
 P = 2**256 - 2**224 + 2**192 + 2**96 - 1
@@ -129,7 +139,7 @@ def ed25519_verifies(public: bytes, signature: bytes, message: bytes) -> bool:
     return not (left[0] * right[2] - right[0] * left[2]) % Q and not (left[1] * right[2] - right[1] * left[2]) % Q
 
 
-def read_key(path: str) -> tuple[str, Verifies]:
+def read_key(path: str) -> Key:
     """Return the name of a public key in PEM (the SHA-256 of its DER) and what verifies with it."""
     with open(path, encoding="ascii") as text:
         der = base64.b64decode("".join(line for line in text.read().splitlines() if not line.startswith("-----")))
@@ -149,45 +159,50 @@ def before(statement: Any) -> str:
     return str(next(entry["digest"]["sha256"] for entry in made if entry["name"] == BEFORE))
 
 
-def attested(statement: Any) -> list[tuple[str, str, int | None]]:
-    """Return the name, hash and number of bytes (None: all) of what a statement attests."""
+def attested(statement: Any) -> list[tuple[str, str]]:
+    """Return the name and hash of what a statement attests."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
     return [
-        (entry["name"], entry["digest"]["sha256"], entry.get("annotations", {}).get("bytes"))
+        (entry["name"], entry["digest"]["sha256"])
         for entry in [*statement["subject"], *made]
         if entry["name"] != BEFORE
     ]
 
 
-def digest(path: str, size_bytes: int | None) -> str:
-    """Return the hash of the first bytes of a file."""
-    found, left = hashlib.sha256(), size_bytes
+def digest(path: str) -> str:
+    """Return the hash of a file."""
+    found = hashlib.sha256()
     with open(path, "rb") as stream:
-        while True:
-            block = stream.read(1 << 20 if left is None else min(left, 1 << 20))
-            if not block:
-                return found.hexdigest()
+        for block in iter(lambda: stream.read(1 << 20), b""):
             found.update(block)
-            left = None if left is None else left - len(block)
+    return found.hexdigest()
 
 
-def is_signed(envelope: Any, payload: bytes, key_name: str, verifies: Verifies) -> bool:
+def printable(text: str) -> str:
+    """Return a text on one line, without what a terminal obeys."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_signed(envelope: Any, payload: bytes, key: Key) -> bool:
     """Return whether an envelope has a signature by that key of its payload."""
+    key_name, verifies = key
     kind = envelope["payloadType"].encode()
     message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
     signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"] if one["keyid"] == key_name]
     return any(verifies(signature, message) for signature in signatures)
 
 
-def check_log(run: str, key_name: str, verifies: Verifies, every: bool = False) -> tuple[list[str], int, Files]:
-    """Return the problems of the log, how many lines it has, and what was attested of each file last.
+def check_log(
+    run: str, key: Key | None, checkpoint: str | None, every: bool = False
+) -> tuple[list[str], int, dict[str, tuple[str, int]]]:
+    """Return the problems of the log, how many lines it has, and the newest hash of each file with the line's number.
 
     The signature of the last line covers all lines before it, as each names the hash of the one before. So only that
     one is computed, which takes Python 15 ms, unless `every` asks for all, to name the line that is wrong.
     """
     problems: list[str] = []
-    files: Files = {}
-    expected, number = "0" * 64, 0
+    files: dict[str, tuple[str, int]] = {}
+    hashes = ["0" * 64]
     with open(os.path.join(run, LOG), "rb") as log:
         lines = log.readlines()
     for number, line in enumerate(lines, start=1):
@@ -195,47 +210,94 @@ def check_log(run: str, key_name: str, verifies: Verifies, every: bool = False) 
             envelope = json.loads(line)
             payload = base64.b64decode(envelope["payload"])
             statement = json.loads(payload)
-            if before(statement) != expected:
+            if before(statement) != hashes[-1]:
                 problems.append(f"line {number} does not follow the line before it")
-            if (every or number == len(lines)) and not is_signed(envelope, payload, key_name, verifies):
+            if key and (every or number == len(lines)) and not is_signed(envelope, payload, key):
                 problems.append(f"line {number} is not signed with the key given")
-            for name, sha256, size_bytes in attested(statement):
-                if not statement["predicateType"].startswith("urn:polder:attempt-began:"):
-                    files[name] = (sha256, size_bytes, number)
-        except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError):
+            for name, sha256 in attested(statement):
+                if not statement["predicateType"].startswith(NO_CONTENT):
+                    files[name] = (sha256, number)
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError, RecursionError):
             problems.append(f"line {number} is no attestation")
-        expected = hashlib.sha256(line.rstrip(b"\n")).hexdigest()
+        hashes.append(hashlib.sha256(line.rstrip(b"\n")).hexdigest())
     if problems and not every:
-        return check_log(run, key_name, verifies, every=True)
-    return problems, number, files
+        return check_log(run, key, checkpoint, every=True)
+    if not lines:
+        problems.append(f"{LOG} is empty")
+    elif checkpoint is not None and hashes[-1] != checkpoint:
+        after = len(lines) - hashes.index(checkpoint) if checkpoint in hashes else None
+        problems.append(
+            f"{LOG} was cut or changed: no line has the checkpoint given"
+            if after is None
+            else f"{LOG} has {after} lines after the checkpoint given: ask the owner for the newest one"
+        )
+    return problems, len(lines), files
+
+
+def check_crate(run: str, given: str | None) -> tuple[list[str], dict[str, str]]:
+    """Return the problems of the crate, and the hash of each file that it lists."""
+    path = os.path.join(run, CRATE)
+    if not os.path.isfile(path):
+        return ([f"{CRATE} is missing"] if given is not None else []), {}
+    if given is not None and digest(path) != given:
+        return [f"{CRATE} was changed: its sha256 is {digest(path)}, the sha256 given is {given}"], {}
+    try:
+        with open(path, encoding="utf-8") as text:
+            listed = [entity for entity in json.load(text)["@graph"] if "File" in entity["@type"]]
+        return [], {unquote(entity["@id"]): str(entity["sha256"]) for entity in listed if "sha256" in entity}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return [f"{CRATE} is not a crate that can be read"], {}
+
+
+def check_files(run: str, expected: list[tuple[str, str, str]]) -> tuple[list[str], int, int]:
+    """Return a problem for each file without the hash that somebody says, how many files are here, and are not."""
+    problems: dict[str, str] = {}
+    found: dict[str, str] = {}
+    absent: set[str] = set()
+    for name, sha256, source in sorted(expected):
+        path = os.path.join(run, *name.split("/"))
+        if os.path.isabs(name) or ".." in name.split("/"):
+            problems.setdefault(name, f"{name} is no path in the run, though {source} names it")
+            continue
+        if not os.path.isfile(path):
+            absent.add(name)
+            continue
+        if name not in found:
+            found[name] = digest(path)
+        if found[name] != sha256:
+            problems.setdefault(name, f"{name} was changed: it is not what {source} says")
+    return [*problems.values()], len(found), len(absent)
 
 
 def main(arguments: list[str]) -> int:
     """Check a run and return the exit code."""
-    if len(arguments) != 2:
-        print(__doc__)
-        return 2
-    run, key = arguments
+    parser = argparse.ArgumentParser(usage=(__doc__ or "").split("\n\n")[1].strip())
+    parser.add_argument("run")
+    parser.add_argument("key", nargs="?")
+    parser.add_argument("--log-checkpoint", type=str.lower)
+    parser.add_argument("--crate-sha256", type=str.lower)
+    given = parser.parse_args(arguments)
+    if not given.key and given.log_checkpoint is None:
+        parser.error("give the owner's public key, or the log checkpoint of an unsigned run")
     try:
-        problems, lines, files = check_log(run, *read_key(key))
+        key = read_key(given.key) if given.key else None
+        problems, lines, attested_files = check_log(given.run, key, given.log_checkpoint)
     except (OSError, ValueError) as error:
-        print(f"error: {error}")
+        print(f"error: {printable(str(error))}")
         return 2
-    absent = 0
-    for name, (sha256, size_bytes, number) in sorted(files.items()):
-        path = os.path.join(run, *name.split("/"))
-        if os.path.isabs(name) or ".." in name.split("/"):
-            problems.append(f"line {number} attests {name}, which is no path in the run")
-        elif not os.path.isfile(path):
-            absent += 1
-        elif digest(path, size_bytes) != sha256:
-            problems.append(f"{name} was changed: it is not what line {number} attests")
-    if not lines:
-        problems.append(f"{LOG} is empty")
-    for problem in problems:
-        print(f"{problem}.")
-    told = f"{lines} attestations, {len(files) - absent} files looked at, {absent} attested files are not here"
-    print(f"{run}: problems: {len(problems)}; {told}." if problems else f"{run}: signed and unchanged: {told}.")
+    of_crate, crate_files = check_crate(given.run, given.crate_sha256)
+    expected = [(name, sha256, f"line {number} of the log") for name, (sha256, number) in attested_files.items()]
+    expected += [(name, sha256, "the crate") for name, sha256 in crate_files.items()]
+    of_files, here, absent = check_files(given.run, expected)
+    for problem in (problems := [*problems, *of_crate, *of_files]):
+        print(f"{printable(problem)}.")
+    told = f"{lines} attestations, {here} files looked at, {absent} attested or listed files are not here"
+    verdict = f"problems: {len(problems)}" if problems else "signed and unchanged" if key else "unchanged"
+    print(f"{printable(given.run)}: {verdict}: {told}.")
+    missing = [name for name in ("log_checkpoint", "crate_sha256") if getattr(given, name) is None]
+    for name in missing if not problems else ():
+        what = "the end of the log was cut off" if name == "log_checkpoint" else "this is the crate that was published"
+        print(f"{printable(given.run)}: nothing says whether {what}: give --{name.replace('_', '-')}.")
     return 1 if problems else 0
 
 

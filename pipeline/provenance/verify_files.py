@@ -1,21 +1,36 @@
-"""Checks the files of a bag of a run against the bag's manifests and the run's crate; needs Python 3.9 alone.
+"""Checks the files of a bag of a run against the bag's manifests, the run's crate and its log; needs Python 3.9 alone.
 
-    python verify_files.py [FOLDER]
+    python verify_files.py [FOLDER] [--log-checkpoint SHA256] [--crate-sha256 SHA256]
 
-FOLDER is the bag; without it, the folder that this file lies in. Exit code 0: all that is here is as it was packed, and
-what was left out is named. 1: something was changed, is missing or was added. 2: this is no bag.
+FOLDER is the bag; without it, the folder that this file lies in. Whoever packed a bag wrote its manifests, and perhaps
+this file: to know that it is the bag of the run that was published, take this file from a release of Polder and both
+hashes from the owner of the run. Exit code 0: all that is here is as it was packed, and what was left out is named. 1:
+something was changed, is missing or was added. 2: this is no bag.
 """
 
 from __future__ import annotations
 
+import argparse
+import base64
 import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 METADATA = "ro-crate-metadata.json"
 LARGE = "large-files.tsv"
+LOG = "provenance/attestations.intoto.jsonl"
+SLSA = "https://slsa.dev/provenance/v1"
+BEFORE = "attestation before"
+NO_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")  # no line that vouches for a content
+NEVER_DELETED = ("data/provenance/attempts/", "data/provenance/readings/")
+
+
+def printable(text: str) -> str:
+    """A text on one line, without what a terminal obeys."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def hash_of(path: Path) -> str:
@@ -65,7 +80,38 @@ def left_out(bag: Path) -> dict[str, str]:
     return {"data/" + plain(path): hash_ for path, _, hash_ in (line.split("\t") for line in lines)}
 
 
-def problems_of(bag: Path) -> tuple[list[str], dict[str, str], int]:
+def attested(statement: Any) -> list[tuple[str, str]]:
+    """The name and hash of all that a line of the log attests; the line before it is among them."""
+    made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
+    return [(entry["name"], entry["digest"]["sha256"]) for entry in [*statement["subject"], *made]]
+
+
+def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str]]:
+    """The problems of the log of attestations, and the newest hash that it says of each file, by path in the bag."""
+    path = bag / "data" / LOG
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    problems: list[str] = []
+    files: dict[str, str] = {}
+    last = "0" * 64
+    for number, line in enumerate(lines, start=1):
+        try:
+            statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
+            named = attested(statement)
+            if (statement["predicate"].get("before") or dict(named)[BEFORE]) != last:
+                problems.append(f"data/{LOG}, line {number}, does not follow the line before it.")
+            if not statement["predicateType"].startswith(NO_CONTENT):
+                files.update((f"data/{name}", hash_) for name, hash_ in named if name != BEFORE)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            problems.append(f"data/{LOG}, line {number}, is no attestation.")
+        last = hashlib.sha256(line).hexdigest()
+    if checkpoint is not None and last != checkpoint:
+        problems.append(f"data/{LOG} was cut, changed or added to: its checkpoint is {last}, given is {checkpoint}.")
+    return problems, files
+
+
+def problems_of(
+    bag: Path, checkpoint: str | None = None, crate_sha256: str | None = None
+) -> tuple[list[str], dict[str, str], int]:
     """All problems, a sentence each; what is elsewhere, path to where it is; and how many files were read."""
     tags, payload = listed(bag / "tagmanifest-sha256.txt"), listed(bag / "manifest-sha256.txt")
     addresses, crate, large = fetched(bag), crate_files(bag), left_out(bag)
@@ -92,6 +138,17 @@ def problems_of(bag: Path) -> tuple[list[str], dict[str, str], int]:
             problems.append(f"{path} is missing, the crate lists it.")
         elif known != expected and not any(problem.startswith(f"{path} ") for problem in problems):
             problems.append(f"{path} is another file: its sha256 is {known}, the crate says {expected}.")
+    actual = found.get(f"data/{METADATA}")
+    if crate_sha256 is not None and actual != crate_sha256:
+        problems.append(f"data/{METADATA} is another one: its sha256 is {actual}, the sha256 given is {crate_sha256}.")
+    of_log, evidence = logged(bag, checkpoint)
+    problems += of_log
+    for path, expected in sorted(evidence.items()):
+        known = found.get(path) or payload.get(path) or large.get(path)
+        if known is None and path.startswith(NEVER_DELETED):
+            problems.append(f"{path} is missing, the log attests it.")
+        elif known not in (None, expected) and not any(problem.startswith(f"{path} ") for problem in problems):
+            problems.append(f"{path} is another file: its sha256 is {known}, the log says {expected}.")
     for path, expected in sorted(large.items()):
         if not (bag / path).is_file():
             elsewhere[path] = "no address is known"
@@ -105,18 +162,24 @@ def problems_of(bag: Path) -> tuple[list[str], dict[str, str], int]:
 
 def main(arguments: list[str]) -> int:
     """Print what was found and return the exit code."""
-    bag = Path(arguments[0]) if arguments else Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(usage=(__doc__ or "").split("\n\n")[1].strip())
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent)
+    parser.add_argument("--log-checkpoint", type=str.lower)
+    parser.add_argument("--crate-sha256", type=str.lower)
+    given = parser.parse_args(arguments)
     try:
-        problems, elsewhere, count = problems_of(bag)
+        problems, elsewhere, count = problems_of(given.folder, given.log_checkpoint, given.crate_sha256)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{bag} is no bag of a run that can be read: {error}", file=sys.stderr)
+        print(printable(f"{given.folder} is no bag of a run that can be read: {error}"), file=sys.stderr)
         return 2
     for path, address in sorted(elsewhere.items()):
-        print(f"{path} is not here: {address}")
+        print(printable(f"{path} is not here: {address}"))
     for problem in problems:
-        print(problem)
+        print(printable(problem))
     verdict = f"problems: {len(problems)}" if problems else "all that is here is as it was packed"
     print(f"{count} files checked, {len(elsewhere)} elsewhere: {verdict}.")
+    if not problems and (given.log_checkpoint is None or given.crate_sha256 is None):
+        print("Whether this is the run that was published, --log-checkpoint and --crate-sha256 of its owner tell.")
     return 1 if problems else 0
 
 

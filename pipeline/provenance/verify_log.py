@@ -14,7 +14,7 @@ from pipeline.attestation.statements import ATTEMPT_FACTS, BEGAN
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
-from pipeline.provenance.heads import heads
+from pipeline.provenance.heads import heads, of_run, run_names
 from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.timestamps import seen
 
@@ -124,18 +124,42 @@ class Log:
         return times
 
     def check_published(self, published: Path) -> None:
-        """The log has all heads that were published of this run, and the newest of them is its last line.
+        """The log has all checkpoints that were published of this run, and the newest of them is its last line.
 
         Raises:
-            InputError: the file with the heads cannot be read.
+            InputError: the file with the checkpoints cannot be read.
         """
-        known = [(head, number) for run, number, head in heads(published) if run == self.run_directory.name]
+        if not self.lines:  # one sentence says so
+            return
+        names = run_names(self.lines) or [self.run_directory.absolute().name]
+        known = of_run(heads(published), names, self.lines[0].sha256)
         own = {(line.sha256, line.number) for line in self.lines}
-        for head, number in known:
-            if (head, number) not in own:
-                self.tell(FILE, f"{FILE} was written anew or cut: it had {number} lines with the head {head[:16]}….")
-        if not known or (self.lines and known[-1][0] != self.lines[-1].sha256):
+        for head in known:
+            if (head.sha256, head.lines) not in own:
+                self.tell(
+                    FILE,
+                    f"{FILE} was written anew or cut: {published.name} has the checkpoint {head.sha256[:16]}… of its "
+                    f"line {head.lines}.",
+                )
+        if not known:
+            self.tell(
+                FILE, f"{FILE} was never published in {published.name}: it has no checkpoint of the run {names[-1]}."
+            )
+        elif known[-1].sha256 != self.lines[-1].sha256:
             self.tell(FILE, f"{FILE} has lines that were never published in {published.name}.")
+
+    def check_checkpoint(self, given: str) -> None:
+        """The last line of the log is the one whose hash the reader has from the owner."""
+        numbers = {line.sha256: line.number for line in self.lines}
+        if not self.lines or self.lines[-1].sha256 == given.lower():
+            return
+        number, last = numbers.get(given.lower()), self.lines[-1].number
+        self.tell(
+            FILE,
+            f"{FILE} was cut or changed: no line has the checkpoint given, {given}."
+            if number is None
+            else f"{FILE} has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
+        )
 
     def check_evidence(self) -> None:
         """All evidence that was attested is there as it was, and there is no other."""
@@ -156,8 +180,8 @@ class Log:
             told = self.attested[path]
             if path in began and told.line == began[path].number:
                 self._check_beginning(path, began[path])
-            elif evidence.sha256_of_first(self.run_directory / path, told.bytes) != told.sha256:
-                self.tell(path, f"{path} was changed: it is not what line {told.line} of {FILE} attests.")
+            elif sentence := evidence.difference(self.run_directory, path, told, may_grow=ongoing):
+                self.tell(path, sentence)
 
     def _check_beginning(self, path: str, line: Line) -> None:
         """An attempt that goes on, or of which nobody has seen the end, is the one that began."""

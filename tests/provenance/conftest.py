@@ -120,7 +120,8 @@ class RunBuilder:
     def attempted(self, record: dict[str, Any], status: str = "finished") -> Path:
         """Write the attempt of a record, from its beginning to its end."""
         facts = {key: record[key] for key in ("step", "instance", "command", "host", "slurm", "started")}
-        content = {**facts, "snakemake": None, "last_seen": record["ended"], "ended": None, "status": "running"}
+        start = f"snakemake.20260105T0859.1..{self.folder.name}"
+        content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
         statements.began(self.folder, file, content)

@@ -7,6 +7,7 @@ authority's clock nor the log of heads outside the results.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import pytest
 
 from pipeline import commands
 from pipeline.attestation import keys, log, statements
-from pipeline.provenance import seal, verify_attestations
+from pipeline.provenance import heads, seal, verify_attestations
 from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, attest, attest_removed
 from pipeline.provenance.files import CRATE_RECORD, METADATA
 from pipeline.provenance.settings import Provenance
@@ -42,6 +43,7 @@ class Signed:
 
     def __init__(self, folder: Path, house: Path) -> None:
         self.folder, self.house = folder, house
+        self.checkpoint = ""
 
     @property
     def key(self) -> Path:
@@ -55,7 +57,7 @@ class Signed:
     def trusted(self) -> Trusted:
         return Trusted(key=self.house / "key.pem.pub")
 
-    def problems(self, **more: Path) -> list[str]:
+    def problems(self, **more: Any) -> list[str]:
         return verify(self.folder, self.trusted._replace(**more))
 
 
@@ -77,20 +79,22 @@ def original(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> 
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv(log.KEY, raising=False)
-        seal.begin(run.folder, settings)
+        seal.begin(run.folder, settings, print)
         made = build(run.folder)
         made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
         made.crate()
         said: list[str] = []
-        seal.end(run.folder, settings, said.append)
-        assert said == []
+        assert seal.end(run.folder, settings, said.append)
+        run.checkpoint = said[0].split()[2]
         del os.environ[log.KEY]
         yield run
 
 
 @pytest.fixture
 def run(original: Signed, tmp_path: Path) -> Signed:
-    return Signed(shutil.copytree(original.folder, tmp_path / "run", symlinks=True), original.house)
+    copy = Signed(shutil.copytree(original.folder, tmp_path / "run", symlinks=True), original.house)
+    copy.checkpoint = original.checkpoint
+    return copy
 
 
 def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
@@ -216,12 +220,14 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a reading with more": (add(READING, '{"joules": -99}\n'), READING),
     "a reading gone": (remove(READING), READING),
     "a reading more": (write(f"{READINGS}/more@node1.jsonl", "{}"), f"{READINGS}/more@node1.jsonl"),
+    "Snakemake's reading with more": (add(OF_SNAKEMAKE, '{"joules": -9999}\n'), OF_SNAKEMAKE),
     "what Snakemake used": (write(OF_SNAKEMAKE, '{"joules": 0.5}\n'), OF_SNAKEMAKE),
     "books": (edit(BOOKS, lambda b: b.update(slurm_energy_joules=4100)), BOOKS),
     "books gone": (remove(BOOKS), BOOKS),
     "books of a job more": (write("provenance/accounting/2.json", "{}"), "provenance/accounting/2.json"),
     "a batch": (write(BATCH, '{"outputs": []}'), BATCH),
     "a log cut": (write(LOG, ""), LOG),
+    "a log with more": (add(LOG, "3 documents kept against the opt-out list\n"), LOG),
     "a log changed": (write(LOG, "a line less\n"), LOG),
     "the configuration": (write(FROZEN, '{"configuration": {"run": {"seed": 43}}}'), FROZEN),
     "the configuration gone": (remove(FROZEN), FROZEN),
@@ -254,9 +260,9 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     run: Signed, authority: Authority, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.problems(timestamp_certificates=authority.certificate, log=run.heads) == []
-    (run.folder / LOG).write_text((run.folder / LOG).read_text() + "a later line\n")  # what grows may grow
     given = ["--key", str(run.trusted.key), "--timestamp-certificates", str(authority.certificate)]
-    assert commands.verify([str(run.folder), *given, "--log", str(run.heads)]) == 0
+    given += ["--log", str(run.heads), "--log-checkpoint", run.checkpoint.upper()]
+    assert commands.verify([str(run.folder), *given]) == 0
     _, signed, stamped, *_ = capsys.readouterr().out.splitlines()
     assert "signed by Stichting Proef with the key given" in signed
     assert "timestamped by an authority of the certificate given" in stamped
@@ -280,6 +286,61 @@ def test_an_attack_is_found_and_the_culprit_named(run: Signed, name: str, capsys
     assert len(problems) <= 3, problems
     assert commands.verify([str(run.folder)]) == 1 or name == "all signatures gone"
     capsys.readouterr()
+
+
+def checked(run: Signed, *pins: str) -> int:
+    return verify_attestations.main([str(run.folder), str(run.trusted.key), *pins])
+
+
+def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    crate = hashlib.sha256((run.folder / METADATA).read_bytes()).hexdigest()
+    assert checked(run, "--log-checkpoint", run.checkpoint.upper(), "--crate-sha256", crate.upper()) == 0
+    assert "nothing says" not in capsys.readouterr().out
+    assert checked(run) == 0 and "whether the end of the log was cut off" in capsys.readouterr().out
+    assert verify_attestations.main([str(run.folder), "--log-checkpoint", run.checkpoint]) == 0, (
+        "as for an unsigned run"
+    )
+    with pytest.raises(SystemExit):
+        verify_attestations.main([str(run.folder)])
+    capsys.readouterr()
+    # The log's end is cut off, and the page says something else, as does the crate.
+    on_lines(lambda lines: lines[:-10])(run.folder)
+    write("report/index.html", "<p>beter</p>")(run.folder)
+    assert (
+        checked(run) == 1 and "report/index.html was changed: it is not what the crate says" in capsys.readouterr().out
+    )
+    page = hashlib.sha256(b"<p>beter</p>").hexdigest()
+    edit(METADATA, lambda crate: [e.update(sha256=page) for e in crate["@graph"] if e["@id"] == "report/index.html"])(
+        run.folder
+    )
+    assert checked(run) == 0, "without a pin nobody can know"
+    assert checked(run, "--log-checkpoint", run.checkpoint) == checked(run, "--crate-sha256", crate) == 1
+    said = capsys.readouterr().out
+    assert (
+        f"{log.FILE} was cut or changed: no line has the checkpoint given" in said and f"{METADATA} was changed" in said
+    )
+    assert checked(run, "--log-checkpoint", "") == 1
+    (problem,) = (p for p in run.problems(log_checkpoint=run.checkpoint) if "checkpoint" in p)
+    assert problem.startswith(f"{log.FILE} was cut or changed: no line has the checkpoint given")
+
+
+def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, before, _ = log.lines(run.folder)
+    sentence = f"{log.FILE} has 1 lines after the checkpoint given: ask the owner for the newest one."
+    assert run.problems(log_checkpoint=before.sha256) == [sentence]
+    assert checked(run, "--log-checkpoint", before.sha256) == 1 and sentence in capsys.readouterr().out
+
+
+def test_the_verifier_in_one_file_prints_no_name_that_a_terminal_obeys(
+    run: Signed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("logs/\x1b[2J.log", "as it was")(run.folder)
+    monkeypatch.setenv(log.KEY, str(run.key))
+    attest(run.folder)
+    write("logs/\x1b[2J.log", "other")(run.folder)
+    assert checked(run) == 1
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "logs/\\x1b[2J.log was changed" in said
 
 
 # What the file for the auditor's own machine cannot know: links, what nobody attests, and what is gone.
@@ -379,6 +440,86 @@ def test_a_run_that_was_put_back_to_an_earlier_state_is_not_what_was_published(r
     on_lines(lambda lines: lines[:-1])(run.folder)
     assert any("was written anew or cut" in problem for problem in run.problems(log=run.heads))
     assert any("is unknown: no attestation names it" in problem for problem in run.problems())
+
+
+def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
+    run: Signed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Signed(run.folder.rename(run.folder.with_name("demo")), run.house)
+    assert commands.verify([str(copy.folder), "--log", str(run.heads)]) == 0
+    assert f"{copy.folder}: this is the run run, as its log of attestations says." in capsys.readouterr().out
+    # A log of an earlier version has no hash of a first line: the run's name decides.
+    older = [{k: v for k, v in json.loads(line).items() if k != "first"} for line in run.heads.read_text().splitlines()]
+    (log_of_then := run.folder.with_name("older.jsonl")).write_text("".join(f"{json.dumps(e)}\n" for e in older))
+    assert copy.problems(log=log_of_then) == []
+    log_of_then.write_text(log_of_then.read_text().replace('"run": "run"', '"run": "other"'))
+    (problem,) = copy.problems(log=log_of_then)
+    assert problem.startswith(f"{log.FILE} was never published in older.jsonl: it has no checkpoint of the run run")
+
+
+def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(run: Signed, tmp_path: Path) -> None:
+    rewrite(run.folder, BETTER, run.key)
+    shutil.rmtree(run.folder / "provenance/timestamps")
+    published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
+    forged = heads.head_of(run.folder)
+    assert forged is not None
+    heads.publish(Path(published), forged)
+    (problem,) = run.problems(log=published)
+    assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
+
+
+# What nobody may write once its start has ended, and what only a step that runs again may.
+CLOSED = {
+    OF_SNAKEMAKE: '{"joules": -9999}\n',
+    READING: '{"joules": -9999}\n',
+    FAILED: " ",
+    FROZEN: " ",
+    "logs/report.page.log": "3 documents kept against the opt-out list\n",
+}
+
+
+@pytest.mark.parametrize("place", CLOSED)
+def test_what_was_changed_between_two_starts_is_signed_by_none(
+    run: Signed, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(log.KEY, "")
+    settings = Provenance(key=str(run.key), owner="Stichting Proef")
+
+    def start(number: int, log_text: str = "") -> list[str]:
+        said: list[str] = []
+        seal.begin(run.folder, settings, said.append)
+        if log_text:
+            write(place, log_text)(run.folder)
+        (run.folder / READINGS / f"snakemake.2.{number}@node1.jsonl").write_text(f"{number}")
+        assert seal.end(run.folder, settings, print)
+        return said
+
+    write("logs/report.page.log", "a line\n")(run.folder)
+    assert start(1) == [] == run.problems()
+    original = (run.folder / place).read_text()
+    add(place, CLOSED[place])(run.folder)
+    for number in (2, 3):
+        (sentence,) = start(number)
+        assert sentence.startswith(f"{place} was changed: ") and sentence.endswith("it is not attested again")
+        (problem,) = run.problems()
+        assert problem.startswith(f"{place} was changed: ") and checked(run) == 1
+    (run.folder / place).write_text(original)
+    assert start(4) == [] == run.problems() and checked(run) == 0
+    if place.startswith("logs/"):
+        add(place, CLOSED[place])(run.folder)
+        assert start(5, log_text="the step ran again\n") != [] and run.problems() == []
+
+
+def test_what_a_killed_start_or_a_job_without_end_has_written_is_attested(
+    run: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(log.KEY, "")
+    settings = Provenance(key=str(run.key), owner="Stichting Proef")
+    said: list[str] = []
+    add(LOG, "of a step with an attempt that was killed\n")(run.folder)
+    edit(KILLED, lambda attempt: attempt.update(wall_seconds=61.0))(run.folder)
+    seal.begin(run.folder, settings, said.append)
+    assert seal.end(run.folder, settings, print) and said == [] == run.problems()
 
 
 def test_a_timestamp_of_another_head_or_authority_is_none(run: Signed, authority: Authority, tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bagit
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.attestation import log
 from pipeline.ground.errors import InputError
 from pipeline.provenance.files import METADATA
 from pipeline.provenance.pack import pack
@@ -22,9 +25,10 @@ LIMIT = 2_000  # the crate is larger, and always inside
 LARGE = "models/base/milestones/10/model.safetensors"
 
 
-def check(bag: Path, python: str = sys.executable) -> tuple[int, str]:
+def check(bag: Path, *given: str) -> tuple[int, str]:
     """Run the verifier of a bag in the bag, without any package."""
-    done = subprocess.run([python, "-I", "-S", "verify_files.py"], cwd=bag, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-I", "-S", "verify_files.py", *given]
+    done = subprocess.run(words, cwd=bag, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -51,10 +55,11 @@ def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Pat
     expected = {path for path in contents(finished) if not path.startswith("scratch/")}
     assert packed == expected - {"provenance/accounting/lock"}
     assert len(packed) == done.inside
-    assert check(tmp_path / "bag") == (
-        0,
-        f"{done.inside + 4} files checked, 0 elsewhere: all that is here is as it was packed.\n",
-    )
+    code, said = check(tmp_path / "bag")
+    checked, unknown = said.splitlines()
+    assert code == 0
+    assert checked == f"{done.inside + 4} files checked, 0 elsewhere: all that is here is as it was packed."
+    assert unknown.startswith("Whether this is the run that was published, --log-checkpoint and --crate-sha256")
 
 
 def test_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:
@@ -134,6 +139,53 @@ def test_what_was_done_to_a_bag_is_named(
     attack(tmp_path / "bag")
     code, told = check(tmp_path / "bag")
     assert code == 1 and sentence in told and "problems: 1" in told
+
+
+def checkpoint_of(run: Path) -> str:
+    return hashlib.sha256((run / log.FILE).read_bytes().splitlines()[-1]).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
+    finished: Path, build_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    pins = ["--log-checkpoint", checkpoint_of(finished).upper(), "--crate-sha256", sha256_of(finished / METADATA)]
+    pack(finished, tmp_path / "bag")
+    assert check(tmp_path / "bag", *pins)[0] == 0
+    forged = build_run("forged", loss=1.0)
+    forged.crate()
+    pack(forged.folder, tmp_path / "other")
+    assert check(tmp_path / "other")[0] == 0, "all of it fits together"
+    code, said = check(tmp_path / "other", *pins)
+    assert code == 1 and f"data/{METADATA} is another one" in said and f"data/{log.FILE} was cut" in said
+    code, said = check(tmp_path / "bag", "--log-checkpoint", "")
+    assert code == 1 and "given is ." in said
+
+
+@pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", log.FILE])
+def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path: Path, place: str) -> None:
+    """A failure, or the log's last lines, with manifests that fit."""
+    checkpoint = checkpoint_of(finished)
+    pack(finished, tmp_path / "bag")
+    file = tmp_path / "bag/data" / place
+    if place == log.FILE:
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-10]))
+    else:
+        file.unlink()
+    bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
+    code, said = check(tmp_path / "bag", "--log-checkpoint", checkpoint)
+    assert code == 1 and f"data/{place} " in said
+    assert check(tmp_path / "bag")[0] == (0 if place == log.FILE else 1)
+
+
+def test_the_verifier_of_a_bag_prints_no_name_that_a_terminal_obeys(finished: Path, tmp_path: Path) -> None:
+    pack(finished, tmp_path / "bag")
+    (tmp_path / "bag/data/\x1b[2Jgone").write_text("x")
+    code, said = check(tmp_path / "bag")
+    assert code == 1 and "\x1b" not in said and "data/\\x1b[2Jgone is unknown" in said
 
 
 def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_path: Path) -> None:

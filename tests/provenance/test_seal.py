@@ -21,7 +21,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     monkeypatch.setenv(KEY, "")  # to be undone
     keys.generate(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
-    seal.begin(run, settings)
+    seal.begin(run, settings, print)
     files = [run / evidence.PUBLIC_KEY, run / evidence.SIGNER]
     before = [file.read_bytes() for file in files]
 
@@ -33,9 +33,9 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
         patched.setattr(Path, "write_bytes", killed)
         patched.setattr(Path, "write_text", killed)
         with pytest.raises(DiskFull):
-            seal.begin(run, settings)
+            seal.begin(run, settings, print)
     assert [file.read_bytes() for file in files] == before
-    seal.begin(run, settings)
+    seal.begin(run, settings, print)
 
 
 def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:

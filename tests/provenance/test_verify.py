@@ -74,10 +74,13 @@ def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(fini
     assert verify(finished) == []
     (finished / "provenance/accounting/lock").write_text("somebody works here")
     (finished / "logs/a.log").write_text("later")
+    (finished / "logs/corpus.filter.log").write_text("a line\nand one more\n")
     assert verify(finished) == []
     (finished / "provenance/accounting/lock").unlink()
-    assert verify(finished) == ["logs/a.log is unknown: no attestation names it."]
-    assert attest(finished) == 1 and attest(finished) == 0
+    unknown, grown = verify(finished)
+    assert unknown == "logs/a.log is unknown: no attestation names it."
+    assert grown.startswith("logs/corpus.filter.log was changed: 13 bytes were added to the 7 that line ")
+    assert attest(finished) == 2 and attest(finished) == 0
     assert verify(finished) == []
 
 
@@ -213,6 +216,13 @@ def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.
     (finished / "corpus/main/a\nall is well").write_text("x")
     assert commands.verify([str(finished)]) == 1
     assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_no_sentence_has_what_a_terminal_obeys(finished: Path) -> None:
+    for name in ("corpus/main/\x1b[2Jgone", "logs/\x1b]0;title\x07", "corpus/main/\udcff"):
+        (finished / name).write_text("x")
+    problems = verify(finished)
+    assert len(problems) == 3 and all(problem.isprintable() for problem in problems), problems
 
 
 def test_a_link_to_a_device_is_not_followed(finished: Path) -> None:

@@ -1,0 +1,91 @@
+"""A signed start of Snakemake ends with its evidence sealed, or with an exit code that says that it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.attestation import log, statements
+from pipeline.provenance.heads import heads
+from pipeline.run.lock import LOCK
+from tests.conftest import Project
+from tests.rules.test_two_starts import begun, wait_for_a_step
+
+
+def command(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", *words], cwd=project.folder, text=True, capture_output=True
+    )
+
+
+def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
+    assert command(project, "provenance", "keygen", "key.pem", "--algorithm", algorithm).returncode == 0
+    settings = "provenance: {key: key.pem, owner: Stichting Proef, log: heads.jsonl}\n"
+    project.edit("config/micro.yaml", "sources:\n", f"{settings}sources:\n")
+    (project.results / log.FILE).unlink()
+    monkeypatch.setenv(log.KEY, str(project.path("key.pem")))
+    records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}
+    for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
+        attempt = project.results / "provenance/attempts" / record["attempt"]
+        readings = [*project.results.glob(f"provenance/readings/{attempt.stem}@*")]
+        statements.began(project.results, attempt, json.loads(attempt.read_text()))
+        statements.finished(project.results, attempt, readings, path, record)
+    monkeypatch.delenv(log.KEY)
+
+
+def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
+    """Verify a run with all that its last start has printed and published."""
+    words = {line.partition(": ")[0]: line.partition(": ")[2].split()[0] for line in said.splitlines() if ": " in line}
+    given = ["--key", "key.pem.pub", "--log", "heads.jsonl", "--log-checkpoint", words["log checkpoint"]]
+    return command(project, "verify", "results/micro", *given, "--crate-sha256", words["crate sha256"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
+def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign(project, algorithm, monkeypatch)
+    said = project.run("--forcerun", "report_page")
+    done = pinned(project, said)
+    assert done.returncode == 0, done.stdout
+    signature = project.results / "provenance/signatures/base.sig"
+    assert signature.is_file() == (algorithm == "p256")
+    if algorithm == "ed25519":
+        return
+    words = ["verify", "key", "--public_key", project.path("key.pem.pub"), "--signature", signature]
+    model = project.results / "models/base/final"
+    subprocess.run([sys.executable, "-m", "model_signing", *words, model], check=True, capture_output=True)
+    # One that has nothing to do is sealed as well, and one that cannot be sealed says so and fails.
+    assert "Nothing to be done" in project.run() and len(heads(project.path("heads.jsonl"))) == 2
+    signature.unlink()
+    (model / "more").symlink_to("config.json")  # model_signing signs no links
+    said = project.run(check=False)
+    assert project.returncode == 1 and "models/base/final is not signed: " in said and "start again" in said
+    assert not (project.results / LOCK).exists() and len(heads(project.path("heads.jsonl"))) == 3, "the rest is sealed"
+    (model / "more").unlink()
+    project.path("heads.jsonl").rename(project.path("elsewhere"))
+    project.path("heads.jsonl").mkdir()
+    assert "heads.jsonl" in project.run(check=False) and project.returncode == 1
+    assert not (project.results / LOCK).exists()
+
+
+@pytest.mark.slow
+def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign(project, "p256", monkeypatch)
+    with begun(project, "--forcerun", "report_page") as start:
+        wait_for_a_step(project)
+        start.send_signal(signal.SIGINT)
+    assert start.returncode != 0
+    *_, last = log.lines(project.results)
+    assert last.statement.kind == statements.START_ENDED
+    assert heads(project.path("heads.jsonl"))[-1].sha256 == last.sha256
+    problems = command(project, "verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
+    assert "attestation" not in problems, problems
+    assert os.access(project.results / "provenance/signatures/base.sig", os.R_OK)
+    done = pinned(project, project.run())
+    assert done.returncode == 0, done.stdout
