@@ -21,7 +21,7 @@ class Provenance(Settings):
     key: str | None = Field(None, description="the private key that signs, a PEM file that every node can read")
     owner: str | None = Field(None, min_length=1, description="whose key it is, as readers know them")
     timestamps: Timestamps | None = None
-    log: str | None = Field(None, description="a file outside the results to which each head of the log is appended")
+    log: str | None = Field(None, description="a file outside the results to which each log checkpoint is appended")
 
     @model_validator(mode="after")
     def _whose(self) -> Provenance:

@@ -295,7 +295,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--crate-sha256", help="the hash that was printed when the crate was made")
     parser.add_argument("--key", type=Path, help="the public key of who signed the run, from them and not from the run")
     parser.add_argument("--timestamp-certificates", type=Path, help="the root certificate of who has stamped the run")
-    parser.add_argument("--log", type=Path, help="the log of heads to which provenance.log has published")
+    parser.add_argument("--log", type=Path, help="the log of checkpoints to which provenance.log has published")
     parser.add_argument("--log-checkpoint", help="the sha256 of the log's last line, as the last start has printed it")
     parser.add_argument("--raw", type=Path, help="the folder of the raw files, where it is not in the project")
     parser.add_argument("--recompute", action="store_true", help="do again what concludes anything: figures and papers")

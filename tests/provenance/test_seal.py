@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from pipeline.attestation import keys
 from pipeline.attestation.log import KEY
 from pipeline.ground.errors import DiskFull
 from pipeline.provenance import evidence, seal
+from pipeline.provenance.evidence import attest
 from pipeline.provenance.settings import Provenance
 
 
@@ -44,3 +48,40 @@ def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
     for name in ("far.7.json", ".partial-login2.9-far.8.json", "lock", ".lock-login2-9"):
         (folder / name).write_text("{}")
     assert [*evidence.files(tmp_path)] == ["provenance/accounting/far.7.json"]
+
+
+def test_what_cannot_be_sealed_takes_nothing_from_the_rest_and_is_told(tmp_path: Path, finished: Path) -> None:
+    (finished / "logs/more.log").write_text("x")
+    authority = {"url": "http://localhost:1/", "certificates": str(tmp_path / "none.pem")}
+    published = tmp_path / "checkpoints.jsonl"
+    said: list[str] = []
+    settings = Provenance.model_validate({"timestamps": authority, "log": str(published)})
+    assert seal.end(finished, settings, said.append), "an authority that does not answer is asked again"
+    assert ["gave no timestamp" in sentence for sentence in said] == [True, False]
+    (finished / "logs/more.log").write_text("y")
+    assert not seal.end(finished, Provenance(log=str(tmp_path)), said.append)
+    assert said[-1].startswith("the evidence of this start is not complete: ") and said[-1].endswith("complete it")
+    assert attest(finished) == 0, "it is attested all the same"
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_start_that_is_not_sealed_ends_with_another_exit_code(
+    finished: Path, tmp_path: Path, is_sealed: bool
+) -> None:
+    """As Snakemake ends: at the shutdown of the interpreter, with a key whose models are signed."""
+    keys.generate(tmp_path / "key.pem", "p256")
+    (final := finished / "models/base/final").mkdir()
+    (final / "model.safetensors").write_text("weights")
+    if not is_sealed:
+        (final / "link").symlink_to("model.safetensors")  # model_signing signs no links
+    ending = (
+        "import atexit, os, sys; from pathlib import Path; from pipeline.provenance import seal\n"
+        "from pipeline.provenance.settings import Provenance\n"
+        "run = Path(sys.argv[1]); atexit.register(lambda: seal.end(run, Provenance(), seal.say) or seal.fail())\n"
+    )
+    environment = {**os.environ, KEY: str(tmp_path / "key.pem")}
+    words = [sys.executable, "-c", ending, str(finished)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == (0 if is_sealed else 1), done.stderr
+    assert (finished / "provenance/signatures/base.sig").is_file() == is_sealed
+    assert ("models/base/final is not signed: " in done.stderr) != is_sealed and "log checkpoint: " in done.stderr

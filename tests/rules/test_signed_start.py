@@ -23,11 +23,16 @@ def command(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
+def give_key(project: Project, algorithm: str) -> None:
+    """Make a key with which the next start signs."""
     assert command(project, "provenance", "keygen", "key.pem", "--algorithm", algorithm).returncode == 0
     settings = "provenance: {key: key.pem, owner: Stichting Proef, log: heads.jsonl}\n"
     project.edit("config/micro.yaml", "sources:\n", f"{settings}sources:\n")
+
+
+def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
+    give_key(project, algorithm)
     (project.results / log.FILE).unlink()
     monkeypatch.setenv(log.KEY, str(project.path("key.pem")))
     records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}

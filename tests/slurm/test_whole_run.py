@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Project, new_project
 from tests.rules.test_determinism import hashes
+from tests.rules.test_signed_start import give_key, pinned
 from tests.slurm.cluster import ACCOUNT, Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -70,7 +71,10 @@ def test_the_whole_demo_on_two_nodes_equals_the_local_one(slurm: Cluster, tmp_pa
 
 def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slurm: Cluster, tmp_path: Path) -> None:
     project = OnSlurm(tmp_path / "polder", slurm)
-    project.run()
+    give_key(project, "p256")
+    verified = pinned(project, project.run())
+    assert verified.returncode == 0, verified.stdout
+    assert (project.results / "provenance/signatures/base.sig").is_file()
     assert differing(project.results, finished.results) == {"plan/plan.json"}  # which is of the platform
     record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
     assert record["counts"]["world_size"] == 2 and record["launch"].startswith("srun --nodes=2 --ntasks=2 ")
