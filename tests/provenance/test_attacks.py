@@ -448,6 +448,10 @@ def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     copy = Signed(run.folder.rename(run.folder.with_name("demo")), run.house)
     assert commands.verify([str(copy.folder), "--log", str(run.heads)]) == 0
     assert f"{copy.folder}: this is the run run, as its log of attestations says." in capsys.readouterr().out
+    # The hash of the log's first line finds the run under whatever name it was published; so would the run's name.
+    published = run.heads.read_text().replace('"run": "run"', '"run": "of then"')
+    (renamed := run.folder.with_name("renamed.jsonl")).write_text(published)
+    assert copy.problems(log=renamed) == []
     # A log of an earlier version has no hash of a first line: the run's name decides.
     older = [{k: v for k, v in json.loads(line).items() if k != "first"} for line in run.heads.read_text().splitlines()]
     (log_of_then := run.folder.with_name("older.jsonl")).write_text("".join(f"{json.dumps(e)}\n" for e in older))
