@@ -38,6 +38,7 @@ from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.writing import Writer
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
+from tests.evaluate.test_request_tokenizer import ROLES, byte_level, fast
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
 BEGIN, END, PAD = "<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"
@@ -307,6 +308,19 @@ def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
     assert {one.task for one in asked.measured} == {"pairs", "questions", "written"}
     (left_out,) = asked.not_asked
     assert "endings, line 2 of its data: the choice 1 is empty" in left_out["reason"]
+
+
+def test_choices_of_one_item_are_encoded_alike(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`a'` + `t` is `a` and `'t`, so that `sa` is encoded alone, too; in another item it is `s` and `a`."""
+    model = load_model(run.model, 4)
+    model.request_tokenizer = fast(byte_level([("s", "a"), ("'", "t")]), **ROLES)
+    asked: list[Any] = []
+    monkeypatch.setattr(model, "_loglikelihood_tokens", lambda requests, *_: asked.extend(requests))
+    choices = [("t", 0), ("sa", 0), ("sa", 1)]
+    model.loglikelihood(
+        [Instance("loglikelihood", {}, ("a'", text), n, ("quiz", item, 1)) for n, (text, item) in enumerate(choices)]
+    )
+    assert [len(tokens) for _, _, tokens in asked] == [1, 1, 2]
 
 
 def of_llama(run: Run, folder: Path) -> Path:
