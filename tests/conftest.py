@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from pipeline.sources import fingerprint
 from pipeline.sources.settings import FingerprintSettings
+from tests import warm_python
 
 # What is started in the background of a shell inherits that these are ignored, and so would what tests start.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -98,7 +99,13 @@ def few_files() -> Callable[[int], AbstractContextManager[None]]:
 
 
 class Project:
-    """A copy of the project with its own results."""
+    """A copy of the project with its own results.
+
+    Its runs fork a warm Python. With `warm` false each process is a new one, where a test compares two runs, kills
+    processes, or looks at what they used.
+    """
+
+    warm = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -134,10 +141,14 @@ class Project:
         timeout_seconds: int = 2400,
     ) -> str:
         """Run the DAG and return what it printed."""
+        words, environment = self.command(*options, configuration=configuration), self.environment()
+        if self.warm:
+            words[0], variables = warm_python.start()
+            environment |= variables
         done = subprocess.run(
-            self.command(*options, configuration=configuration),
+            words,
             cwd=self.folder,
-            env=self.environment(),
+            env=environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -226,6 +237,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         if (folder / "complete").exists():
             return Project(folder / "polder")
         project = new_project(folder / "polder")
+        project.warm = False  # what the others are compared with
         project.run()
         for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
             there = ROOT / code.relative_to(project.folder)
