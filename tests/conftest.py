@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -78,6 +79,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
         ]
+
+
+# PyTorch's switches that a test, or what it calls, may turn: how each is read, and how it is set.
+SWITCHES = {
+    "get_default_dtype": "set_default_dtype",
+    "get_num_threads": "set_num_threads",
+    "get_float32_matmul_precision": "set_float32_matmul_precision",
+    "get_deterministic_debug_mode": "set_deterministic_debug_mode",
+    "is_grad_enabled": "set_grad_enabled",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Begin each test with the same random numbers, and restore what it would leave to the next one."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    random.seed(7)
+    if numpy:
+        numpy.random.seed(7)
+    if torch:
+        torch.manual_seed(7)
+    variables, folder = dict(os.environ), os.getcwd()
+    switches = {name: getattr(torch, name)() for name in SWITCHES} if torch else {}
+    yield
+    os.chdir(folder)
+    if variables != os.environ:
+        os.environ.clear()
+        os.environ.update(variables)
+    for name, value in switches.items():
+        if getattr(torch, name)() != value:
+            getattr(torch, SWITCHES[name])(value)
 
 
 @pytest.fixture
