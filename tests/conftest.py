@@ -25,6 +25,12 @@ from hypothesis import HealthCheck, settings
 from pipeline.sources import fingerprint
 from pipeline.sources.settings import FingerprintSettings
 from tests import warm_python
+from tests.changed import changed_tests
+from tests.cpu_seconds import (  # noqa: F401 - pytest calls them
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 
 # What is started in the background of a shell inherits that these are ignored, and so would what tests start.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -52,10 +58,13 @@ LONG = {"subprocess", "concurrent", "multiprocessing", "segment", "new_project",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes seconds: see LONG")
+    parser.addoption("--changed", action="store_true", help="only the files of tests that the last edits concern")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --quick, do not even import a file of tests that imports by itself what takes long."""
+    if config.getoption("--changed") and collection_path.name.startswith("test_"):
+        return True if collection_path not in changed_tests() else None
     if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
         return None
     nodes = [*ast.walk(ast.parse(collection_path.read_text(encoding="utf-8")))]
@@ -70,10 +79,11 @@ MINUTES = ("tests/rules/test_demo.py", "tests/rules/", "tests/pretrain/")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest first; with --quick, leave out the tests of a whole run and what is marked."""
+    """Put the longest first; with --quick or --changed, leave out the tests of a whole run and what is marked."""
     items.sort(key=lambda item: [not item.nodeid.startswith(name) for name in MINUTES])
-    if config.getoption("--quick"):
-        named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+    if config.getoption("--quick") or config.getoption("--changed"):
+        named = {"slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+        named |= {"slow"} if config.getoption("--quick") else set()
         items[:] = [
             item
             for item in items
