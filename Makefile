@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: install demo test quick check lock wheels clean
+.PHONY: install demo test test-all test-changed quick check lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh
@@ -35,15 +35,22 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --profile local --lint
 
-# The tests of Slurm wait more than they compute: they run beside the others, on one cluster, and are shown after them.
+# Three jobs at once: the tests of Slurm, which wait more than they compute, on one cluster; the checks of `check`; and
+# the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the
+# tests marked thorough, for the end of a larger piece of work.
 # A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
-test: export OMP_WAIT_POLICY = passive
-test: check $(VENV)-auditors/installed
-	@log=$$(mktemp); $(BIN)/python -m pytest tests/slurm --durations 20 >$$log 2>&1 & slurm=$$!; \
-	trap "kill $$slurm" INT TERM; \
-	$(BIN)/python -m pytest --ignore tests/slurm --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-	    --durations 20; others=$$?; \
-	wait $$slurm; alone=$$?; cat $$log; rm $$log; exit $$((others + alone))
+test test-all: export OMP_WAIT_POLICY = passive
+test: MARKS = not demo and not thorough
+test-all: MARKS = not demo
+test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
+	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished; \
+	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
+	$(BIN)/python -m pytest tests/slurm -m "$(MARKS)" --durations 20 >$$shared/slurm 2>&1 & slurm=$$!; \
+	trap "kill $$check $$slurm" INT TERM; \
+	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile \
+	    --no-loadscope-reorder --durations 20; others=$$?; \
+	wait $$slurm; alone=$$?; wait $$check; checked=$$?; \
+	cat $$shared/slurm $$shared/check; rm -r $$shared; exit $$((others + alone + checked))
 
 # Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked
 # slow, slurm or demo, those of a whole run, and each file of tests that itself starts processes, trains, or imports
@@ -53,6 +60,10 @@ quick: $(VENV)/installed-$(LOCK)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --quick --numprocesses 2 --dist loadfile
+
+# The tests that import what was edited since the last commit, directly or not; none of a whole run.
+test-changed: $(VENV)/installed-$(LOCK)
+	$(BIN)/python -m pytest --changed --numprocesses 2 --dist loadfile || [ $$? = 5 ]  # 5: there are none
 
 lock:
 	sh envs/lock.sh

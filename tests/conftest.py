@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -23,6 +24,13 @@ from hypothesis import HealthCheck, settings
 
 from pipeline.sources import fingerprint
 from pipeline.sources.settings import FingerprintSettings
+from tests import warm_python
+from tests.changed import changed_tests
+from tests.cpu_seconds import (  # noqa: F401 - pytest calls them
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 
 # What is started in the background of a shell inherits that these are ignored, and so would what tests start.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -50,10 +58,13 @@ LONG = {"subprocess", "concurrent", "multiprocessing", "segment", "new_project",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes seconds: see LONG")
+    parser.addoption("--changed", action="store_true", help="only the files of tests that the last edits concern")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --quick, do not even import a file of tests that imports by itself what takes long."""
+    if config.getoption("--changed") and collection_path.name.startswith("test_"):
+        return True if collection_path not in changed_tests() else None
     if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
         return None
     nodes = [*ast.walk(ast.parse(collection_path.read_text(encoding="utf-8")))]
@@ -68,15 +79,47 @@ MINUTES = ("tests/rules/test_demo.py", "tests/rules/", "tests/pretrain/")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest first; with --quick, leave out the tests of a whole run and what is marked."""
+    """Put the longest first; with --quick or --changed, leave out the tests of a whole run and what is marked."""
     items.sort(key=lambda item: [not item.nodeid.startswith(name) for name in MINUTES])
-    if config.getoption("--quick"):
-        named = {"slow", "slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+    if config.getoption("--quick") or config.getoption("--changed"):
+        named = {"slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+        named |= {"slow"} if config.getoption("--quick") else set()
         items[:] = [
             item
             for item in items
             if not named & {*(mark.name for mark in item.iter_markers()), *getattr(item, "fixturenames", ())}
         ]
+
+
+# PyTorch's switches that a test, or what it calls, may turn: how each is read, and how it is set.
+SWITCHES = {
+    "get_default_dtype": "set_default_dtype",
+    "get_num_threads": "set_num_threads",
+    "get_float32_matmul_precision": "set_float32_matmul_precision",
+    "get_deterministic_debug_mode": "set_deterministic_debug_mode",
+    "is_grad_enabled": "set_grad_enabled",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Begin each test with the same random numbers, and restore what it would leave to the next one."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    random.seed(7)
+    if numpy:
+        numpy.random.seed(7)
+    if torch:
+        torch.manual_seed(7)
+    variables, folder = dict(os.environ), os.getcwd()
+    switches = {name: getattr(torch, name)() for name in SWITCHES} if torch else {}
+    yield
+    os.chdir(folder)
+    if variables != os.environ:
+        os.environ.clear()
+        os.environ.update(variables)
+    for name, value in switches.items():
+        if getattr(torch, name)() != value:
+            getattr(torch, SWITCHES[name])(value)
 
 
 @pytest.fixture
@@ -98,7 +141,13 @@ def few_files() -> Callable[[int], AbstractContextManager[None]]:
 
 
 class Project:
-    """A copy of the project with its own results."""
+    """A copy of the project with its own results.
+
+    Its runs fork a warm Python. With `warm` false each process is a new one, where a test compares two runs, kills
+    processes, or looks at what they used.
+    """
+
+    warm = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -134,10 +183,14 @@ class Project:
         timeout_seconds: int = 2400,
     ) -> str:
         """Run the DAG and return what it printed."""
+        words, environment = self.command(*options, configuration=configuration), self.environment()
+        if self.warm:
+            words[0], variables = warm_python.start()
+            environment |= variables
         done = subprocess.run(
-            self.command(*options, configuration=configuration),
+            words,
             cwd=self.folder,
-            env=self.environment(),
+            env=environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -222,10 +275,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return a project whose micro run is complete, the same for all workers; do not edit it, clone it."""
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "finished"
+    folder = Path(os.environ.get("POLDER_FINISHED", folder))  # of both processes of `make test`
     with FileLock(f"{folder}.lock"):
         if (folder / "complete").exists():
             return Project(folder / "polder")
         project = new_project(folder / "polder")
+        project.warm = False  # what the others are compared with
         project.run()
         for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
             there = ROOT / code.relative_to(project.folder)

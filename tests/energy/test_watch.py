@@ -194,14 +194,15 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
 
     watch._idle.clear()
     monkeypatch.setattr(watch, "_meters", find)
+    began = time.time()
     for number in range(3):
         NodeMeter(tmp_path / str(number)).end()
         time.sleep(0.5)
     watch._idle.clear()
     assert len(found) == 1
     (second,) = read_intervals(tmp_path / "1")
-    assert second.readings[0].joules == pytest.approx(second.seconds, abs=0.2)
     assert second.seconds > 0.5, "what lies between is the next one's"
+    assert 0.5 < second.readings[0].joules < second.ended - began  # a watt
 
 
 def test_a_driver_that_does_not_start_stops_nothing(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipeline.energy.account import JobUse, account, read_job_uses
@@ -88,20 +87,32 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     assert len(content["outputs"]) == 2 * len(UNITS)
 
 
-def used_seconds() -> float:
-    """Return what this process, all that it waited for, and what an earlier test left running have used."""
-    left = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
-    return sum(os.times()[:4]) + sum(sum(times[:4]) for times in left)
+COUNTED = """
+import os, sys
+from pathlib import Path
+from tests.job.test_batch import Batch
+batch = Batch(Path(sys.argv[1]))
+before = sum(os.times()[:4])
+batch.start()
+print(before, sum(os.times()[:4]))
+"""
 
 
-def test_every_second_of_the_job_is_counted_once(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Attempt, "counted_cpu_seconds", 0.0)  # of the tests before this one
-    before = used_seconds()
-    batch.start()
-    records = [json.loads(batch.record(unit).read_text()) for unit in UNITS]
+@pytest.mark.parametrize("cores", ["1", "3"])
+def test_every_second_of_the_job_is_counted_once(cores: str, tmp_path: Path) -> None:
+    folder, started = tmp_path / "results/test/provenance/records", in_a_process(COUNTED, cores, tmp_path)
+    before, after = map(float, started.split()[-2:])
+    records = [json.loads(path.read_text()) for path in folder.iterdir()]
     seconds = [record["cpu_seconds"] for record in records]
-    assert all(value > 0 for value in seconds) and before - 0.1 <= sum(seconds) <= used_seconds() + 0.1
+    assert all(value > 0 for value in seconds) and 0.9 * before - 0.1 <= sum(seconds) <= 1.1 * after + 0.1
     assert len({record["attempt"] for record in records}) == len(UNITS)
+
+
+def in_a_process(program: str, cores: str, folder: Path) -> str:
+    """Run a batch of a folder in a process of its own, of which nothing else is metered; return what it printed."""
+    environment = {**os.environ, **dict.fromkeys(workers.ONE_THREAD, "1"), "SLURM_CPUS_PER_TASK": cores}
+    words = [sys.executable, "-c", program, str(folder)]
+    return subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: Path, monkeypatch) -> None:
@@ -197,9 +208,7 @@ print(sum(os.times()[:4]))
 
 @pytest.mark.parametrize("cores", ["1", "2", "3"])
 def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp_path: Path) -> None:
-    environment = {**os.environ, **dict.fromkeys(workers.ONE_THREAD, "1"), "SLURM_CPUS_PER_TASK": cores}
-    words = [sys.executable, "-c", PROGRAM, str(tmp_path)]  # a process of its own: nothing but the batch is metered
-    done = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    printed = in_a_process(PROGRAM, cores, tmp_path)
     folder = tmp_path / "results/test/provenance"
     files = [*(folder / "readings").iterdir()]
     assert {path.name.split("@")[0] for path in files} == {path.stem for path in (folder / "attempts").iterdir()}
@@ -210,4 +219,4 @@ def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp
     wrong = [sentence for sentence in told.problems if "silent" in sentence or "left out" in sentence]
     assert wrong == [], "units that wait for one another are no fault of a meter"
     ends = 0.09 * (len(UNITS) + 1)  # after its meter a process still writes its record, attests it and ends
-    assert sum(used_by_unit) == pytest.approx(float(done.stdout.split()[-1]), rel=0.03, abs=ends)
+    assert sum(used_by_unit) == pytest.approx(float(printed.split()[-1]), rel=0.03, abs=ends)

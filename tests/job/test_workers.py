@@ -16,7 +16,7 @@ from pipeline.ground.errors import InputError, Stopped
 from pipeline.job import workers
 from pipeline.job.workers import Work, side_by_side
 
-# Four pieces of a minute; each writes its process's number first.
+# Four pieces of ten minutes; each writes its process's number first.
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
@@ -29,7 +29,7 @@ def stop(number, frame):
 def slow(name):
     try:
         Path(sys.argv[1], name).write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(600)
     except Stopped:
         Path(sys.argv[1], name + ".stopped").touch()
         raise
@@ -43,7 +43,7 @@ except Stopped:
 
 
 def wait_for(folder: Path, number: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while len([path for path in folder.iterdir() if path.read_text()]) < number:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -69,11 +69,16 @@ def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path:
 
 def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path) -> None:
     def fail() -> None:
+        failing.send(os.getpid())
         raise InputError("laws.jsonl does not exist: give it back")
 
     def slow() -> None:
-        time.sleep(1)
+        failed = seen.recv()
+        while alive(failed):
+            time.sleep(0.05)
         (tmp_path / "slow").touch()
+
+    seen, failing = multiprocessing.Pipe(duplex=False)
 
     works = [Work("late", 0, (tmp_path / "late").touch), Work("fails", 2, fail), Work("slow", 1, slow)]
     with pytest.raises(InputError, match=r"^laws\.jsonl does not exist: give it back$"):
@@ -116,8 +121,8 @@ def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: sig
     if number == signal.SIGTERM:
         time.sleep(0.1)
         process.send_signal(number)  # Slurm asks again
-    assert process.wait(20) == (75 if number == signal.SIGTERM else -9)
-    deadline = time.monotonic() + 10
+    assert process.wait(300) == (75 if number == signal.SIGTERM else -9)
+    deadline = time.monotonic() + 300
     while any(map(alive, begun)):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,6 +1,7 @@
 """Batches come one step ahead, in any order that they are asked for, and what was read ahead is used once."""
 
-import time
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,12 +10,11 @@ import torch
 from pipeline.pretrain.loader import Loader
 
 
-def reader(delay: float = 0.0):
+def reader():
     asked: list[int] = []
 
     def read(step: int):
         asked.append(step)
-        time.sleep(delay)
         return np.full((2, 3), step), np.full((2, 3), step + 1)
 
     return read, asked
@@ -30,14 +30,28 @@ def test_every_step_gets_its_own_batch_after_jumps_and_repetitions() -> None:
 
 
 def test_the_next_batch_is_read_while_a_step_computes() -> None:
-    read, asked = reader(delay=1.0)
+    asked_for_second, may_read = threading.Event(), threading.Event()
+
+    def read(step: int):
+        if step == 2:
+            asked_for_second.set()
+            assert may_read.wait(60)
+        return (np.full((2, 3), step),)
+
     loader = Loader(read, torch.device("cpu"))
+    (first,) = loader.get(1)  # it does not wait for the second
+    assert asked_for_second.wait(60) and (first == 1).all()
+    may_read.set()
+    assert (loader.get(2)[0] == 2).all()
+    loader.close()
+
+
+def test_the_time_that_a_step_waits_for_its_batch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([5.0, 7.5])
+    monkeypatch.setattr("pipeline.pretrain.loader.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    loader = Loader(reader()[0], torch.device("cpu"))
     loader.get(1)
-    assert loader.stall_seconds >= 1
-    time.sleep(2)  # a step
-    assert asked == [1, 2]
-    loader.get(2)
-    assert loader.stall_seconds < 1, "it is not read only now"
+    assert loader.stall_seconds == 2.5
     loader.close()
 
 

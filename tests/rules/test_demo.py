@@ -40,6 +40,7 @@ SHORTER = [
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("demo") / "polder")
+    project.warm = False
     project.run(*SHORTER, configuration="config/config.yaml")
     return project
 

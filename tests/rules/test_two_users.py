@@ -25,6 +25,8 @@ READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 class User(Project):
     """A user's checkout, whose results lie in the folder of the group."""
 
+    warm = False
+
     def __init__(self, folder: Path, name: str, results: Path) -> None:
         super().__init__(new_project(folder / name / "polder").folder)
         self.name = name
@@ -56,6 +58,7 @@ def users() -> Iterator[tuple[User, User]]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.thorough
 def test_a_colleague_goes_on_where_the_other_was_killed(users: tuple[User, User]) -> None:
     ada, bob = users
     words = {"cwd": ada.folder, "env": ada.environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from filelock import FileLock, Timeout
 
 from tests.conftest import is_lacking
 
@@ -37,13 +38,20 @@ def missing() -> list[str]:
     return [name for name in (*DAEMONS, *CLIENTS, "mariadb-install-db") if shutil.which(name, path=SEARCH) is None]
 
 
+_reserved: list[FileLock] = []
+
+
 def _free_ports(number: int) -> list[int]:
-    """Return ports that nothing listens to, all different."""
+    """Return ports that nothing listens to, and that no other cluster of tests takes while this process lives."""
     found: list[int] = []
     while len(found) < number:
         port = secrets.choice(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found += [port] * (port not in found)
+        lock = FileLock(f"{tempfile.gettempdir()}/polder-port-{port}.lock", blocking=False)
+        with suppress(OSError, Timeout):
+            lock.acquire()
+            _reserved.append(lock)
+            with socket.create_server(("127.0.0.1", port)):
+                found.append(port)
     return found
 
 

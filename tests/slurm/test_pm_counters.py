@@ -25,7 +25,7 @@ from pipeline.slurm.accounting import collect
 from tests.conftest import is_lacking
 from tests.slurm.cluster import Cluster, running, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.thorough]  # counters go up by the clock
 
 ROOT = Path(__file__).parents[2]
 WATTS = {"node1": 700, "node2": 1900}

@@ -28,6 +28,8 @@ SECTION = f"\nplatform: loopback\nslurm: {{account: {ACCOUNT}, nodes: 2, evaluat
 class OnSlurm(Project):
     """A copy of the project that runs on the cluster."""
 
+    warm = False
+
     def __init__(self, folder: Path, cluster: Cluster, configuration: str = "config/micro.yaml") -> None:
         super().__init__(folder)
         self.cluster = cluster

@@ -131,8 +131,7 @@ def test_what_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["profile", str(tmp_path), "base"]) == 2
     assert "has no training of base that runs" in capsys.readouterr().err
     (tmp_path / "scratch/base/8/code/starts").mkdir(parents=True)
-    began = time.monotonic()
     assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
-    assert "no step was traced within 0.1 seconds" in capsys.readouterr().err and time.monotonic() - began < 10
+    assert "no step was traced within 0.1 seconds" in capsys.readouterr().err
     assert not (tmp_path / "scratch/base/8/code" / REQUEST).exists()
     assert main(["profile", str(tmp_path), "base", "--steps", "0"]) == 2

@@ -136,7 +136,7 @@ def test_strategies_in_one_process_agree(alone: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_processes_agree_with_one(
     processes: int, settings: Make, tokens: dict[str, Path], tmp_path: Path, alone: dict[str, Any]
 ) -> None:

@@ -103,7 +103,7 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
     assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # a hang is found by the clock, and a busy machine hangs
 def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> None:
     chosen = chaos.small(40, "full_shard", 8.0)  # more than the blows need, who sees a step late
     chaos.Training(chosen, tokens, tmp_path / "undisturbed", TWO).finish()

@@ -1,0 +1,61 @@
+"""Which files of tests a change concerns, by what they import: `pytest --changed`, which `make test-changed` calls."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from pipeline.job.reach import file_of
+
+ROOT = Path(__file__).parents[1]
+ALL = {Path("tests/conftest.py"), Path("tests/warm_python.py"), Path("tests/cpu_seconds.py")}  # all tests need them
+
+
+@cache
+def imported(file: Path) -> frozenset[Path]:
+    """Return the files of `pipeline` and `tests` that a file imports, in functions too; a test has its conftests."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    files = {file_of(name) or file_of(name.rpartition(".")[0]) for name in names}
+    if file.name.startswith("test_"):
+        files |= {folder / "conftest.py" for folder in file.parents if (folder / "conftest.py").exists()}
+    return frozenset(path for path in files if path is not None)
+
+
+def reached(file: Path) -> set[Path]:
+    """Return a file and all that it imports, directly or not; what every test has is not followed."""
+    seen, waiting = {file}, [file]
+    while waiting:
+        here = waiting.pop()
+        if here.relative_to(ROOT) not in ALL:
+            new = imported(here) - seen
+            seen |= new
+            waiting += new
+    return seen
+
+
+def concerned(files: Iterable[Path], changed: Iterable[Path]) -> set[Path]:
+    """Return those of some files that reach a changed one; of data and pages, those that mention one by its name."""
+    changed = {*changed}
+    others = {path.name for path in changed if path.suffix != ".py"}
+
+    def is_concerned(file: Path) -> bool:
+        return bool(reached(file) & changed) or any(name in file.read_text(encoding="utf-8") for name in others)
+
+    return {file for file in files if is_concerned(file)}
+
+
+@cache
+def changed_tests() -> set[Path]:
+    """Return the files of tests that the difference to the last commit concerns, new files included."""
+    words = (["diff", "--name-only", "HEAD"], ["ls-files", "--others", "--exclude-standard"])
+    printed = (subprocess.run(["git", *some], cwd=ROOT, check=True, capture_output=True, text=True) for some in words)
+    changed = {ROOT / line for done in printed for line in done.stdout.splitlines()}
+    return concerned((ROOT / "tests").rglob("test_*.py"), changed)

@@ -1,0 +1,210 @@
+"""A Python that has imported the large libraries: each `python -m MODULE …` of a test is a fork of it.
+
+A run of the rules starts some fifty processes, and they spend much of their CPU time on importing the same libraries.
+One server per process of pytest imports them once. `python` is then a client: it sends its arguments, environment,
+folder and streams to the server, forwards signals, and ends as the fork ended; when it is killed, so is the fork. The
+server imports nothing of `pipeline`, because each test's copy of the project has its own. Tests that kill processes by
+their number, or compare two runs, take the real Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+LIBRARIES = (
+    "psutil pydantic yaml jinja2 numpy pyarrow.parquet pyarrow.compute pyarrow.dataset numba scipy.stats pandas spacy "
+    "datatrove tokenizers transformers torch torch.distributed.run datasets lm_eval.evaluator snakemake.cli"
+)
+MODULES = ("pipeline", "snakemake", "torch")  # of others the client becomes the real Python
+SERVER = "WARM_PYTHON"  # the variable that names the server's socket
+SHOWN = "WARM_PYTHON_SHOWN"  # a variable as long as any environment: Linux shows a process's environment from there
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+
+
+def ask(words: list[str]) -> int:
+    """Let the server run `-m MODULE …`; return the exit code, or die of the signal that the fork died of."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(os.environ[SERVER])
+        os.umask(umask := os.umask(0o77))
+        request = json.dumps([words, os.getcwd(), umask, dict(os.environ)]).encode()
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: server.sendall(bytes([number])))
+        socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
+        server.sendall(request)
+        status = server.recv(4)
+    if not status:
+        return 1  # the server is no more
+    code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _receive(client: socket.socket) -> tuple[list[str], str, int, dict[str, str], list[int]]:
+    size, streams, *_ = socket.recv_fds(client, 4, 3)
+    request = b""
+    while len(request) < int.from_bytes(size, "big"):
+        request += client.recv(int.from_bytes(size, "big") - len(request))
+    words, folder, umask, environment = json.loads(request)
+    return words, folder, umask, environment, streams
+
+
+def _show(environment: dict[str, str]) -> None:
+    """Write the environment where Linux reads /proc/PID/environ: jobs find the processes of others by it."""
+    import ctypes
+
+    begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
+    block = b"".join(f"{name}={value}\0".encode() for name, value in environment.items())
+    ctypes.memmove(begin, block[: end - begin].ljust(end - begin, b"\0"), end - begin)
+
+
+def _become(words: list[str], folder: str, umask: int, environment: dict[str, str], streams: list[int]) -> None:
+    """Turn this fork into the process that was asked for, and run its module."""
+    import runpy
+    import threading
+
+    import torch
+
+    _die_with_parent()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(environment)
+    _show(environment)
+    if words[0] == "-u":
+        words = words[1:]
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    sys.executable = environment[f"{SERVER}_COMMAND"]
+    sys.path[0] = folder
+    sys.argv = words[1:]
+    code: object = 0
+    try:
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))  # freeing what was imported would take 0.3 seconds
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def serve(path: str) -> None:
+    """Fork for each client; return in the fork, when its module has ended."""
+    import gc
+    import importlib
+
+    _die_with_parent()
+    for name in LIBRARIES.split():
+        importlib.import_module(name)
+    gc.freeze()  # else the first collection of each fork copies everything
+    ready = selectors.DefaultSelector()
+    forks: dict[socket.socket, int] = {}
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    ready.register(listener, selectors.EVENT_READ)
+    print("ready", flush=True)
+    while True:
+        for key, _ in ready.select():
+            file, client = key.fileobj, key.data
+            if file is listener:
+                client, _ = listener.accept()
+                asked = _receive(client)
+                if (number := os.fork()) == 0:
+                    for one in [client, *(key.fileobj for key in ready.get_map().values())]:
+                        one.close()
+                    ready.close()
+                    _become(*asked)
+                for stream in asked[-1]:
+                    os.close(stream)
+                forks[client] = number
+                ready.register(client, selectors.EVENT_READ)
+                ready.register(os.fdopen(os.pidfd_open(number), "rb", 0), selectors.EVENT_READ, client)
+            elif client is not None:  # the fork has ended
+                with file:
+                    ready.unregister(file)
+                ready.unregister(client)
+                with client, contextlib.suppress(OSError):
+                    client.sendall(os.waitpid(forks.pop(client), 0)[1].to_bytes(4, "big"))
+            elif file in forks:  # a signal for the fork, or the client has died
+                for number in file.recv(64) or [signal.SIGKILL]:
+                    os.kill(forks[file], number)
+
+
+_servers: list[subprocess.Popen[bytes]] = []
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of the server of this process and of all its forks that have ended."""
+    stats = (Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split() for server in _servers)
+    return sum(sum(map(int, words[11:15])) for words in stats) / os.sysconf("SC_CLK_TCK")
+
+
+@cache
+def start() -> tuple[str, dict[str, str]]:
+    """Start the server of this process; return its client, and the variables with which bash calls it `python`."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    client, functions, path = (folder / name for name in ("python", "functions", "socket"))
+    client.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} "$@"\n')
+    client.chmod(0o755)
+    functions.write_text(f'python() {{ {client} "$@"; }}\n')
+    offline = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
+    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    server = subprocess.Popen(
+        [sys.executable, __file__, path],
+        env={**os.environ, "PYTHONPATH": "", "PYTHONHASHSEED": "random", **offline, **one_thread, SHOWN: "x" * 120_000},
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    _servers.append(server)
+    assert server.stdout and server.stdout.readline() == b"ready\n"
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.wait)  # whoever counts CPU seconds gets those of the server
+    atexit.register(server.kill)
+    return str(client), {SERVER: str(path), f"{SERVER}_COMMAND": str(client), "BASH_ENV": str(functions)}
+
+
+def main(words: list[str]) -> int:
+    """Be the server of a socket, or a client."""
+    if SERVER not in os.environ:
+        serve(words[0])
+        return 0
+    module = words[words[0] == "-u" :][:2]
+    if module[0] == "-m" and module[1].partition(".")[0] in MODULES and not os.environ.get("PYTHONPATH"):
+        return ask(words)
+    os.execv(sys.executable, [sys.executable, *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
