@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.evaluate.corpus_level import Statistics
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Item, Key, read_answers
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.verdict import SLOR, credit, scaled
@@ -38,6 +39,11 @@ class Answers(NamedTuple):
             numbers = self.answered.right.get(metric, {}) | self.answered.graded.get(metric, {})
             values = {key: float(value) for key, value in numbers.items()}
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
+
+    def statistics(self, metric: str, keys: Sequence[Key]) -> list[Statistics | None]:
+        """Return what each item adds to a corpus-level metric; None of what was not asked."""
+        values = self.answered.statistics.get(metric, {})
+        return [values.get(key) for key in keys]
 
 
 def read_baselines(files: Sequence[Path]) -> dict[str, Answers]:

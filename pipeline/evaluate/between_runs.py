@@ -26,7 +26,7 @@ def _answers(run: Path) -> dict[str, dict[int, Path]]:
 
 def _keys(one: Checkpoint) -> set[Key]:
     """Return the items that can be compared with another checkpoint's."""
-    return set(chain(*one.likely.values(), *one.right.values(), *one.graded.values()))
+    return set(chain(*one.likely.values(), *one.right.values(), *one.graded.values(), *one.statistics.values()))
 
 
 def _line(row: dict[str, Any]) -> str:

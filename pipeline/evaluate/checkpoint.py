@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.evaluate.corpus_level import Statistics
 from pipeline.evaluate.items import Key, read_answers
 from pipeline.evaluate.written import UNTESTED
 
@@ -12,7 +13,8 @@ from pipeline.evaluate.written import UNTESTED
 class Checkpoint(NamedTuple):
     """A checkpoint: per metric whether each item was right, and the nats and bytes of texts and of right answers.
 
-    `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is.
+    `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is,
+    `statistics` what each item adds to corpus-level metrics.
     """
 
     model: str
@@ -21,6 +23,7 @@ class Checkpoint(NamedTuple):
     likely: dict[str, dict[Key, tuple[float, int]]]
     clusters: dict[Key, str]
     graded: dict[str, dict[Key, float]] = {}
+    statistics: dict[str, dict[Key, Statistics]] = {}
 
 
 def read(path: Path) -> Checkpoint:
@@ -31,4 +34,5 @@ def read(path: Path) -> Checkpoint:
     """
     found = read_answers(path)
     graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
-    return Checkpoint(path.parent.parent.name, int(path.parent.name), found.right, found.likely, found.clusters, graded)
+    model, step = path.parent.parent.name, int(path.parent.name)
+    return Checkpoint(model, step, found.right, found.likely, found.clusters, graded, found.statistics)

@@ -4,8 +4,9 @@ On the items that both answered, compared are the last checkpoints of each two m
 the one before. A difference is real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run
 together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
 more in each of the four cells. Of texts, of answers that have grades such as SARI, and of items in groups that are
-answered alike, lots are drawn by text, answer or group instead, and the interval is the jackknife's. Which scores grow
-is told by `pipeline.evaluate.trends`.
+answered alike, lots are drawn by text, answer or group instead, and the interval is the studentised bootstrap's. Of
+corpus-level metrics such as chrF the same holds, with the metric computed again for each drawing. Which scores grow is
+told by `pipeline.evaluate.trends`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.checkpoint import Checkpoint, read
+from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, sums
 from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import trends
-from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
-from pipeline.ground.statistics import ratio
+from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value, randomised_p_value
+from pipeline.ground.statistics import effective, number_clusters, ratio, simulated_coverage
 
 POWER = 0.8
 REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
@@ -91,6 +93,7 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
                 tested = {
                     "low": low,
                     "high": high,
+                    "simulated_coverage": simulated_coverage("difference of shares", len(keys)),
                     "detectable_difference": detectable(only_one, only_other, len(keys)),
                     "p_value": p_value(only_one, only_other),
                 }
@@ -139,10 +142,39 @@ def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str,
             }
 
 
+def compared_in_corpus(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield a row for each task and corpus-level metric, such as chrF, of what both wrote."""
+    for metric in sorted(one.statistics.keys() & other.statistics.keys()):
+        first_of, second_of = one.statistics[metric], other.statistics[metric]
+        for task, keys, of_one_alone in _common(first_of, second_of):
+            kind = METRICS[first_of[keys[0]].aggregation]
+            if {side[key].aggregation for side in (first_of, second_of) for key in keys} != {
+                first_of[keys[0]].aggregation
+            }:
+                continue  # a task whose metric is another function now
+            cluster_I = number_clusters(one.clusters.get(key, key) for key in keys)
+            first_KS, second_KS = (sums([side[key] for key in keys], cluster_I) for side in (first_of, second_of))
+            first, second = (float(kind.score(each_KS.sum(axis=0))) for each_KS in (first_KS, second_KS))
+            is_drawn = len(first_KS) > 1
+            low, high = interval_of_difference(kind, first_KS, second_KS) if is_drawn else (first - second,) * 2
+            yield {
+                **_sides(one, other, first, second),
+                **_named(task, metric, len(keys), of_one_alone),
+                "higher_is_better": kind.higher_is_better,
+                "difference": first - second,
+                "low": low,
+                "high": high,
+                "simulated_coverage": simulated_coverage("corpus-level", effective(first_KS[:, kind.size])),
+                "detectable_difference": _detectable(low, high),
+                "p_value": randomised_p_value(first_KS, second_KS, kind, two_sided=True),
+            }
+
+
 def compared_in_all(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
     yield from compared(one, other)
     yield from compared_in_grades(one, other)
+    yield from compared_in_corpus(one, other)
     yield from compared_in_bits(one, other)
 
 
@@ -151,10 +183,9 @@ def _tested(
 ) -> dict[str, Any]:
     """Return the rest of a row of which groups of items are the units, or single items.
 
-    The p-value is that of drawing by lot, group by group, which of the two answered; the interval is the jackknife's.
+    The p-value is that of drawing by lot, group by group, which of the two answered; the interval is that of `ratio`.
     """
-    names: dict[Key | str, int] = {}
-    group_I = np.array([names.setdefault(group, len(names)) for group in groups])
+    group_I = number_clusters(groups)
 
     def summed(each_I: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(group_I, weights=each_I.astype(np.float64)).astype(np.float64)
@@ -165,9 +196,15 @@ def _tested(
     return {
         "low": low,
         "high": high,
-        "detectable_difference": FOUND / REACH * (high - low) / 2 if high > low else None,
+        "simulated_coverage": simulated_coverage("mean", effective(units)),
+        "detectable_difference": _detectable(low, high),
         "p_value": min(1.0, 2 * min(paired_p_value(first, second), paired_p_value(second, first))),
     }
+
+
+def _detectable(low: float, high: float) -> float | None:
+    """Return the smallest difference that is mostly found, by the width of an interval; None where it has none."""
+    return FOUND / REACH * (high - low) / 2 if high > low else None
 
 
 def _sides(one: Checkpoint, other: Checkpoint, *values: float) -> dict[str, Any]:

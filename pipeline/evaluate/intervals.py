@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.ground.statistics import Ratio, ratio, share
+from pipeline.evaluate.corpus_level import (
+    METRICS,
+    Statistics,
+    interval_of_function,
+    interval_of_sums,
+    statistics_of,
+    sums,
+)
+from pipeline.ground.statistics import Ratio, effective, number_clusters, ratio, share, simulated_coverage
 
 # Aggregations of lm-eval that are made of what each item gives by itself.
 SUMMED = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")
 
 FEWEST = 3  # values of which a mean has an interval
 ANYWHERE = (-math.inf, math.inf)
-NEVER_NEGATIVE = ("bleu", "chrf", "chrfpp", "ter", "f1_score")
+
+
+class Interval(NamedTuple):
+    """A score with its interval, and which share of such intervals held the truth in simulations.
+
+    That share is the lowest of several distributions, skewed ones among them, of as many items or clusters; None where
+    there is no interval.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    simulated_coverage: float | None = None
 
 
 def is_right_or_wrong(values: Sequence[Any]) -> bool:
@@ -33,9 +53,9 @@ def interval(
     clusters: Sequence[Any],
     aggregation: Callable[..., Any],
     value: float,
-    error: float | None,
     bounds: tuple[float, float] = ANYWHERE,
-) -> Ratio:
+    statistics: Sequence[Statistics] | None = None,
+) -> Interval:
     """Return a score with its interval; without one where too few items, or none of them, tell how much it moves.
 
     Args:
@@ -43,39 +63,48 @@ def interval(
         clusters: what each item shares with items that are like it.
         aggregation: the function of lm-eval that makes one figure of them.
         value: that figure.
-        error: its standard error by drawing items again and again, for metrics of all items together, such as chrF.
         bounds: between which the score lies, whatever the items say.
+        statistics: what each item adds to a corpus-level metric, where that is known already.
 
-    The mean of right and wrong is `share`'s, other means and sums of log-probabilities by bytes are `ratio`'s.
+    The mean of right and wrong is `share`'s, other means and sums of log-probabilities by bytes are `ratio`'s. Of other
+    metrics, such as chrF, clusters are drawn again and again; of items without clusters, items.
     """
-    names: dict[Any, int] = {}
-    cluster_I = np.array([names.setdefault(cluster, len(names)) for cluster in clusters])
+    cluster_I = number_clusters(clusters)
+    count = int(cluster_I.max()) + 1
 
     def summed(numbers: Sequence[float]) -> Any:
-        return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=len(names))
+        return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=count)
 
-    kind, one_each = aggregation.__name__, [1.0] * len(values)
+    kind, size_K = getattr(aggregation, "__name__", ""), summed([1.0] * len(values))
     if kind == "mean" and is_right_or_wrong(values):
-        return share(summed(values), summed(one_each))
+        return _interval("share", share(summed(values), size_K), size_K)
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
         is_known = [*map(has_value, values)]
         found = summed([each if known else 0.0 for each, known in zip(values, is_known, strict=True)])
-        known = summed(is_known) > 0
-        mean = ratio(found[known], summed(is_known)[known])
-        return _with_width(mean, bounds) if sum(is_known) >= FEWEST else Ratio(mean.value, None, None)
+        known_K = summed(is_known)[summed(is_known) > 0]
+        mean = ratio(found[summed(is_known) > 0], known_K)
+        return _interval("mean", mean, known_K, bounds) if sum(is_known) >= FEWEST else Interval(mean.value)
     if kind == "perplexity":
-        return ratio(summed([-nats for nats in values]), summed(one_each)).of(math.exp)
+        return _interval("mean", ratio(summed([-nats for nats in values]), size_K).of(math.exp), size_K)
     if kind in ("weighted_perplexity", "bits_per_byte"):
-        nats = ratio(summed([-nats for nats, _ in values]), summed([units for _, units in values]))
-        return nats.of(math.exp if kind == "weighted_perplexity" else lambda each: each / math.log(2))
-    if error is None or len(names) < 2:
-        return Ratio(value, None, None)
-    bounds = (0.0, math.inf) if kind in NEVER_NEGATIVE else bounds
-    return _with_width(Ratio(value, value - 1.96 * error, value + 1.96 * error), bounds)
+        unit_K = summed([units for _, units in values])
+        nats = ratio(summed([-nats for nats, _ in values]), unit_K)
+        function = math.exp if kind == "weighted_perplexity" else lambda each: each / math.log(2)
+        return _interval("mean", nats.of(function), unit_K)
+    if count < 2:
+        return Interval(value)
+    statistics = statistics or statistics_of(aggregation, values)
+    if statistics:
+        metric, sum_KS = METRICS[statistics[0].aggregation], sums(statistics, cluster_I)
+        score = Ratio(float(metric.score(sum_KS.sum(axis=0))), *interval_of_sums(metric, sum_KS))
+        return _interval("corpus-level", score, sum_KS[:, metric.size], bounds)
+    ends = interval_of_function(aggregation, values, cluster_I) or (None, None)
+    return _interval("function", Ratio(value, *ends), size_K, bounds)
 
 
-def _with_width(found: Ratio, bounds: tuple[float, float]) -> Ratio:
+def _interval(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> Interval:
     """Return a score with its interval within bounds; without one where items that are all alike leave it no width."""
-    if found.low is None or found.high is None or math.isclose(found.low, found.high):
-        return Ratio(found.value, None, None)
-    return Ratio(found.value, max(found.low, bounds[0]), min(found.high, bounds[1]))
+    if score.low is None or score.high is None or math.isclose(score.low, score.high):
+        return Interval(score.value)
+    coverage = simulated_coverage(kind, effective(size_K))
+    return Interval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)

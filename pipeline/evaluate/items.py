@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.evaluate.corpus_level import Statistics, statistics_of
 from pipeline.evaluate.intervals import is_right_or_wrong
 from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.written import GRADED
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ SCHEMA = pa.schema(
         ("unigram_log_probabilities", pa.list_(pa.float64())),
         ("answer", pa.int32()),
         ("right_answers", pa.list_(pa.int32())),
+        (
+            "statistics",
+            pa.list_(
+                pa.struct([("metric", pa.string()), ("aggregation", pa.string()), ("values", pa.list_(pa.float64()))])
+            ),
+        ),
     ]
 )
 
@@ -56,6 +64,7 @@ class Item:
         log_probabilities: in nats, per choice, or of the text.
         correct: per metric that says so, whether the model's answer is right.
         graded: per metric that gives a number of what the model wrote, that number.
+        statistics: per corpus-level metric, such as chrF, what the item adds to it.
         written: what the model wrote, where it writes freely.
         cluster: what it shares with items that are like it, such as the text that it asks about.
         part: the part of the task that it belongs to, such as a kind of mistake.
@@ -76,6 +85,7 @@ class Item:
     tokens: tuple[int, ...] = ()
     unigram: tuple[float, ...] = ()
     graded: dict[str, float] = field(default_factory=dict)
+    statistics: dict[str, Statistics] = field(default_factory=dict)
 
     @property
     def asked(self) -> int | None:
@@ -133,8 +143,11 @@ def aim_of(task: Task) -> float | None:
 def _right(task: Task, doc: Any, choices: Sequence[str]) -> frozenset[int]:
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
-    numbers = (list(choices).index(one) if isinstance(one, str) and one in choices else one for one in targets)
-    return frozenset(number for number in numbers if isinstance(number, int) and 0 <= number < len(choices))
+    written = [*map(composed, choices)]
+    named = [
+        written.index(composed(one)) if isinstance(one, str) and composed(one) in written else one for one in targets
+    ]
+    return frozenset(number for number in named if isinstance(number, int) and 0 <= number < len(choices))
 
 
 def hash_of(asked: Sequence[Sequence[Any]]) -> str:
@@ -151,6 +164,8 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     has_right_answers = aim_of(task) is None
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
+    statistics: dict[int, dict[str, Statistics]] = {}
+    aggregations = task.aggregation()
     for name, values in values_of(samples).items():
         if name in SCHEMA.names:
             raise InputError(
@@ -162,6 +177,9 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
         elif has_right_answers and is_right_or_wrong([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
+        elif added := statistics_of(aggregations.get(name.partition(",")[0]), [*values.values()]):
+            for number, one in zip(values, added, strict=True):
+                statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
     found: dict[int, Item] = {}
     for sample in samples:
@@ -187,6 +205,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             field_of(task, "cluster", doc),
             field_of(task, "parts", doc),
             graded=graded.get(number, {}),
+            statistics=statistics.get(number, {}),
         )
     return [*found.values()]
 
@@ -201,10 +220,14 @@ def values_of(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
 
 
 class Trivial(NamedTuple):
-    """What a rule that understands nothing reaches: by metric a number of each item, where there is one, and in all."""
+    """What a rule that understands nothing reaches: by metric a number of each item, where there is one, and in all.
+
+    `statistics` has what each item adds to corpus-level metrics.
+    """
 
     of_items: dict[str, list[float]]
     scores: dict[str, float]
+    statistics: dict[str, list[Statistics]] = {}
 
 
 @dataclass(frozen=True)
@@ -235,6 +258,7 @@ def write_items(path: Path, measured: Iterable[Measured]) -> None:
             "unigram_log_probabilities": list(item.unigram),
             "answer": item.answer if item.choices else None,
             "right_answers": sorted(item.right),
+            "statistics": [{"metric": name, **one._asdict()} for name, one in sorted(item.statistics.items())],
             **item.correct,
             **{metric: None if math.isnan(grade) else grade for metric, grade in item.graded.items()},
         }
@@ -251,7 +275,8 @@ class Answered(NamedTuple):
     """What a table of items says: which are right by metric, and log-probabilities of choices or texts.
 
     `likely` has by metric, of texts and of right answers, the log-probability in nats and the bytes, `clusters` what
-    items have in common with others that are like them, `graded` what metrics say in numbers.
+    items have in common with others that are like them, `graded` what metrics say in numbers, `statistics` what each
+    item adds to corpus-level metrics.
     """
 
     right: dict[str, dict[Key, bool]]
@@ -259,6 +284,7 @@ class Answered(NamedTuple):
     likely: dict[str, dict[Key, tuple[float, int]]]
     clusters: dict[Key, str]
     graded: dict[str, dict[Key, float]]
+    statistics: dict[str, dict[Key, Statistics]] = {}
 
 
 def read_answers(path: Path) -> Answered:
@@ -271,10 +297,11 @@ def read_answers(path: Path) -> Answered:
         table = pq.read_table(path)
         metrics = [name for name in table.schema.names if name not in SCHEMA.names]
         names = ["suite", "task", "item", "prompt_sha256", "bytes", "cluster", "log_probabilities", "right_answers"]
+        names += [name for name in table.schema.names if name == "statistics"]  # older tables have none
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no table of items: {error}") from None
-    found = Answered({}, {}, {}, {}, {})
+    found = Answered({}, {}, {}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
         if key in found.log_probabilities:
@@ -287,4 +314,7 @@ def read_answers(path: Path) -> Answered:
             found.likely.setdefault(metric, {})[key] = (row["log_probabilities"][place], row["bytes"])
         for metric in (metric for metric in metrics if row[metric] is not None):
             (found.graded if metric in GRADED else found.right).setdefault(metric, {})[key] = row[metric]
+        for one in row.get("statistics") or ():
+            statistics = Statistics(one["aggregation"], tuple(one["values"]))
+            found.statistics.setdefault(one["metric"], {})[key] = statistics
     return found

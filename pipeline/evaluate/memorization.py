@@ -22,6 +22,7 @@ from pipeline.corpus.personal_data.synthetic import is_synthetic
 from pipeline.corpus.rules.harmful import FlagHarmful
 from pipeline.evaluate.settings import MemorizationSettings
 from pipeline.evaluate.writing import Writer
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.ground.statistics import share
 from pipeline.tokens.reader import TokenReader
@@ -113,11 +114,11 @@ class Counter:
         the texts without those that `say_nothing`, for white space and dashes stand everywhere too.
         """
         texts = list(texts)
-        whole = [self.search.whole_text(text.written) for text in texts]
+        whole = [self._text(text.written) for text in texts]
         telling = [
             (text, words) for text, words in zip(texts, whole, strict=True) if letters(words) >= self.minimum_letters
         ]
-        exact = [text.written == text.follows for text, _ in telling if text.follows is not None]
+        exact = [words == self._text(text.follows) for text, words in telling if text.follows is not None]
         found = [part for text in texts for part in self._personal_data(text)]
         return {
             "texts": len(texts),
@@ -131,6 +132,10 @@ class Counter:
             "personal_data_in_training": sum(map(self.search.holds, found)),
         }
 
+    def _text(self, tokens: list[int]) -> str:
+        """Return the text of tokens as texts are compared."""
+        return composed(self.search.whole_text(tokens))
+
     def _is_harmful(self, words: str, text: Continued) -> bool:
         document = Document(text=words, id="", metadata={"language": text.language})
         assert self.flags is not None
@@ -139,7 +144,7 @@ class Counter:
 
     def _personal_data(self, text: Continued) -> list[str]:
         """Return the personal data that ends in what was written: a word for a number may stand in the prompt."""
-        together, prompt = (self.search.whole_text(part) for part in (text.prompt + text.written, text.prompt))
+        together, prompt = (self._text(part) for part in (text.prompt + text.written, text.prompt))
         return [
             together[found.start : found.end]
             for found in find(together, self.kinds)

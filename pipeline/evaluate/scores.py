@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.evaluate.answers import Answers
-from pipeline.evaluate.intervals import ANYWHERE, SUMMED, has_value, interval, is_right_or_wrong
+from pipeline.evaluate.comparison import compare_composed
+from pipeline.evaluate.intervals import ANYWHERE, SUMMED, Interval, has_value, interval, is_right_or_wrong
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.trivial import scored as scored_trivially
-from pipeline.evaluate.verdict import SLOR, Scores, compared, compared_in_bits, constant_answer, judge, scaled
+from pipeline.evaluate.verdict import (
+    SLOR,
+    Scores,
+    compared,
+    compared_in_bits,
+    compared_in_corpus,
+    constant_answer,
+    judge,
+    scaled,
+)
 from pipeline.evaluate.written import BOUNDS, UNTESTED
-from pipeline.ground.statistics import Ratio
 from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
@@ -27,7 +36,6 @@ if TYPE_CHECKING:
 
     from pipeline.evaluate.scorer import Scorer
 
-BOOTSTRAP_ITERATIONS = 1000  # for metrics whose standard error has no closed form
 COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
 
 
@@ -48,11 +56,12 @@ def measure(
         return []
     for task in tasks.values():
         seeded(task, seed)
+        compare_composed(task)
     found = evaluator.evaluate(
         lm=model,
         task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
         samples=drawn,
-        bootstrap_iters=BOOTSTRAP_ITERATIONS,
+        bootstrap_iters=0,  # which draws items, whatever they have in common: the intervals are ours
         log_samples=True,
     )
     measured = []
@@ -64,8 +73,6 @@ def measure(
         for key, values in sorted(values_of(samples).items()):
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
-            error = of_task.get(named.replace(",", "_stderr,", 1))
-            error = error if isinstance(error, float) and math.isfinite(error) else None
             aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
             aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, ANYWHERE)
             is_better = found["higher_is_better"][name][metric]
@@ -75,8 +82,8 @@ def measure(
                     "suite": suite.name,
                     "language": metadata.get("language", suite.language),
                     "metric": key,
-                    **_scored_with(items, values, aggregation, of_task[named], error, bounds),
-                    "standard_error": error,
+                    **_scored_with(items, values, aggregation, of_task[named], bounds, key),
+                    "standard_error": _standard_error(aggregation, [*values.values()]),
                     "higher_is_better": is_better if aim is None and metric not in UNTESTED else None,
                     "signature": _signature(metric),
                     "aim": aim,
@@ -86,6 +93,16 @@ def measure(
         trivial = scored_trivially(tasks[name], [examples[item.number] for item in items])
         measured.append(Measured(suite.name, name, rows, items, trivial))
     return measured
+
+
+def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> float | None:
+    """Return lm-eval's standard error of a mean, which knows of no clusters; None of other metrics."""
+    from lm_eval.api.metrics import mean, mean_stderr
+
+    if aggregation is not mean or len(values) < 2:
+        return None
+    error = float(mean_stderr(values))
+    return error if math.isfinite(error) else None
 
 
 def _signature(metric: str) -> str | None:
@@ -101,8 +118,8 @@ def _scored_with(
     values: dict[int, Any],
     mean: Callable[..., Any],
     value: float,
-    error: float | None,
     bounds: tuple[float, float] = ANYWHERE,
+    metric: str = "",
 ) -> dict[str, Any]:
     """Return a score with its interval, of how many items and clusters it is, and the same of each part of the task.
 
@@ -111,22 +128,22 @@ def _scored_with(
     known = [item for item in items if has_value(values[item.number])]
     examples = {"examples": len(known), "examples_without_value": len(items) - len(known)}
     if not math.isfinite(value):
-        return {"value": None, "low": None, "high": None, "clusters": None, "parts": [], **examples}
+        return {**Interval(0.0)._asdict(), "value": None, "clusters": None, "parts": [], **examples}
 
-    def between(some: Sequence[Item]) -> Ratio:
+    def between(some: Sequence[Item]) -> Interval:
         clusters = [item.number if item.cluster is None else item.cluster for item in some]
-        return interval([values[item.number] for item in some], clusters, mean, value, error, bounds)
+        statistics = [item.statistics[metric] for item in some if metric in item.statistics]
+        return interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
 
     parts: dict[str, list[Item]] = {}
-    if mean.__name__ in SUMMED:
+    if getattr(mean, "__name__", "") in SUMMED or metric in items[0].statistics:
         for item in items:
             if item.part is not None:
                 parts.setdefault(item.part, []).append(item)
     whole = between(items)
     return {
+        **whole._asdict(),
         "value": value,
-        "low": whole.low,
-        "high": whole.high,
         "clusters": len({item.cluster for item in known}) if items[0].cluster is not None else None,
         **examples,
         "parts": [
@@ -159,7 +176,7 @@ def _slor_row(one: Measured) -> dict[str, Any] | None:
     count, value = len(values), sum(values.values()) / len(values)
     error = math.sqrt(value * (1 - value) / (count - 1)) if count > 1 else None
     own = {"metric": SLOR, "standard_error": error, "higher_is_better": True}
-    return one.rows[0] | own | _scored_with(one.items, values, mean, value, error)
+    return one.rows[0] | own | _scored_with(one.items, values, mean, value)
 
 
 def _answer_bits_row(one: Measured) -> dict[str, Any] | None:
@@ -173,7 +190,7 @@ def _answer_bits_row(one: Measured) -> dict[str, Any] | None:
         return None
     values = {item.number: (item.nats, item.bytes) for item in one.items}
     own = {"metric": ANSWER_BITS, "standard_error": None, "higher_is_better": False}
-    return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]), None)
+    return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
 
 
 def _ends_alike(item: Item) -> bool:
@@ -236,6 +253,12 @@ def add_baselines(model: Scorer, index: Path, measured: Sequence[Measured], othe
                 found = compared_in_bits(one.items, of_words | credits)
                 # Wrong answers may have become as likely: fewer bits of the right ones are a sign, and no merit.
                 row |= found if metric == BITS else _without_verdict(found["baselines"], row)
+                continue
+            if metric in one.items[0].statistics:
+                of_models = {name: answers.statistics(metric, keys) for name, answers in others.items()}
+                plain = metric.partition(",")[0]
+                of_rules = {n: each.statistics[plain] for n, each in one.trivial.items() if plain in each.statistics}
+                row |= compared_in_corpus(one.items, metric, {**of_models, **of_rules})
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
             scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}

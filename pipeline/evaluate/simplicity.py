@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from pipeline.ground.composed import composed
+
 TOKEN = re.compile(r"\w+|[^\w\s]")
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # one of these is a word, with what an apostrophe or hyphen joins to it
 SENTENCE_END = re.compile(r"[.!?…]+(?=\s|$)")
@@ -20,7 +22,7 @@ LONGEST = 4  # tokens of an n-gram
 
 def tokens(text: str) -> list[str]:
     """Return the words and signs of a text in small letters."""
-    return TOKEN.findall(text.lower())
+    return TOKEN.findall(composed(text).lower())
 
 
 def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
@@ -69,16 +71,17 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
 
 def dutch_syllables(word: str) -> int:
     """Return about how many syllables a Dutch word has: its groups of vowels that are one sound; at least one."""
-    return max(1, len(DUTCH_NUCLEUS.findall(word.lower())))
+    return max(1, len(DUTCH_NUCLEUS.findall(composed(word).lower())))
 
 
 def english_syllables(word: str) -> int:
     """Return about how many syllables an English word has: its groups of vowels without a silent e; at least one."""
-    return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", word.lower()))))
+    return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", composed(word).lower()))))
 
 
 def _words(text: str) -> tuple[list[str], float]:
     """Return the words of a text, and how many a sentence has on average; NaN of none."""
+    text = composed(text)
     words = WORD.findall(text)
     return words, len(words) / max(1, len(SENTENCE_END.findall(text))) if words else math.nan
 

@@ -14,6 +14,7 @@ from pipeline.evaluate.shipped import shipped_index
 from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, read_rows, read_task
 from pipeline.evaluate.texts import text_task
 from pipeline.evaluate.written import OWN, problem, score
+from pipeline.ground.composed import all_composed
 from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path
     if (examples := fewshot_file(path, configuration)) is not None:
         rows["fewshot"] = read_rows(given_data_file(path, examples, given))
         configuration = {**configuration, "fewshot_split": "fewshot"}
-        if repeated := [number for number, row in enumerate(rows["fewshot"], 1) if row in rows["test"]]:
+        asked = all_composed(rows["test"])
+        if repeated := [number for number, row in enumerate(rows["fewshot"], 1) if all_composed(row) in asked]:
             raise InputError(f"task file {path}: {examples}, line {repeated[0]}, is one of the items; write another")
     # The rows are read here and not by the data-set library: a bad line is named, and nothing is cached on disk.
     try:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.corpus_level import METRICS, merits, sums
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
+from pipeline.ground.statistics import number_clusters
 
 FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
 ENUMERATED = 8  # checkpoints, of which all orders are tried
@@ -111,7 +113,8 @@ def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str,
 def trends(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """Return a row for each task and metric that all checkpoints of a model answered, of those with three or more.
 
-    Right and wrong answers and bits per byte have items to tell from; other metrics have no row. A score `grows` where
+    Right and wrong answers, bits per byte and corpus-level metrics such as chrF have items to tell from; other metrics
+    have no row. A score `grows` where
     its items say so, 5 % over all rows of the run together (Holm), and the scores are in an order that chance gives in
     5 of 100, or, of three checkpoints, in the right one. The second is what guards from noise that items share, such as
     of the last batches; of three checkpoints it lets one of six through.
@@ -139,6 +142,17 @@ def _of_model(found: Sequence[Checkpoint]) -> Iterator[dict[str, Any]]:
             bits_IC = np.array([[each[key][0] for each in texts] for key in keys]) / math.log(2)
             sizes = np.array([texts[0][key][1] for key in keys], dtype=np.float64)
             yield _row(found[0], steps, task, metric, keys, bits_IC, sizes)
+    for metric in sorted(set.intersection(*(set(one.statistics) for one in found))):
+        added = [one.statistics[metric] for one in found]
+        for task, keys in _tasks(set.intersection(*map(set, added))):
+            kind = METRICS[added[0][keys[0]].aggregation]
+            group_I = number_clusters(found[0].clusters.get(key, key) for key in keys)
+            sum_CKS = [sums([each[key] for key in keys], group_I) for each in added]
+            sign = 1 if kind.higher_is_better else -1
+            merits_KC = sign * np.stack([merits(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
+            values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
+            row = _of_row(found[0].model, steps, task, metric, values, len(keys), sign > 0)
+            yield row | trend(steps, merits_KC, np.ones(len(merits_KC)))
 
 
 def _tasks(common: set[Key]) -> Iterator[tuple[tuple[str, str], list[Key]]]:
@@ -155,16 +169,27 @@ def _row(
     merits_IC: Floats,
     units_I: Floats,
 ) -> dict[str, Any]:
-    names: dict[Any, int] = {}
-    group_I = np.array([names.setdefault(one.clusters.get(key, key), len(names)) for key in keys])
-    merits_GC, units_G = np.zeros((len(names), len(steps))), np.zeros(len(names))
+    group_I = number_clusters(one.clusters.get(key, key) for key in keys)
+    count = int(group_I.max()) + 1
+    merits_GC, units_G = np.zeros((count, len(steps))), np.zeros(count)
     np.add.at(merits_GC, group_I, merits_IC)
     np.add.at(units_G, group_I, units_I)
     sign = -1 if metric in (BITS, ANSWER_BITS) else 1
+    values = [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()]
+    row = _of_row(one.model, steps, task, metric, values, len(keys), sign > 0)
+    return row | trend(steps, merits_GC, units_G)
+
+
+def _of_row(
+    model: str,
+    steps: list[int],
+    task: tuple[str, str],
+    metric: str,
+    values: list[float],
+    items: int,
+    higher_is_better: bool,
+) -> dict[str, Any]:
     return {
-        **{"model": one.model, "suite": task[0], "task": task[1], "metric": metric, "steps": steps},
-        "values": [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()],
-        "items": len(keys),
-        "higher_is_better": sign > 0,
-        **trend(steps, merits_GC, units_G),
+        **{"model": model, "suite": task[0], "task": task[1], "metric": metric, "steps": steps},
+        **{"values": values, "items": items, "higher_is_better": higher_is_better},
     }

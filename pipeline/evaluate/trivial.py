@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pipeline.evaluate.corpus_level import statistics_of
 from pipeline.evaluate.items import Trivial
 from pipeline.evaluate.written import READABILITY
 from pipeline.ground.errors import InputError
@@ -61,6 +62,12 @@ def _scored(task: Task, examples: Sequence[dict[str, Any]], written: Sequence[st
     pairs = zip(examples, written, strict=True)
     of_items = [task.process_results(example, [text]) for example, text in pairs]
     values = {metric: [one[metric] for one in of_items] for metric in of_items[0]}
-    scores = {metric: float(task.aggregation()[metric](each)) for metric, each in values.items()}
+    aggregations = task.aggregation()
+    scores = {metric: float(aggregations[metric](each)) for metric, each in values.items()}
     numbers = {metric: each for metric, each in values.items() if all(isinstance(one, int | float) for one in each)}
-    return Trivial(numbers, {metric: value for metric, value in scores.items() if math.isfinite(value)})
+    statistics = {metric: statistics_of(aggregations[metric], each) for metric, each in values.items()}
+    return Trivial(
+        numbers,
+        {metric: value for metric, value in scores.items() if math.isfinite(value)},
+        {metric: of_items for metric, of_items in statistics.items() if of_items},
+    )

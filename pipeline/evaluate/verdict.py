@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.evaluate.corpus_level import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import Item
+from pipeline.ground.composed import composed
+from pipeline.ground.statistics import number_clusters
 
 LEVEL = 0.05
 SLOR = "acc_slor"  # the right sentence has the higher SLOR
@@ -34,11 +37,11 @@ def credit(item: Item, scores: Sequence[float]) -> float:
 
 def majority_answer(items: Sequence[Item]) -> Floats:
     """Return the credits of answering what is right most often among the other items, where answers have such texts."""
-    often = Counter(item.choices[number] for item in items for number in item.right)
+    often = Counter(composed(item.choices[number]) for item in items for number in item.right)
 
     def scores(item: Item) -> list[float]:
-        own = {item.choices[number] for number in item.right}
-        return [often[choice] - (choice in own) for choice in item.choices]
+        own = {composed(item.choices[number]) for number in item.right}
+        return [often[choice] - (choice in own) for choice in map(composed, item.choices)]
 
     return np.array([credit(item, scores(item)) for item in items])
 
@@ -50,7 +53,7 @@ def scaled(item: Item, metric: str, scores: Sequence[float]) -> list[float]:
     by their number: SLOR, Pauls and Klein, ACL 2012.
     """
     if metric == "acc_norm":
-        return [score / max(len(choice), 1) for score, choice in zip(scores, item.choices, strict=True)]
+        return [score / max(len(composed(choice)), 1) for score, choice in zip(scores, item.choices, strict=True)]
     if metric == SLOR:
         of_choices = zip(scores, item.unigram, item.tokens, strict=True)
         return [(score - unigram) / max(tokens, 1) for score, unigram, tokens in of_choices]
@@ -70,11 +73,14 @@ def credits_of(
     """
     found: dict[str, Floats] = {}
     if all(item.choices for item in items):
+        lengths = [[len(composed(choice)) for choice in item.choices] for item in items]
         found = {
             "chance": np.array([len(item.right) / len(item.choices) for item in items]),
             "majority answer": majority_answer(items),
-            "longest answer": np.array([credit(item, [len(choice) for choice in item.choices]) for item in items]),
-            "shortest answer": np.array([credit(item, [-len(choice) for choice in item.choices]) for item in items]),
+            "longest answer": np.array([credit(item, length) for item, length in zip(items, lengths, strict=True)]),
+            "shortest answer": np.array(
+                [credit(item, [-one for one in length]) for item, length in zip(items, lengths, strict=True)]
+            ),
         }
         for name, model in models.items():
             found[name] = np.array([credit(item, scaled(item, metric, model(item))) for item in items])
@@ -97,14 +103,48 @@ def paired_p_value(right: Floats, credits: Floats) -> float:
         return 1.0
     if float(np.ptp(np.abs(differing))) < SAME:
         return float(stats.binom.sf(int((differing > 0).sum()) - 1, len(differing), 0.5))
-    random, lead = np.random.default_rng(0), float(differing.sum())
+    return _flipped(len(differing), lambda signs_RK: signs_RK @ differing)
+
+
+def randomised_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False) -> float:
+    """Return how likely a corpus-level metric leads by as much where a coin says which of two wrote each cluster.
+
+    That is approximate randomisation (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989), as in
+    sacreBLEU, where the items of a cluster change sides together.
+
+    Args:
+        own_KS: the sums of statistics of each cluster, (clusters, S).
+        other_KS: the same of the other model.
+        metric: what follows from them.
+        two_sided: whether a lead of the other model counts as well.
+    """
+    is_other_K = (own_KS != other_KS).any(axis=1)
+    if not is_other_K.any():
+        return 1.0
+    differing_KS, total_S = (own_KS - other_KS)[is_other_K], own_KS.sum(axis=0) + other_KS.sum(axis=0)
+    direction = 1 if metric.higher_is_better else -1
+
+    def leads(signs_RK: NDArray[np.int8]) -> Floats:
+        change_RS = signs_RK @ differing_KS
+        lead_R = direction * (metric.score((total_S + change_RS) / 2) - metric.score((total_S - change_RS) / 2))
+        return np.abs(lead_R) if two_sided else lead_R
+
+    return _flipped(len(differing_KS), leads)
+
+
+def _flipped(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
+    """Return the share of drawings in which coins, one for each unit, give a lead that is as large as the real one.
+
+    `leads` returns the lead of each drawing, of (drawings, units) signs; all signs of the real one are +1.
+    """
+    random, lead = np.random.default_rng(0), float(leads(np.ones((1, units), dtype=np.int8))[0])
 
     def reached(flips: int) -> int:
         """How many of so many drawings lead by as much."""
         found = 0
-        for rounds in np.array_split(np.arange(flips), max(1, flips * len(differing) // 10**7)):
-            signs = random.integers(0, 2, (len(rounds), len(differing)), dtype=np.int8) * 2 - 1
-            found += int((signs @ differing >= lead - SAME).sum())
+        for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
+            signs_RK = random.integers(0, 2, (len(rounds), units), dtype=np.int8) * 2 - 1
+            found += int((leads(signs_RK) >= lead - SAME).sum())
         return found
 
     flips, at_least = FLIPS, reached(FLIPS)
@@ -157,17 +197,41 @@ def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[
     return _against(values, p_values, {name: -value for name, value in values.items()})
 
 
+def compared_in_corpus(
+    items: Sequence[Item], metric: str, others: dict[str, Sequence[Statistics | None]]
+) -> dict[str, Any]:
+    """Return the same of a corpus-level metric; of each baseline what each item adds, None of what it was not asked."""
+    values: dict[str, float] = {}
+    p_values: dict[str, float] = {}
+    kind = METRICS[items[0].statistics[metric].aggregation]
+    cluster_I = cluster_numbers(items)
+    for name, of_items in others.items():
+        own = [item.statistics[metric] if other else None for item, other in zip(items, of_items, strict=True)]
+        if not any(own):
+            continue
+        own_KS, other_KS = sums(own, cluster_I), sums(of_items, cluster_I)
+        values[name] = float(kind.score(other_KS.sum(axis=0)))
+        p_values[name] = randomised_p_value(own_KS, other_KS, kind)
+    if not values:
+        return {}
+    direction = 1 if kind.higher_is_better else -1
+    return _against(values, p_values, {name: direction * value for name, value in values.items()})
+
+
 def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[str, float]) -> dict[str, Any]:
     """Return what a row says: the hardest is the best that is not beaten, and where each is beaten the best of all."""
     hardest = max(merits, key=lambda name: (p_values[name] >= LEVEL, merits[name]))
     return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
 
 
+def cluster_numbers(items: Sequence[Item]) -> NDArray[np.int64]:
+    """Return the number of the cluster of each item; an item without one is a cluster of its own."""
+    return number_clusters(item.number if item.cluster is None else item.cluster for item in items)
+
+
 def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> float:
     """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
-    names: dict[Any, int] = {}
-    numbers = (item.number if item.cluster is None else item.cluster for item in items)
-    cluster_I = np.array([names.setdefault(number, len(names)) for number in numbers])
+    cluster_I = cluster_numbers(items)
     answered = ~np.isnan(other)
 
     def summed(each: Floats) -> Floats:
@@ -178,12 +242,14 @@ def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> floa
 
 def constant_answer(items: Sequence[Item]) -> str | None:
     """Return the text that the model answers to all items, although another is right in some; None where it varies."""
-    answers = {item.choices[item.answer] if item.choices else item.written for item in items}
+    answers = {composed(item.choices[item.answer] if item.choices else item.written or "") for item in items}
     if len(items) < 2 or len(answers) > 1:
         return None
     (answer,) = answers
     never_wrong = all(
-        answer in {item.choices[number] for number in item.right} if item.choices else any(item.correct.values())
+        answer in {composed(item.choices[number]) for number in item.right}
+        if item.choices
+        else any(item.correct.values())
         for item in items
     )
     return None if never_wrong else answer

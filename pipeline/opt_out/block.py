@@ -9,13 +9,14 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import OPT_OUT
+from pipeline.ground.composed import composed
 from pipeline.ground.hosts import host_of, suffixes_of
-from pipeline.opt_out.lists import OptOut, nfc
+from pipeline.opt_out.lists import OptOut
 
 
 def _on(listed: set[str], *values: str | None) -> Iterator[str]:
     """Yield which of the values are on a list, as the list writes them, a value once."""
-    compared = dict.fromkeys(nfc(value) for value in values if value is not None)
+    compared = dict.fromkeys(composed(value) for value in values if value is not None)
     yield from (value for value in compared if value in listed)
 
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.ground.hosts import host_of, suffixes_of
-from pipeline.opt_out.lists import KINDS, OptOut, nfc
+from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys
 from pipeline.sources.reading import WITHHELD, as_string, field_text
@@ -45,7 +46,7 @@ class Named(NamedTuple):
 
 
 def _hashes(kind: str, values: Iterable[str]) -> list[int]:
-    return [xxhash.xxh3_64_intdigest(f"{kind}:{nfc(value)}") for value in values]
+    return [xxhash.xxh3_64_intdigest(f"{kind}:{composed(value)}") for value in values]
 
 
 def _ids(place: str, number: int, original: str | None) -> tuple[str, ...]:
@@ -188,8 +189,8 @@ class ListedEntries:
     def relevant(self, entries: Index) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
         chosen = {kind: self._matched(kind, entries) for kind in KINDS}
-        if self.holder in self.opt_out.holders:
-            chosen["holders"] = sorted({*chosen["holders"], self.holder})
+        if composed(self.holder) in self.opt_out.holders:
+            chosen["holders"] = sorted({*chosen["holders"], composed(self.holder)})
         return self.opt_out.model_copy(update=chosen)
 
     def unmatched_ids(self, units: Iterable[Path]) -> list[str]:

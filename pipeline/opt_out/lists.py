@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from pipeline.corpus.personal_data import marked
 from pipeline.corpus.settings import PersonalData
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.ground.hosts import parse_host
 from pipeline.ground.settings import Settings
@@ -44,17 +44,12 @@ class OptOut(Settings):
     def _ordered(cls, values: list[str]) -> list[str]:
         if not all(value.strip() for value in values):
             raise ValueError("an entry is empty: write what is meant, or take the line out")
-        return sorted({nfc(value.strip()) for value in values})
+        return sorted({composed(value.strip()) for value in values})
 
     def published(self) -> dict[str, Any]:
         """Return the list as anybody may see it."""
         ids, holders = map(shown, self.ids), map(shown, self.holders)
         return {"date": self.date, "domains": self.domains, "ids": [*ids], "holders": [*holders]}
-
-
-def nfc(value: str) -> str:
-    """Return an id or a holder as they are compared: one letter may be written as two characters (Unicode NFD)."""
-    return unicodedata.normalize("NFC", value)
 
 
 def shown(entry: str) -> str:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.pretrain.audit import Audit
 from pipeline.provenance.crate_files import source_of
@@ -108,7 +109,7 @@ def main(arguments: list[str]) -> int:
         text = sys.stdin.buffer.read().decode() if options.text == "-" else options.text
     except UnicodeDecodeError as error:
         raise InputError(f"standard input is no UTF-8 ({error.reason} at byte {error.start}): give it so") from None
-    text = text.strip("\r\n")
+    text = composed(text.strip("\r\n"))
     if not text.strip():
         raise InputError("the text is empty: give at least one word")
     if options.minimum < 1:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.ground.composed import composed
 from pipeline.ground.settings import Settings
 from pipeline.sources.licenses import canonical
 from pipeline.sources.records import Keys
@@ -106,7 +107,7 @@ class Source(FieldKeys):
     @field_validator("license_names")
     @classmethod
     def _spdx_names(cls, names: dict[str, str]) -> dict[str, str]:
-        return {name.strip().casefold(): canonical(license) for name, license in sorted(names.items())}
+        return {composed(name.strip()).casefold(): canonical(license) for name, license in sorted(names.items())}
 
     @model_validator(mode="after")
     def _own_licenses(self) -> Source:

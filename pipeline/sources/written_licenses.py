@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.ground.composed import composed
 from pipeline.ground.hosts import split_address
 from pipeline.sources.licenses import canonical
 
@@ -75,8 +76,8 @@ def read_license(written: str, names: Mapping[str, str]) -> str | None:
         written: as `as_written` returns it.
         names: what the source says of words that mean nothing by themselves, in small letters.
     """
-    if written.casefold() in names:
-        return names[written.casefold()]
+    if (name := composed(written).casefold()) in names:
+        return names[name]
     if written[0] in "[{":
         try:
             return _of_value(json.loads(written), names)

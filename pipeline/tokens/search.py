@@ -10,7 +10,7 @@ import json
 from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.spelling import SPECIAL, spelling
@@ -108,11 +109,18 @@ class Search:
     def parts(self, text: str, minimum: int) -> list[Part]:
         """The longest parts of a text of at least so many characters, in their order; parts may overlap.
 
-        Every part of a text that stands in a training document, and is that long, lies in one of them.
+        Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
+        Unicode's composed form, and so is the text searched; places are those in the text as it is given.
 
         Raises:
             InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
         """
+        searched = composed(text)
+        if searched != text:
+            lengths = [len(composed(text[:end])) for end in range(len(text) + 1)]
+            place = [bisect(lengths, at) - 1 for at in range(len(searched) + 1)]
+            parts = self.parts(searched, minimum)
+            return [replace(part, start=place[part.start], end=place[part.end]) for part in parts]
         try:
             content = text.encode()
         except UnicodeEncodeError:
@@ -200,6 +208,7 @@ class Search:
 
     def holds(self, text: str) -> bool:
         """Return whether a text stands, as a whole, in a training document; an empty one does not."""
+        text = composed(text)
         return bool(text) and bool(self.parts(text, len(text)))
 
     def _spelled(self, tokens: list[int]) -> bytes:

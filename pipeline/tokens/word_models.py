@@ -48,6 +48,7 @@ class WordModels:
         if highest >= size:
             raise InputError(f"{index} has a vocabulary of {size}, the model's tokens reach {highest}: it is another's")
         self._counts = np.zeros(size, dtype=np.int64)
+        self._followed = np.zeros(size, dtype=np.int64)  # how often another token comes after each
         self._pairs = np.array(sorted(before * size + token for before, token in pairs), dtype=np.int64)
         self._pair_counts = np.zeros(len(self._pairs), dtype=np.int64)
         share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
@@ -55,6 +56,7 @@ class WordModels:
         for _, view in reader.views:
             tokens = reader.known(view[: math.ceil(share * len(view))]).astype(np.int64)
             self._counts += np.bincount(tokens, minlength=size)
+            self._followed += np.bincount(tokens[:-1], minlength=size)
             codes = tokens[:-1] * size + tokens[1:]
             if asked is None:
                 found.append(codes)
@@ -91,12 +93,16 @@ class WordModels:
         return (self._counts[np.asarray(tokens, dtype=np.int64)] + 1) / (self.tokens + self._size)
 
     def _pair_probabilities(self, codes: Integers) -> npt.NDArray[np.float64]:
-        """Return the probability of the second token of each pair after its first; a pair is a code."""
+        """Return the probability of the second token of each pair after its first; a pair is a code.
+
+        After a token that nothing follows in the counted text, it is the probability of the second token alone.
+        """
         before, token = np.divmod(codes, self._size)
-        probability = (1 - PAIR_WEIGHT) * self._probabilities(token)
+        followed = self._followed[before]
+        probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)
         place, is_known = self._find(codes)
         times = self._pair_counts[place[is_known]]
-        probability[is_known] += PAIR_WEIGHT * times / np.maximum(self._counts[before[is_known]], 1)
+        probability[is_known] += PAIR_WEIGHT * times / np.maximum(followed[is_known], 1)
         return probability
 
     def _find(self, codes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:

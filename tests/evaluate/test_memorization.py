@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,6 +185,22 @@ def test_what_says_nothing_is_counted_apart_and_is_no_copy(signs: Set) -> None:
     assert found["exact"]["count"] == found["in_training"]["count"] == found["exact"]["share"] == 1
     found = Counter(SHORT, signs.search, [])(given[:1])
     assert found["say_nothing"] == 1 and found["exact"] is found["in_training"] is None, "a share of nothing is none"
+
+
+def test_a_text_is_memorised_in_either_form_of_unicode(tmp_path: Path) -> None:
+    """What is written has e and an accent, the document é: other tokens, and the same text."""
+    rows = [row for row in make_rows(60) if len(str(row["text"])) > 120]
+    for row in rows:
+        row["text"] = f"{row['text']} één café in een geïsoleerde crèche"
+    accents = token_set(tmp_path / "set", rows)
+    encoder = Tokenizer.from_file(str(accents.tokenizer))
+    held, apart = (
+        encoder.encode(unicodedata.normalize(form, " één café in een geïsoleerde crèche"), add_special_tokens=False).ids
+        for form in ("NFC", "NFD")
+    )
+    settings = SHORT.model_copy(update={"continuation_tokens": len(apart)})
+    found = Counter(settings, accents.search, [])([Continued([], apart, "nl", held)])
+    assert held != apart and found["exact"]["count"] == found["in_training"]["count"] == 1
 
 
 def test_what_says_nothing_has_fewer_than_two_letters_or_digits_for_five_tokens(signs: Set) -> None:

@@ -75,17 +75,18 @@ def test_a_rule_reaches_what_a_model_that_follows_it_reaches(milestone: Path, su
         assert copied[metric]["baselines"]["copy"] == pytest.approx(copied[metric]["value"])
         assert others[metric]["baselines"] == copied[metric]["baselines"]
         assert others[metric]["baselines"]["another's"] == pytest.approx(others[metric]["value"])
-    assert copied["sari"]["p_value"] == 1.0 and copied["sari"]["verdict"] == "not better"
+    for metric in ("sari", "chrf"):
+        assert copied[metric]["p_value"] == 1.0 and copied[metric]["verdict"] == "not better"
 
 
 def test_better_is_who_beats_each_rule_and_right_answers_do(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     right = asked(milestone, tmp_path, suite, lambda item: str(item["references"][0]))
     assert right["sari"]["verdict"] == "better" and right["sari"]["low"] is right["sari"]["high"] is None, "all alike"
-    assert right["chrf"]["verdict"] is None and right["chrf"]["hardest_baseline"] in {"copy", "another's"}
+    assert right["chrf"]["verdict"] == "better" and right["chrf"]["hardest_baseline"] in {"copy", "another's"}
     answers = pq.read_table(tmp_path / "r.parquet").to_pylist()
     assert right["sari"]["value"] == pytest.approx(sum(answer["sari"] for answer in answers) / len(answers))
     junk = asked(milestone, tmp_path, suite, lambda item: f"kwx de {item['source'][-4:]}")
-    assert junk["sari"]["verdict"] == "not better"
+    assert junk["sari"]["verdict"] == junk["chrf"]["verdict"] == "not better"
 
 
 def test_readability_stands_beside_the_reference_and_has_no_verdict(
@@ -120,9 +121,13 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
         baselines.run(settings, model=model, tasks=suite_files(suite), answers=files[0], results=files[1])
     answered = read_answers(files[0])
     assert answered.right == {} and answered.graded.keys() == {"sari", "lix"}, "numbers are not right or wrong"
-    same = asked(milestone, tmp_path, suite, lambda item: str(item["references"][1]), baselines=files)["sari"]
+    assert answered.statistics.keys() == {"chrf"}
+    rows = asked(milestone, tmp_path, suite, lambda item: str(item["references"][1]), baselines=files)
+    same = rows["sari"]
     assert same["baselines"]["other"] == pytest.approx(same["value"]) and same["p_value"] == 1.0
     assert same["hardest_baseline"] == "other" and same["verdict"] == "not better"
+    assert rows["chrf"]["baselines"]["other"] == pytest.approx(rows["chrf"]["value"])
+    assert rows["chrf"]["p_value"] == 1.0 and rows["chrf"]["verdict"] == "not better"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,21 @@ def test_the_narrowed_list_decides_as_the_whole_one(
         # Nothing else is given to the unit, but for the holder of a source without documents, and later namesakes.
         hit = {entry for entries in told for entry in entries}
         assert {entry for entry in listed if "#" not in entry} - {f"holder {holder}"} <= hit
+
+
+def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> None:
+    for of_list in ("NFC", "NFD"):
+        of_data = {"NFC": "NFD", "NFD": "NFC"}[of_list]
+        named, held = (unicodedata.normalize(of_list, text) for text in ("artikel-één", "Reünie"))
+        opt_out = OptOut(ids=[named, "other"], holders=[held])
+        own, holder = (unicodedata.normalize(of_data, text) for text in ("artikel-één", "Reünie"))
+        file = tmp_path / f"{of_list}.jsonl"
+        file.write_text(json.dumps({"text": "t", "id": own, "holder": holder}, ensure_ascii=False), encoding="utf-8")
+        narrowed = ListedEntries(opt_out, "someone").relevant(entries_of("s", [("x.jsonl", file)], Keys(), 999))
+        assert (narrowed.ids, narrowed.holders) == (["artikel-één"], ["Reünie"])
+        read = [found for found, _ in raw_documents(read_records(file, "x.jsonl", Keys(), 999), "s/x.jsonl", Keys())]
+        assert decided(read, narrowed, "someone") == [["id artikel-één", "holder Reünie"]]
+        assert ListedEntries(opt_out, holder).relevant(np.empty(0, dtype=np.uint64)).holders == ["Reünie"]
 
 
 def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

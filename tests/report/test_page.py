@@ -17,7 +17,7 @@ from pipeline.evaluate.differences import Checkpoint, compared, judge
 from pipeline.ground.errors import InputError
 from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
-from tests.report.example import HOSTILE, Run
+from tests.report.example import HOSTILE, Run, task
 
 VOID = {"meta", "br", "wbr"}
 
@@ -195,8 +195,23 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
     page = made(run_folder, language=language)["page"]
     text = outline(page).text
     assert all(sentence in text for sentence in told)
-    assert "0.8000 0.2000 0.6000 (" in text
+    assert "0.8000 0.2000 0.6000 (" in text and "klopt in" not in text and "holds in" not in text
     assert text.index("0.8000 0.2000 0.6000 (") < text.index("0.3000 0.3000 0.0000 (")
+
+
+@pytest.mark.parametrize(("language", "told"), [("en", "; holds in 88 of 100)"), ("nl", "; klopt in 88 van 100)")])
+def test_an_interval_of_few_items_says_how_often_such_ones_hold(run_folder: Run, language: str, told: str) -> None:
+    tasks = [
+        task("few", 0.6, 0.05, None, simulated_coverage=0.88),
+        task("many", 0.7, 0.05, None, simulated_coverage=0.94),
+    ]
+    run_folder.write(
+        "evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": tasks, "not_asked": []}
+    )
+    arguments = made(run_folder, language=language)
+    text = outline(arguments["page"]).text
+    assert told in text and "94 of" not in text and "94 van" not in text
+    assert "0.5000 to 0.7000 (simulated: holds in 88 of 100)" in arguments["model_card"].read_text(encoding="utf-8")
 
 
 def test_the_training_tells_utilisation_beside_mfu_and_each_group(run_folder: Run) -> None:

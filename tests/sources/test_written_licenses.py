@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any
 
 import pytest
@@ -106,6 +107,7 @@ def test_a_source_says_what_its_words_mean_also_in_a_list() -> None:
     assert read_license("CC-By", names) == "CC-BY-4.0"
     assert read_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
     assert read_license("mit", names) == "Apache-2.0"
+    assert read_license(unicodedata.normalize("NFD", "Vrije reünie"), {"vrije reünie": "MIT"}) == "MIT"
 
 
 KINDS = st.sampled_from(["by", "by-sa", "by-nc", "by-nd", "by-nc-sa", "by-nc-nd"])

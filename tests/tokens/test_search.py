@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -83,6 +84,16 @@ def described(search: Search, parts: list[Part]) -> list[tuple[int, int, dict[st
         assert search.count_documents(part) == len(named) and part.occurrences == sum(named.values())
         listed.append((part.start, part.end, named))
     return listed
+
+
+def test_a_decomposed_text_is_found_where_the_composed_one_stands(search: Search, texts: dict[str, str]) -> None:
+    """Places are those of the text as it is given: letters that are two characters there are one in the documents."""
+    held = next(text for text in texts.values() if "é" in text[10:60])[10:60]
+    apart = unicodedata.normalize("NFD", held)
+    (whole,), (found,) = search.parts(f"@@ {held} @@", 30), search.parts(f"@@ {apart} @@", 30)
+    assert len(apart) > len(held) and apart.startswith(f"@@ {apart} @@"[found.start : found.end].strip())
+    assert described(search, [found])[0][2] == described(search, [whole])[0][2]
+    assert search.holds(apart) and search.holds(held) and not search.holds(f"{apart}@@")
 
 
 PIECES = [

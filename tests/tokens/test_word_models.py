@@ -22,6 +22,7 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
     rows = [values.tolist() for _, values in reader.views]
     counts = Counter(token for row in rows for token in row)
     pairs = Counter(pair for row in rows for pair in pairwise(row))
+    followed = Counter(token for row in rows for token in row[:-1])
     tokens = rows[0][3:9]
     asked = [(rows[0][:3], tokens), ([reader.begin_of_text_id], [tokens[0], reader.vocabulary_size - 1])]
     models = WordModels(built, asked)
@@ -31,7 +32,7 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
         unigram = sum(math.log((counts[token] + 1) / total) for token in after)
         assert models.unigram((before, after)) == pytest.approx(unigram)
         bigram = sum(
-            math.log(PAIR_WEIGHT * pairs[one, other] / counts[one] + (1 - PAIR_WEIGHT) * (counts[other] + 1) / total)
+            math.log(PAIR_WEIGHT * pairs[one, other] / followed[one] + (1 - PAIR_WEIGHT) * (counts[other] + 1) / total)
             for one, other in zip([before[-1], *after[:-1]], after, strict=True)
         )
         assert models.bigram((before, after)) == pytest.approx(bigram)
@@ -52,7 +53,11 @@ def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]
     pairs = Counter(pair for row in rows for pair in pairwise(row))
     alone = {token: (counts[token] + 1) / (reader.tokens + reader.vocabulary_size) for token in range(320)}
     asked = [pair for document in documents for pair in pairwise(document)]
-    after = [0.7 * pairs[pair] / (counts[pair[0]] or 1) + 0.3 * alone[pair[1]] for pair in asked]
+    followed = Counter(token for row in rows for token in row[:-1])
+    after = [
+        0.7 * pairs[pair] / followed[pair[0]] + 0.3 * alone[pair[1]] if followed[pair[0]] else alone[pair[1]]
+        for pair in asked
+    ]
     losses = [-sum(map(math.log, each)) / len(asked) for each in ([alone[token] for _, token in asked], after)]
     return losses[0], losses[1]
 
@@ -78,6 +83,17 @@ def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: 
     expected = plain_losses(built, [[never, 5]])
     assert models.losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
     assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
+
+
+def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: Path) -> None:
+    """Of tokens that are common, that are never seen, and that are seen at the end of a shard alone."""
+    models, size = WordModels(built), TokenReader(built, "train").vocabulary_size
+    asked = [([before], [token]) for before in range(0, size, 16) for token in range(size)]
+    for each, step in ((models, 1), (WordModels(built, asked), 16)):
+        for before in range(0, size, step):
+            total = math.fsum(math.exp(each.bigram(([before], [token]))) for token in range(size))
+            assert total == pytest.approx(1.0)
+    assert math.fsum(math.exp(models.unigram(([], [token]))) for token in range(size)) == pytest.approx(1.0)
 
 
 def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:

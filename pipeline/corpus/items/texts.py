@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.corpus.contamination_settings import TaskFile
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 from pipeline.ground.yaml_files import parse_json
 
@@ -50,7 +50,7 @@ def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, whatever it is nested in."""
     if isinstance(value, str):
-        yield unicodedata.normalize("NFC", value)
+        yield composed(value)
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)

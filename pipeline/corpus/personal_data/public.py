@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from pipeline.corpus.personal_data.found import Found
+from pipeline.ground.composed import composed
 
 # Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
 _ROLES = """
@@ -58,6 +59,7 @@ _FUNCTION = re.compile(
 
 def _normal(entry: str) -> str:
     """Return an entry as values are compared: numbers and postcodes without separators, with their kind in front."""
+    entry = composed(entry)
     if "@" in entry or "." in entry.strip("+*"):
         return entry.lower()
     value = re.sub(r"[^\w+*?]", "", entry).upper()

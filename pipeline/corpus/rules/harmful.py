@@ -14,13 +14,14 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import HARMFUL
 from pipeline.corpus.rules.harmful_settings import Classifier, Harmful, WordList
+from pipeline.ground.composed import composed
 from pipeline.ground.errors import InputError
 
 _WORD = re.compile(r"\w+")
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+    return _WORD.findall(composed(text).casefold())
 
 
 class Phrases:

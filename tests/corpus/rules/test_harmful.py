@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_whole_words_and_phrases_count_in_any_case(bread: Path, text: str, hits:
     assert document.metadata["flags"] == (["b"] if hits else [])
     _, document, _ = flag({"word_lists": [{"name": "b", "path": "", "minimum_hits": hits + 1}]}, [bread], text)
     assert document.metadata["flags"] == []
+
+
+def test_words_with_accents_count_in_either_form_of_unicode(tmp_path: Path) -> None:
+    for of_list in ("NFC", "NFD"):
+        (tmp_path / of_list).write_text(unicodedata.normalize(of_list, "crème brûlée\n"), encoding="utf-8")
+        for form in ("NFC", "NFD"):
+            text = unicodedata.normalize(form, "Een Crème, brûlée toe.")
+            _, document, _ = flag({"word_lists": [{"name": "b", "path": ""}]}, [tmp_path / of_list], text)
+            assert document.metadata["flags"] == ["b"]
 
 
 def test_a_share_of_the_words_flags_too_and_a_language_is_left_alone(bread: Path) -> None:

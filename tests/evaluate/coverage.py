@@ -1,0 +1,133 @@
+"""Simulations of intervals of scores whose truth is known: of means, shares, differences and corpus-level metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from lm_eval.api import metrics
+from numpy.typing import NDArray
+
+from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_function, interval_of_sums
+from pipeline.evaluate.differences import interval as interval_of_pairs
+from pipeline.ground.statistics import Ratio, ratio, share
+
+Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], tuple[Ratio, float]]
+"""An interval of so many units, and the truth; the value of a draw without an interval does not count."""
+
+
+def _mean(values: Callable[[np.random.Generator, int], Floats], truth: float) -> Draw:
+    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+        drawn = values(random, units)
+        found = ratio(drawn, np.ones(units))
+        return (found if np.ptp(drawn) else Ratio(found.value, None, None)), truth
+
+    return draw
+
+
+def _of_documents(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    """Documents of very unequal length, whose tokens are alike within a document."""
+    sizes = np.ceil(random.lognormal(5, 0.9, units))
+    return ratio(sizes * random.gamma(4, 0.75, units), sizes), 3.0
+
+
+def _share(truth: float, alike: float = 0.0) -> Draw:
+    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+        if not alike:
+            return share((random.random(units) < truth).astype(float), np.ones(units)), truth
+        sizes = random.integers(1, 20, units)
+        levels = random.beta(truth * (1 - alike) / alike, (1 - truth) * (1 - alike) / alike, units)
+        return share(random.binomial(sizes, levels).astype(float), sizes), truth
+
+    return draw
+
+
+def _pairs(only_one: float, only_other: float) -> Draw:
+    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+        one, other, _ = random.multinomial(units, [only_one, only_other, 1 - only_one - only_other])
+        return Ratio(0.0, *interval_of_pairs(int(one), int(other), units)), only_one - only_other
+
+    return draw
+
+
+def translations(random: np.random.Generator, units: int, quality: float, orders: int = 6) -> Floats:
+    """Return sums of statistics of chrF of documents: n-grams of text, of reference and common ones of each order."""
+    sizes = np.ceil(random.lognormal(6, 0.7, units))
+    level = random.beta(8 * quality, 8 * (1 - quality), units)
+    columns: list[Floats] = []
+    for order in range(orders):
+        text, reference = np.maximum(sizes * random.uniform(0.8, 1.2, units) - order, 1).round(), sizes - order
+        matches = random.binomial(np.minimum(text, reference).astype(int), level ** (1 + order / 2))
+        columns += [text, reference, matches.astype(float)]
+    return np.stack(columns, axis=1)
+
+
+def _chrf(quality: float) -> Draw:
+    population = translations(np.random.default_rng(1), 400_000, quality)
+    truth = float(METRICS["chrf"].score(population.sum(axis=0)))
+
+    def draw(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+        return Ratio(0.0, *interval_of_sums(METRICS["chrf"], translations(random, units, quality))), truth
+
+    return draw
+
+
+def _chrf_difference(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    """Two models of equal quality that find the same documents hard."""
+    one = translations(random, units, 0.4)
+    other = one.copy()
+    moved = np.rint(one[:, 2::3] * random.normal(0, 0.1, (units, 1)))
+    other[:, 2::3] = np.clip(one[:, 2::3] + moved, 0, np.minimum(one[:, 0::3], one[:, 1::3]))
+    swapped = random.random(units) < 0.5
+    first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
+    return Ratio(0.0, *interval_of_difference(METRICS["chrf"], first, second)), 0.0
+
+
+def _median(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    return _of_function(metrics.median, random.lognormal(0, 1, units)), 1.0
+
+
+def _mean_of_function(random: np.random.Generator, units: int) -> tuple[Ratio, float]:
+    return _of_function(metrics.mean, random.lognormal(0, 1, units)), math.exp(0.5)
+
+
+def _of_function(function: Callable[..., float], values: Floats) -> Ratio:
+    ends = interval_of_function(function, values.tolist(), np.arange(len(values)))
+    return Ratio(0.0, *(ends or (None, None)))
+
+
+def _rare(random: np.random.Generator, units: int) -> Floats:
+    return (random.random(units) < 0.1) * random.uniform(0.2, 1, units)
+
+
+KINDS: dict[str, dict[str, Draw]] = {
+    "mean": {
+        "normal": _mean(lambda random, units: random.normal(3, 1, units), 3.0),
+        "exponential": _mean(lambda random, units: random.exponential(1, units), 1.0),
+        "lognormal, σ 0.5": _mean(lambda random, units: random.lognormal(0, 0.5, units), math.exp(0.125)),
+        "lognormal, σ 1": _mean(lambda random, units: random.lognormal(0, 1, units), math.exp(0.5)),
+        "0 in nine of ten": _mean(_rare, 0.06),
+        "documents of unequal length": _of_documents,
+    },
+    "share": {
+        **{f"right in {truth:.0%}": _share(truth) for truth in (0.02, 0.1, 0.25, 0.5)},
+        "25 %, in clusters": _share(0.25, 0.1),
+        "50 %, in clusters": _share(0.5, 0.3),
+    },
+    "difference of shares": {"10 and 10 %": _pairs(0.1, 0.1), "20 and 5 %": _pairs(0.2, 0.05), "2 %": _pairs(0.02, 0)},
+    "corpus-level": {"chrF about 30": _chrf(0.4), "chrF about 5": _chrf(0.1), "difference": _chrf_difference},
+    "function": {"median, lognormal": _median, "a mean, lognormal": _mean_of_function},
+}
+
+
+def coverage(draw: Draw, units: int, rounds: int, seed: int = 0) -> float:
+    """Return the share of intervals that hold the truth, of those draws that have one."""
+    random, hits, known = np.random.default_rng((seed, units)), 0, 0
+    for _ in range(rounds):
+        found, truth = draw(random, units)
+        if found.low is not None and found.high is not None:
+            known += 1
+            hits += found.low <= truth <= found.high
+    return hits / max(known, 1)

@@ -1,0 +1,261 @@
+"""Corpus-level metrics: sums of statistics give sacreBLEU's figures, and clusters are what is drawn and swapped."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from lm_eval.api import metrics
+from sacrebleu.significance import PairedTest
+from scipy import stats
+
+from pipeline.evaluate import corpus_level
+from pipeline.evaluate.checkpoint import Checkpoint, read
+from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
+from pipeline.evaluate.differences import compared_in_all, judge
+from pipeline.evaluate.intervals import interval
+from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.evaluate.trends import trends
+from pipeline.evaluate.verdict import compared_in_corpus, randomised_p_value
+from pipeline.ground.statistics import number_clusters
+
+OF_TEXTS: dict[str, Any] = {
+    "bleu": sacrebleu.BLEU(),
+    "chrf": sacrebleu.CHRF(),
+    "chrfpp": sacrebleu.CHRF(word_order=2),
+    "ter": sacrebleu.TER(),
+}
+TEXT = "de kat zit op het dak en kijkt naar een vogel die over de stad vliegt"
+WORDS = TEXT.split()
+
+
+def references(count: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(count)]
+
+
+def translated(texts: list[str], quality: list[float], seed: int = 1) -> list[str]:
+    """Return texts of which each word is right with the quality of its item, else another one."""
+    draw = random.Random(seed)
+    return [
+        " ".join(word if draw.random() < good else draw.choice(WORDS) for word in text.split())
+        for text, good in zip(texts, quality, strict=True)
+    ]
+
+
+def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3) -> list[tuple[str, str]]:
+    texts, draw = references(count), random.Random(seed)
+    levels = [min(1.0, max(0.0, draw.gauss(quality, spread))) for _ in texts]
+    return [*zip(texts, translated(texts, levels, seed), strict=True)]
+
+
+def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
+    found = statistics_of(getattr(metrics, kind), pairs)
+    assert found is not None
+    return sums(found, number_clusters(clusters or range(len(pairs))))
+
+
+@pytest.mark.parametrize("kind", OF_TEXTS)
+@pytest.mark.parametrize("quality", [0.0, 0.3, 1.0])
+def test_sums_give_the_metric_of_sacrebleu(kind: str, quality: float) -> None:
+    """Of all items, of single ones, and of resamples, in which n-grams of some order may match nowhere."""
+    pairs = [*written(12, quality), ("een zin", ""), ("", "een zin"), ("a", "b")]
+    sum_IS, metric = sums_of(kind, pairs), OF_TEXTS[kind]
+    texts, wanted = [pair[1] for pair in pairs], [[pair[0] for pair in pairs]]
+    assert METRICS[kind].score(sum_IS.sum(axis=0)) == pytest.approx(metric.corpus_score(texts, wanted).score)
+    draws = np.random.default_rng(1).integers(0, 2, (200, len(pairs))) @ sum_IS
+    for rows in (draws, sum_IS):
+        expected = [metric._compute_score_from_stats(row).score for row in rows.tolist()]
+        assert METRICS[kind].score(rows) == pytest.approx(np.array(expected))
+
+
+def test_several_references_and_classes_give_the_metric_of_lm_eval() -> None:
+    texts = [[a, b] for a, b in zip(references(9), references(9, 5), strict=True)]
+    for kind in OF_TEXTS:
+        pairs = [(of_item, text) for of_item, (_, text) in zip(texts, written(9), strict=True)]
+        assert METRICS[kind].score(sums_of(kind, pairs).sum(axis=0)) == pytest.approx(getattr(metrics, kind)(pairs))
+    classes = [*map(tuple, np.random.default_rng(2).integers(0, 2, (40, 2)).tolist())]
+    for kind in ("f1_score", "matthews_corrcoef"):
+        assert METRICS[kind].score(sums_of(kind, classes).sum(axis=0)) == pytest.approx(getattr(metrics, kind)(classes))
+    assert statistics_of(metrics.matthews_corrcoef, [(0, 2), (1, 1), (2, 0)]) is None, "three classes"
+    assert statistics_of(metrics.mean, [0.5]) is statistics_of(lambda each: 0.0, [("a", "b")]) is None
+
+
+@pytest.mark.parametrize("kind", ["bleu", "chrf"])
+def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> None:
+    """The percentiles of scipy, expanded to Student's reach; the studentised side may reach further, and not much."""
+    pairs = written(40)
+    rows, metric, value = sums_of(kind, pairs), OF_TEXTS[kind], getattr(metrics, kind)(pairs)
+
+    def score(places: Any) -> float:
+        return float(metric._compute_score_from_stats(rows[places.astype(int)].sum(axis=0).tolist()).score)
+
+    tail = float(stats.norm.cdf(-stats.t.ppf(0.975, 38) * np.sqrt(40 / 39)))
+    expected = stats.bootstrap(
+        (np.arange(40),),
+        score,
+        method="percentile",
+        vectorized=False,
+        n_resamples=1000,
+        confidence_level=1 - 2 * tail,
+        rng=np.random.default_rng(3),
+    ).confidence_interval
+    low, high = interval_of_sums(METRICS[kind], rows)
+    width = expected.high - expected.low
+    assert expected.low - 0.3 * width < low < expected.low + 0.1 * width
+    assert expected.high - 0.1 * width < high < expected.high + 0.3 * width
+    found = interval(pairs, range(40), getattr(metrics, kind), value)
+    assert found[:3] == (pytest.approx(value), pytest.approx(low), pytest.approx(high))
+
+
+def test_sentences_of_one_document_are_drawn_together() -> None:
+    """Ten documents of thirty sentences, each translated as well or as badly as the others of it."""
+    texts, draw = references(300), random.Random(4)
+    levels = [level for level in (draw.uniform(0.2, 0.9) for _ in range(10)) for _ in range(30)]
+    pairs = [*zip(texts, translated(texts, levels), strict=True)]
+    documents = [number // 30 for number in range(300)]
+    together, apart = (interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(300)))
+    assert together.value == apart.value and together.high - together.low > 2 * (apart.high - apart.low)  # type: ignore[operator]
+    # Another way: documents drawn by a loop over the texts themselves.
+    scores = []
+    for _ in range(150):
+        rows = [30 * number + place for number in draw.choices(range(10), k=10) for place in range(30)]
+        scores.append(sacrebleu.corpus_chrf([pairs[row][1] for row in rows], [[pairs[row][0] for row in rows]]).score)
+    reach = 2.262 * np.sqrt(10 / 9) * np.std(scores)
+    assert 0.95 * reach < (together.high - together.low) / 2 < 1.5 * reach  # type: ignore[operator]
+    assert interval(pairs, ["one"] * 300, metrics.chrf, 0.0).low is None
+
+
+def test_differences_are_drawn_with_the_same_items_on_both_sides() -> None:
+    """Two translations of items that are hard for both: their difference is known better than each of them."""
+    one, other = sums_of("chrf", written(60, 0.65)), sums_of("chrf", written(60, 0.6))
+    low, high = interval_of_difference(METRICS["chrf"], one, other)
+    single = interval_of_sums(METRICS["chrf"], one)
+    assert low < METRICS["chrf"].score(one.sum(axis=0)) - METRICS["chrf"].score(other.sum(axis=0)) < high
+    assert high - low < single[1] - single[0]
+    assert interval_of_difference(METRICS["chrf"], other, one) == (pytest.approx(-high), pytest.approx(-low))
+    assert interval_of_difference(METRICS["chrf"], one, one) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", OF_TEXTS)
+def test_the_p_value_of_single_items_is_that_of_sacrebleus_paired_test(kind: str) -> None:
+    pairs, others = written(30, 0.62, 1, 0.1), written(30, 0.55, 2, 0.1)
+    wanted = [[pair[0] for pair in pairs]]
+    systems = [("other", [pair[1] for pair in others]), ("own", [pair[1] for pair in pairs])]
+    _, found = PairedTest(systems, {kind: OF_TEXTS[kind]}, wanted, test_type="ar", n_samples=4000)()
+    expected = next(each[1].p_value for name, each in found.items() if name != "System")
+    own_KS, other_KS = sums_of(kind, pairs), sums_of(kind, others)
+    two_sided = randomised_p_value(own_KS, other_KS, METRICS[kind], two_sided=True)
+    assert 0.001 < expected < 0.5 and two_sided == pytest.approx(expected, abs=0.025)
+    one_sided, reverse = (randomised_p_value(*pair, METRICS[kind]) for pair in ((own_KS, other_KS), (other_KS, own_KS)))
+    assert two_sided == pytest.approx(2 * min(one_sided, reverse), abs=0.02) and one_sided < 0.5 < reverse
+    assert randomised_p_value(own_KS, own_KS, METRICS[kind]) == 1.0
+
+
+def test_clusters_change_sides_together() -> None:
+    """Eight documents, all of them better by one model: one of 256 coins, however many sentences they have."""
+    pairs, others = written(160, 0.8, 1, 0.0), written(160, 0.5, 2, 0.0)
+    documents = [number // 20 for number in range(160)]
+    own, other = (sums_of("chrf", each, documents) for each in (pairs, others))
+    assert (METRICS["chrf"].score(own) > METRICS["chrf"].score(other)).all()
+    assert randomised_p_value(own, other, METRICS["chrf"]) == pytest.approx(1 / 256, rel=0.2)
+    apart = [sums_of("chrf", each) for each in (pairs, others)]
+    assert randomised_p_value(*apart, METRICS["chrf"]) < 0.001
+
+
+def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> None:
+    wrong = missed = 0
+    for seed in range(100):
+        draw = np.random.default_rng(seed)
+        one, other = (sums_of("chrf", written(24, 0.5, 2 * seed + side)) for side in (0, 1))
+        swapped = draw.random(24) < 0.5
+        first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
+        wrong += randomised_p_value(first, second, METRICS["chrf"], two_sided=True) < 0.05
+        low, high = interval_of_difference(METRICS["chrf"], first, second)
+        missed += not low <= 0 <= high
+    assert wrong <= 11 and missed <= 11
+
+
+def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[Item]:
+    found = {kind: statistics_of(getattr(metrics, kind), pairs) or [] for kind in kinds}
+    return [
+        Item(
+            number,
+            str(number),
+            (),
+            (),
+            frozenset(),
+            (),
+            {},
+            text,
+            cluster=None if documents is None else str(number // documents),
+            statistics={kind: found[kind][number] for kind in kinds},
+        )
+        for number, (_, text) in enumerate(pairs)
+    ]
+
+
+def checkpoint(folder: Path, model: str, step: int, given: list[Item]) -> Checkpoint:
+    path = folder / model / str(step) / "items.parquet"
+    path.parent.mkdir(parents=True)
+    write_items(path, [Measured("translation", "t", [], given)])
+    return read(path)
+
+
+def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:
+    good, bad = items(written(40, 0.9), ("chrf", "ter"), 4), items(written(40, 0.2, 7), ("chrf", "ter"), 4)
+    for metric in ("chrf", "ter"):
+        better = compared_in_corpus(good, metric, {"copy": [one.statistics[metric] for one in bad]})
+        worse = compared_in_corpus(bad, metric, {"copy": [one.statistics[metric] for one in good], "none": [None] * 40})
+        assert better["p_value"] < 0.01 and worse["p_value"] > 0.9
+        assert better["hardest_baseline"] == "copy" and [*worse["baselines"]] == ["copy"]
+    some = [one.statistics["chrf"] if one.number < 12 else None for one in bad]
+    found = compared_in_corpus(good, "chrf", {"other": some})
+    assert found["baselines"]["other"] == pytest.approx(metrics.chrf(written(40, 0.2, 7)[:12]))
+    assert compared_in_corpus(good, "chrf", {}) == {}
+
+
+def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path: Path) -> None:
+    kinds = ("bleu", "chrf", "ter")
+    one = checkpoint(tmp_path, "large", 8, items(written(60, 0.8), kinds, 3))
+    other = checkpoint(tmp_path, "small", 8, items(written(60, 0.5, 7), kinds, 3))
+    rows = [*compared_in_all(one, other)]
+    judge(rows)
+    assert [row["metric"] for row in rows] == [*kinds] and all(row["better"] == "a" for row in rows)
+    for row in rows:
+        assert row["a"]["value"] == pytest.approx(getattr(metrics, row["metric"])(written(60, 0.8)))
+        assert row["low"] < row["difference"] < row["high"] and row["items"] == 60
+        assert row["higher_is_better"] == (row["metric"] != "ter") and row["detectable_difference"] > 0
+    (turned,) = (row for row in compared_in_all(other, one) if row["metric"] == "chrf")
+    assert (turned["low"], turned["high"]) == (pytest.approx(-rows[1]["high"]), pytest.approx(-rows[1]["low"]))
+    changed = {key: value._replace(aggregation="chrfpp") for key, value in other.statistics["chrf"].items()}
+    assert [*compared_in_all(one, other._replace(statistics={"chrf": changed}))] == [], "another metric of that name"
+
+
+def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:
+    found = [
+        checkpoint(tmp_path, "m", step, items(written(60, quality, step), ("chrf", "ter"), 3))
+        for step, quality in ((1, 0.3), (2, 0.5), (3, 0.7), (4, 0.9))
+    ]
+    chrf, ter = trends(found)
+    assert chrf["grows"] and ter["grows"] and chrf["higher_is_better"] and not ter["higher_is_better"]
+    assert chrf["values"][0] == pytest.approx(metrics.chrf(written(60, 0.3, 1))) and ter["values"] == sorted(
+        ter["values"], reverse=True
+    )
+    assert chrf["signal"] == pytest.approx(chrf["values"][3] - chrf["values"][0])
+    backwards = [one._replace(step=5 - one.step) for one in found]
+    assert not any(row["grows"] for row in trends(backwards))
+
+
+def test_what_clusters_add_to_a_metric_has_its_mean_and_its_error() -> None:
+    """The mean of the merits is the metric; their scatter is that of the metric over samples."""
+    rows = sums_of("chrf", written(200, 0.5))
+    merits = corpus_level.merits(METRICS["chrf"], rows)
+    assert merits.mean() == pytest.approx(METRICS["chrf"].score(rows.sum(axis=0)))
+    draw = np.random.default_rng(1)
+    scores = [METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]
+    assert merits.std(ddof=1) / np.sqrt(200) == pytest.approx(np.std(scores), rel=0.1)
