@@ -29,7 +29,7 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.whole import write_json
 from pipeline.provenance.evidence import PUBLIC_KEY, attest
 from pipeline.slurm import ear, energy, queue, sacct, starts, tables
-from pipeline.slurm.energy import hosts
+from pipeline.slurm.values import hosts
 
 ACCOUNTING = "provenance/accounting"
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment

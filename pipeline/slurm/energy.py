@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from pipeline.energy.books.slurm_energy import Allocated, plugin_of, read_slurm
 from pipeline.energy.readings import Book
 from pipeline.ground.errors import InputError
 from pipeline.slurm import ear, sacct
+from pipeline.slurm.values import hosts
 
 PATIENCE_SECONDS = 3600.0  # after the end of a job; then what is not there will not come
 
@@ -42,11 +41,6 @@ class JobEnergy(NamedTuple):
     books: list[Book]
     problems: list[str]
     final: bool
-
-
-def hosts(node_list: str) -> list[str]:
-    """Return the nodes of a list of Slurm's such as node[1-2], sorted."""
-    return list(NodeSet(node_list, resolver=RESOLVER_NOGROUP))  # no group of nodes: @ means nothing to Slurm
 
 
 def ask(jobs: list[str], *, ear_expected: bool = False) -> Told:

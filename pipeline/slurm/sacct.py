@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from pydantic import BaseModel
 
 from pipeline.energy.books.slurm_energy import joules_of
 from pipeline.ground.errors import InputError
+from pipeline.slurm.values import bytes_of, gpus, hosts, seconds_of, state_of, tres
 
 FIELDS = (
     *("JobIDRaw", "Comment", "State", "ExitCode", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TotalCPU"),
@@ -30,7 +30,6 @@ WAITING = (
     *("REQUEUE_FED", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
 )
 MEMORY_SHARE = 0.95  # of the request, from which on a failure is one of memory: without cgroups Slurm says FAILED
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 Cause = Literal["finished", "failed", "memory", "time", "preempted", "node", "cancelled", "requeued"]
 CAUSES: dict[str, Cause] = {
@@ -83,7 +82,7 @@ class Allocation(BaseModel):
     @property
     def gpus(self) -> int:
         """GPUs of all nodes together."""
-        return int(self.tres.get("gres/gpu", 0))
+        return gpus(",".join(f"{name}={value}" for name, value in self.tres.items()))
 
     @property
     def billing(self) -> float | None:
@@ -113,27 +112,8 @@ class Job(BaseModel):
     allocations: list[Allocation]
 
 
-def bytes_of(text: str) -> int | None:
-    """Return the bytes of a size such as 201872K, 1.5G or 0; None where there is none."""
-    match = re.fullmatch(r"([\d.]+)([KMGT]?)[a-z]?", text)
-    return round(float(match[1]) * UNITS[match[2]]) if match else None
-
-
-def seconds_of(text: str) -> float:
-    """Return the seconds of a time such as 1-02:03:04, 02:03:04 or 03:04.500."""
-    days, _, rest = text.rpartition("-")
-    seconds = 0.0
-    for part in rest.split(":") if rest else []:
-        seconds = seconds * 60 + float(part)
-    return seconds + 86400 * int(days or 0)
-
-
 def _moment(text: str) -> str | None:
     return datetime.fromtimestamp(int(text), UTC).isoformat() if text.isdigit() else None
-
-
-def _tres(text: str) -> dict[str, str]:
-    return dict(entry.split("=", 1) for entry in text.split(",") if "=" in entry)
 
 
 def _peak(steps: list[dict[str, str]]) -> int | None:
@@ -161,7 +141,7 @@ def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
             return told[name]["ConsumedEnergyRaw"]
     spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for step in (step for name, step in told.items() if name.isdigit() and step["End"].isdigit()):
-        for node in NodeSet(step["NodeList"], resolver=RESOLVER_NOGROUP):
+        for node in hosts(step["NodeList"]):
             spans[node].append((int(step["Start"]), int(step["End"])))
     if any(start < end for on in spans.values() for (_, end), (start, _) in pairwise(sorted(on))):
         return f"{row['ConsumedEnergyRaw']} for steps side by side, each of all that its nodes have used"
@@ -171,10 +151,10 @@ def _energy_said(row: dict[str, str], steps: list[dict[str, str]]) -> str:
 def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
     energy = _energy_said(row, steps)
     exit_code, _, signal = row["ExitCode"].partition(":")
-    tres = _tres(row["AllocTRES"])
-    shares = [float(share) for step in steps if (share := _tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
+    allocated = tres(row["AllocTRES"])
+    shares = [float(share) for step in steps if (share := tres(step["TRESUsageInAve"]).get("gres/gpuutil"))]
     return Allocation(
-        state=row["State"].split(" ")[0],
+        state=state_of(row["State"]),
         exit_code=int(exit_code or 0),
         signal=int(signal or 0),
         reason=row["Reason"] if row["Reason"] not in ("", "None") else None,
@@ -183,12 +163,12 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
         started=_moment(row["Start"]),
         ended=_moment(row["End"]),
         elapsed_seconds=float(row["ElapsedRaw"] or 0),
-        cpu_seconds=round(seconds_of(row["TotalCPU"]), 3),
+        cpu_seconds=round(seconds_of(row["TotalCPU"]) or 0.0, 3),
         allocated_cpu_seconds=float(row["CPUTimeRAW"] or 0),
         nodes=int(row["NNodes"] or 0),
-        node_list=row["NodeList"] if row["NodeList"] != "None assigned" else None,
-        tres=tres,
-        requested_memory_bytes=bytes_of(tres.get("mem", "")),
+        node_list=row["NodeList"] if hosts(row["NodeList"]) else None,
+        tres=allocated,
+        requested_memory_bytes=bytes_of(allocated.get("mem", ""), "M"),
         peak_memory_bytes=_peak(steps),
         time_limit_seconds=60.0 * int(row["TimelimitRaw"]) if row["TimelimitRaw"].isdigit() else None,
         gpu_utilization=max(shares) / 100 if shares else None,

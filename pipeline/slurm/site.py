@@ -18,6 +18,7 @@ from pathlib import Path
 from pipeline.ground import platform_files
 from pipeline.ground.errors import InputError
 from pipeline.run.platforms import Platform
+from pipeline.slurm.values import gpus, minutes, state_of
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
 SECONDS = 60
@@ -78,20 +79,6 @@ def commands() -> Finding:
     return Finding(True, f"Slurm's commands are here: {', '.join(COMMANDS)}")
 
 
-def minutes(limit: str) -> int | None:
-    """Return a time limit of Slurm, `[days-]hours:minutes:seconds`, in minutes; None where there is no limit."""
-    if limit == "UNLIMITED":
-        return None
-    days, _, clock = limit.rpartition("-")
-    hours, minutes_, _ = (int(part) for part in clock.split(":"))
-    return (int(days or 0) * 24 + hours) * 60 + minutes_
-
-
-def gpus(resources: str) -> int:
-    """Return the number of GPUs in a node's generic resources, such as `gpu:h100:4(S:0-1)`."""
-    return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,(]+)*:(\d+)", resources))
-
-
 def partition(name: str) -> Seen:
     """Return a partition as Slurm knows it.
 
@@ -104,7 +91,7 @@ def partition(name: str) -> Seen:
     number = int(told["TotalNodes"])
     most = told.get("MaxNodes", "UNLIMITED")
     return Seen(
-        takes_jobs=told["State"] in ("UP", "DOWN"),  # where it is down they wait
+        takes_jobs=state_of(told["State"]) in ("UP", "DOWN"),  # where it is down they wait
         nodes=number,
         nodes_of_a_job=min(int(most), number) if most.isdigit() else number,
         minutes=minutes(told["MaxTime"]),

@@ -138,6 +138,7 @@ exec "$@"
 class Cluster:
     """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts.
 
+    Its GPUs have a type, and Slurm accounts for the GPUs of that type alone, without their sum.
     With a link the last node lies behind it, in a network of its own; the disk is the same. With counters, a folder
     with one of each node's name, Slurm's pm_counters plugin reads these as /sys/cray/pm_counters; for root alone.
     """
@@ -384,7 +385,7 @@ PidFile={folder}/run/slurmdbd.pid
 """
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs={self.cpus} "
-            f"RealMemory={self.memory_megabytes} Gres=gpu:{len(self.gpus)} "
+            f"RealMemory={self.memory_megabytes} Gres=gpu:a100:{len(self.gpus)} "
             f"Features={FEATURE} State=UNKNOWN\n"
             for node, (address, port) in self._places.items()
         )
@@ -420,7 +421,7 @@ AccountingStorageEnforce=associations,limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self._database}
 AccountingStoragePass={munge}
-AccountingStorageTRES=gres/gpu
+AccountingStorageTRES=gres/gpu:a100
 AccountingStoreFlags=job_comment
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
@@ -436,13 +437,15 @@ SlurmctldTimeout=30
 SlurmdTimeout=15
 GresTypes=gpu
 {nodes}PartitionName=cpu {usual} Default=YES MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G
-PartitionName=gpu {usual} MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G,GRES/gpu=16.0
+PartitionName=gpu {usual} MaxTime=120 {preempted} TRESBillingWeights=CPU=1.0,Mem=0.5G,GRES/gpu:a100=16.0
 PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 """
         return {
             "slurm.conf": slurm,
             "slurmdbd.conf": database,
-            "gres.conf": "".join(f"NodeName={','.join(self.nodes)} Name=gpu File={gpu}\n" for gpu in self.gpus),
+            "gres.conf": "".join(
+                f"NodeName={','.join(self.nodes)} Name=gpu Type=a100 File={gpu}\n" for gpu in self.gpus
+            ),
             "cgroup.conf": "CgroupAutomount=no\n",
             "plugstack.conf": "",
         }

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import yaml
 
-from pipeline.slurm.sacct import seconds_of
+from pipeline.slurm.values import seconds_of
 from tests.conftest import new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 

@@ -115,6 +115,7 @@ def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> No
     books = written(run)
     for job, units in billed.items():
         (part,) = books[job]["allocations"]
+        assert books[job]["total"]["gpu_seconds"] == part["elapsed_seconds"] * (job == board), part["tres"]
         assert part["tres"]["billing"] == str(units) and part["elapsed_seconds"] >= 1
         assert books[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
 

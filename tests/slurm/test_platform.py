@@ -210,13 +210,6 @@ def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: 
     assert check.main([]) == 1
 
 
-def test_limits_and_resources_of_slurm_are_read() -> None:
-    limits = {"1-12:00:00": 2160, "00:30:00": 30, "5-00:00:00": 7200, "UNLIMITED": None}
-    assert {limit: site.minutes(limit) for limit in limits} == limits
-    gpus = {"gpu:2": 2, "gpu:h100:4(S:0-1)": 4, "mem512,gpu:a100:4(S:0)": 4, "(null)": 0, "gpu:a:1,gpu:b:3": 4}
-    assert {text: site.gpus(text) for text in gpus} == gpus
-
-
 # Environment modules
 
 

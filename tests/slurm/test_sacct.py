@@ -8,7 +8,7 @@ from pipeline.ground.errors import InputError
 from pipeline.slurm import sacct
 from pipeline.slurm.accounting import described
 from pipeline.slurm.energy import JobEnergy
-from pipeline.slurm.sacct import FIELDS, bytes_of, joules_of, parse, seconds_of
+from pipeline.slurm.sacct import FIELDS, joules_of, parse
 
 NO_ENERGY = JobEnergy([], [], True)
 
@@ -62,15 +62,20 @@ def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     assert joules_of(said) is None
 
 
-def test_times_and_sizes_in_all_forms() -> None:
-    assert [seconds_of(text) for text in ("1-02:03:04", "02:03:04", "03:04.500", "")] == [93784, 7384, 184.5, 0]
-    assert [bytes_of(text) for text in ("201872K", "1.5G", "300M", "0", "")] == [
-        201872 << 10,
-        3 << 29,
-        300 << 20,
-        0,
-        None,
-    ]
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [("gres/gpu:a100=4", 4), ("gres/gpu:a100=4,gres/gpu=4", 4), ("gres/gpu:a100_3g.20gb=2,gres/gpu=2", 0), ("", 0)],
+)
+def test_the_gpus_of_an_allocation_are_counted_once_whatever_the_site_accounts_for(tres: str, gpus: int) -> None:
+    found = job(row(JobIDRaw="1", AllocTRES=f"billing=2,cpu=2,{tres},mem=4096M,node=1", TotalCPU="INVALID"))
+    total = described(None, found, NO_ENERGY, None)["total"]
+    assert (total["gpu_seconds"], total["cpu_seconds"]) == (10 * gpus, 0)
+    assert found.allocations[0].requested_memory_bytes == 4 << 30
+
+
+def test_an_allocation_without_nodes_names_none() -> None:
+    lists = {"None assigned": None, "(null)": None, "": None, "node[1-2]": "node[1-2]"}
+    assert {text: job(row(JobIDRaw="1", NodeList=text)).allocations[0].node_list for text in lists} == lists
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import psutil
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.allocation import Task
-from pipeline.slurm.sacct import WAITING, seconds_of
+from pipeline.slurm.sacct import WAITING
+from pipeline.slurm.values import seconds_of
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit

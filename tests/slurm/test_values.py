@@ -1,0 +1,81 @@
+"""What sites of Slurm print for one and the same thing, read: GPUs, nodes, sizes, times and states."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.slurm.values import bytes_of, gpus, hosts, minutes, seconds_of, state_of, tres
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        # Printed by sacct 22.05 where AccountingStorageTRES names the types, some types, and the sum.
+        ("billing=1,cpu=1,gres/gpu:a100=1,gres/gpu:a100_3g.20gb=1,mem=100M,node=1", 1),
+        ("billing=1,cpu=1,gres/gpu:a100_3g.20gb=1,mem=100M,node=1", 0),
+        ("billing=2,cpu=2,gres/gpu:a100=2,gres/gpu=4,mem=200M,node=2", 4),
+        ("billing=1,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=100M,node=1", 1),
+        ("billing=2,cpu=2,gres/gpu:a100=4,mem=4G,node=1", 4),
+        ("gres/gpu:a100=2,gres/gpu:h100=2", 4),
+        ("gres/gpu:a100=2,gres/gpu:h100=2,gres/gpu=4", 4),
+        ("gres/gpu=4,energy=17,fs/disk=9,gres/gpumem=40G,gres/gpuutil=97,gres/shard=8,gres/shard:a100=8", 4),
+        ("gres/gpumem=40G,gres/gpuutil=97,gres/shard=8,gres/mps=100,energy=12", 0),
+        ("gres/gpu=3,gres/gpu:a100=1,gres/gpu:1g.10gb+me=2", 1),
+        ("gres/gpu:nvidia_a100-sxm4-40gb_mig_1g.5gb=7", 0),
+        ("gres/gpu:nvidia_a100-sxm4-40gb=4,gres/gpu:amigo=1", 5),
+        ("billing=1,cpu=1,mem=100M,node=1", 0),
+        ("", 0),
+        # Printed by squeue and sinfo, by scontrol, and as sbatch takes it.
+        ("gres:gpu:a100:1", 1),
+        ("gres/gpu:4", 4),
+        ("gpu:a100:1,gpu:a100_3g.20gb:1", 1),
+        ("gpu:a100:1(IDX:0),gpu:a100_3g.20gb:0(IDX:N/A)", 1),
+        ("gpu:3(IDX:0,2-3)", 3),
+        ("gpu:a100:4(S:0-1),gpu:h100:2(S:0,1)", 6),
+        ("mem512,gpu:a100:4(S:0)", 4),
+        ("Gres=gpu:a100:2(S:0-1)", 2),
+        ("TresPerNode=gres:gpu:2", 2),
+        ("CfgTRES=cpu=8,mem=16000M,billing=15,gres/gpu=2,gres/gpu:a100=1", 2),
+        ("gpu:a100:no_consume:4", 4),
+        ("gpu", 1),
+        ("gpu:a100", 1),
+        ("shard:16,craynetwork:4", 0),
+        ("N/A", 0),
+        ("(null)", 0),
+    ],
+)
+def test_gpus_are_counted_once_and_no_parts_of_them(text: str, number: int) -> None:
+    assert gpus(text) == number
+
+
+def test_resources_are_split_at_the_first_sign() -> None:
+    assert tres("cpu=2,gres/gpu:a100=4,mem=4G") == {"cpu": "2", "gres/gpu:a100": "4", "mem": "4G"}
+    assert tres("") == {}
+
+
+def test_lists_of_nodes_in_all_forms() -> None:  # test_image.py compares with what scontrol expands
+    assert hosts("node[08-10,12]-ib") == ["node08-ib", "node09-ib", "node10-ib", "node12-ib"]
+    assert hosts("a1,b[2-3].cluster") == ["a1", "b2.cluster", "b3.cluster"]
+    assert [hosts(text) for text in ("None assigned", "(null)", "n/a", "Unknown", "")] == [[]] * 5
+
+
+def test_times_in_all_forms() -> None:
+    times = {"1-02:03:04": 93784, "02:03:04": 7384, "03:04.500": 184.5, "1-12": 129600, "2-01:30": 178200, "": 0}
+    assert {text: seconds_of(text) for text in times} == times
+    words = ("UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET", "n/a")
+    assert [seconds_of(word) for word in words] == [None] * len(words)
+    limits = {"1-12:00:00": 2160, "00:30:00": 30, "5-00:00:00": 7200, "UNLIMITED": None, "90": 90, "10:59": 10}
+    assert {text: minutes(text) for text in limits} == limits
+
+
+def test_sizes_in_all_forms() -> None:
+    sizes = {"201872K": 201872 << 10, "1.5G": 3 << 29, "300M": 300 << 20, "0": 0, "2P": 2 << 50, "": None, "16?": None}
+    assert {text: bytes_of(text) for text in sizes} == sizes
+    assert bytes_of("4096", "M") == bytes_of("4G", "M") == 4 << 30
+    assert [bytes_of(text) for text in ("4000Mc", "4Gn", "1.2.3G")] == [None] * 3
+
+
+def test_states_are_without_what_follows_them() -> None:
+    states = {"CANCELLED by 1000": "CANCELLED", "CANCELLED+": "CANCELLED", "MIXED+PLANNED": "MIXED", "idle~": "idle"}
+    assert {text: state_of(text) for text in states} == states
+    assert state_of("NODE_FAIL") == "NODE_FAIL" and state_of("") == ""
