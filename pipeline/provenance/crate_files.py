@@ -17,10 +17,18 @@ MEDIA_TYPES = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".parquet": "application/vnd.apache.parquet",
-    ".arrow": "application/vnd.apache.arrow.file",
+    ".arrow": "application/vnd.apache.arrow.stream",
     ".html": "text/html",
+    ".svg": "image/svg+xml",
     ".md": "text/markdown",
+    ".csv": "text/csv",
+    ".txt": "text/plain",
+    ".log": "text/plain",
+    ".yaml": "application/yaml",
+    ".gz": "application/gzip",
+    ".zst": "application/zstd",
 }
+ARROW_FILE, ARROW_FILE_MAGIC = "application/vnd.apache.arrow.file", b"ARROW1"
 
 
 def _words(value: Any) -> str:
@@ -45,9 +53,13 @@ def source_of(manifest: Path) -> dict[str, Any]:
         ) from None
 
 
-def media_type(path: str) -> str:
-    """The media type of a file, by its name."""
-    return MEDIA_TYPES.get(Path(path).suffix, "application/octet-stream")
+def media_type(path: Path) -> str:
+    """Return the media type of a file, by its name; Arrow's two formats share a name, so its first bytes decide."""
+    if path.suffix == ".arrow" and path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC:
+                return ARROW_FILE
+    return MEDIA_TYPES.get(path.suffix, "application/octet-stream")
 
 
 class Files:
@@ -106,7 +118,7 @@ class Files:
             name=Path(path).name,
             sha256=sha256,
             contentSize=str(size_bytes),
-            encodingFormat=media_type(path),
+            encodingFormat=media_type(self.run_directory / path),
             description="not made by a job of this run's configuration" if is_left_over else None,
         )
         self.total_bytes += size_bytes

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rocrate.rocrate import ROCrate
 
@@ -129,6 +130,17 @@ def test_a_file_of_another_length_than_recorded_stops_the_crate(build_run: Calla
     (run.folder / "tokens/main/train/0.arrow").write_bytes(b"short")
     with pytest.raises(InputError, match=r"tokens/main/train/0\.arrow has 5 bytes"):
         run.crate()
+
+
+def test_the_two_formats_of_arrow_are_told_apart_by_their_bytes(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    table, folder = pa.table({"n": [1]}), run.folder / "tokens/main/train"
+    for number, new in ((7, pa.ipc.new_file), (8, pa.ipc.new_stream)):
+        with new(folder / f"{number}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    describe(run.folder, [])
+    kinds = {number: entities(run.folder)[f"tokens/main/train/{number}.arrow"]["encodingFormat"] for number in (7, 8)}
+    assert kinds == {7: "application/vnd.apache.arrow.file", 8: "application/vnd.apache.arrow.stream"}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
-"""Verification names exactly the file that was altered."""
+"""Verification names exactly the file that was altered, and each file of the crate is what the crate calls it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from lxml import html
 
 from pipeline.provenance.verify import verify
 from tests.conftest import Project
@@ -58,6 +65,31 @@ def test_a_record_and_its_crate_altered_by_hand_are_found_by_the_printed_hash(pr
     done = _command(project, "verify", "results/micro", "--crate-sha256", printed)
     assert done.returncode == 1
     assert "ro-crate-metadata.json" in done.stdout
+
+
+# Each opens a file by the format of that media type alone, and fails on any other one.
+OPEN: dict[str, Callable[[Path], object]] = {
+    "application/json": lambda path: json.loads(path.read_bytes()),
+    "application/jsonl": lambda path: [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]],
+    "application/vnd.apache.arrow.file": lambda path: pa.ipc.open_file(path).read_all(),
+    "application/vnd.apache.arrow.stream": lambda path: pa.ipc.open_stream(path).read_all(),
+    "application/vnd.apache.parquet": pq.read_table,
+    "text/html": lambda path: html.document_fromstring(path.read_bytes()),
+    "text/markdown": lambda path: path.read_text(encoding="utf-8"),
+    "text/plain": lambda path: path.read_text(encoding="utf-8"),
+}
+
+
+@pytest.mark.slow
+def test_each_file_of_the_crate_opens_as_what_the_crate_calls_it(finished: Project) -> None:
+    graph = json.loads((finished.results / "ro-crate-metadata.json").read_bytes())["@graph"]
+    formats = {unquote(entity["@id"]): entity["encodingFormat"] for entity in graph if "encodingFormat" in entity}
+    assert formats["tokens/main/train/0.arrow"] == "application/vnd.apache.arrow.stream"
+    for name, media_type in formats.items():
+        if media_type in OPEN:
+            OPEN[media_type](finished.results / name)
+    unnamed = {Path(name).suffix for name, media_type in formats.items() if media_type not in OPEN}
+    assert unnamed == {".safetensors", ".0"}
 
 
 @pytest.mark.slow
