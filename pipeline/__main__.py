@@ -14,6 +14,7 @@ import sys
 
 from pipeline.ground import space
 from pipeline.ground.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
+from pipeline.ground.words import visible_output
 from pipeline.slurm import requeue
 
 COMMANDS = {
@@ -63,7 +64,9 @@ def main(arguments: list[str]) -> int:
     if not is_command:
         requeue.stop_when_asked()
     try:
-        code = int(getattr(importlib.import_module(module), function)(arguments[words:] if is_command else arguments))
+        called = getattr(importlib.import_module(module), function)
+        with visible_output(sys.stdout):
+            code = int(called(arguments[words:] if is_command else arguments))
         sys.stdout.flush()
         return code
     except InputError as error:

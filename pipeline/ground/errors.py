@@ -4,9 +4,14 @@ import errno
 import getpass
 from pathlib import Path
 
+from pipeline.ground.words import printable
+
 
 class InputError(Exception):
     """A problem of the input or the settings, told in one sentence that names the file or field and the way out."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class Superseded(InputError):
@@ -32,7 +37,7 @@ class DiskFull(OSError):
         super().__init__(errno.ENOSPC, sentence)
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        return printable(str(self.strerror))
 
 
 TRY_AGAIN = 75

@@ -6,15 +6,20 @@ import base64
 import hashlib
 import math
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from pipeline.ground.words import NOT_ASCII, visible
 
 NOT_STATED = "not stated"
 STYLE = "markup.css"
 _HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
+# Explicit directions: left open, or closed once too often, they turn what follows a passage.
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
 
 
@@ -63,6 +68,21 @@ def markdown_text(value: object) -> object:
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
+def passage(text: str, isolated: bool = True) -> Markup:
+    """Return running text from data for HTML, isolated by default, so that its direction is its own.
+
+    Characters that scripts need and nobody sees, such as U+200C and U+200F, stay; explicit directions are shown.
+    """
+
+    def kept(match: re.Match[str]) -> str:
+        character = match[0]
+        is_needed = unicodedata.category(character) == "Cf" and character not in _DIRECTIONS
+        return f"&#x{ord(character):X};" if is_needed else character
+
+    shown = NOT_ASCII.sub(kept, str(escape(text)))
+    return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
+
+
 def address(value: object) -> object:
     """Return a plain http(s) address as a Markdown link, other text as it is, and what is missing as not stated."""
     url = safe_url(value)
@@ -80,6 +100,13 @@ def allowed(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+class _Template(jinja2.Template):
+    """A template that escapes what is hidden in the text that it renders, whichever way it came there."""
+
+    def render(self, *args: Any, **kwargs: Any) -> str:
+        return visible(super().render(*args, **kwargs))
+
+
 def environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:
     """Return an environment for the templates of a folder that escapes every expression, for HTML or for Markdown."""
     made = jinja2.Environment(
@@ -90,6 +117,7 @@ def environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.
         keep_trailing_newline=True,
         trim_blocks=html,
     )
+    made.template_class = _Template
     made.filters |= {"address": address, "number": number, "percent": percent, "safe_url": safe_url, "size": size}
-    made.filters |= filters
+    made.filters |= {"passage": passage, **filters}
     return made

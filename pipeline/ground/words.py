@@ -1,4 +1,18 @@
-"""What a person reads: numbers with their nouns, tables, and nothing in them that a terminal obeys."""
+"""What a person reads: numbers with their nouns, tables, and nothing in them that a terminal or a browser obeys."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, cast
+
+NOT_ASCII = re.compile(r"[^\n\t -~]")
+# Letters and marks that no font draws: the grapheme joiner, Hangul and Khmer fillers, the empty Braille pattern.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 def counted(number: int, noun: str) -> str:
@@ -6,9 +20,52 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def is_hidden(character: str) -> bool:
+    """Return whether a character is not drawn, or changes how others are drawn; spaces, \\n and \\t are not hidden.
+
+    These are control characters, format characters such as U+202E and U+200B, line separators, halves of surrogate
+    pairs, fillers, and plane 14, whose tags and selectors carry text that nobody sees.
+    """
+    if " " <= character <= "~" or character in "\n\t":
+        return False
+    kind = unicodedata.category(character)
+    return kind in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in _BLANK or 0xE0000 <= ord(character) < 0xE1000
+
+
+def escaped(character: str) -> str:
+    """Return a character as an escape of ASCII: \\x1b, \\u202e; from U+007F on it is one of JSON as well."""
+    return repr(character)[1:-1] if character < "\x7f" else json.dumps(character)[1:-1]
+
+
+def visible(text: str) -> str:
+    """Return a text in which each hidden character is escaped, and all others, white space too, are as they were."""
+    return NOT_ASCII.sub(lambda match: escaped(match[0]) if is_hidden(match[0]) else match[0], text)
+
+
 def printable(text: str) -> str:
-    """Return a text on one line, in which line ends and control characters of names are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    """Return a text on one line, in which line ends and hidden characters of names are escaped."""
+    return "".join(escaped(c) if is_hidden(c) or not c.isprintable() else c for c in text)
+
+
+class _VisibleStream:
+    """A stream that escapes what is hidden in the text that is written to it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def visible_output(stream: Any) -> Iterator[None]:
+    """Escape what is hidden in all that this process prints to standard output, which is the stream."""
+    with redirect_stdout(cast(io.TextIOBase, _VisibleStream(stream))):
+        yield
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

@@ -27,6 +27,7 @@ from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import is_hidden
 from pipeline.run.config import load
 from pipeline.run.steps import step_settings
 
@@ -185,8 +186,9 @@ def test_counts_add_up_by_source_language_licence_and_year(published: Published)
 
 
 def test_text_from_data_is_no_markup(published: Published) -> None:
-    published.publish(holder=HOSTILE, contact=HOSTILE, url="javascript:alert(1)")
+    published.publish(holder=f"{HOSTILE} a\u202eb\x1b[2K", contact=f"{HOSTILE}\u2066", url="javascript:alert(1)")
     page, card = published.read("page"), published.read("card")
+    assert not any(map(is_hidden, page + card)) and "a\\u202eb\\x1b[2K" in page
     assert "&lt;script&gt;" in page and "{{ 7 * 7 }}" in page
     tags = set(re.findall(r"<([a-z]+)", page))
     assert not tags & {"script", "img", "link", "iframe", "object", "embed"}

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.evaluate.differences import Checkpoint, compared, judge
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import is_hidden
 from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run, task
@@ -98,6 +99,20 @@ def test_nothing_runs_and_nothing_is_fetched(run_folder: Run) -> None:
     papers = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     assert all(address and (address in papers or address.startswith(("#", "../", "https://"))) for address in addresses)
     assert HOSTILE in page.text
+
+
+def test_page_card_and_papers_show_what_is_hidden_in_names(run_folder: Run) -> None:
+    name = "bestand\u202egnp.exe\u200b\x1b[2K\u2028\x85"
+    manifest = run_folder.root / "sources/laws/manifest.json"
+    manifest.write_text(manifest.read_text().replace("Kingdom of the Netherlands", json.dumps(name)[1:-1]))
+    arguments = made(run_folder, provider=name, configuration=f"run: x  # {name}", carbon_intensity_source=name)
+    written = [path for path in arguments["page"].parent.rglob("*") if path.suffix in (".html", ".md")]
+    assert len(written) > 8
+    for path in written:
+        assert not any(map(is_hidden, path.read_text(encoding="utf-8"))), path.name
+    page = arguments["page"].read_text(encoding="utf-8")
+    assert page.count("bestand\\u202egnp.exe\\u200b\\x1b[2K\\u2028\\u0085") >= 3
+    assert "bestand\\\\u202egnp.exe" not in arguments["model_card"].read_text(encoding="utf-8")
 
 
 def test_text_from_data_is_no_markup_in_markdown(run_folder: Run) -> None:
