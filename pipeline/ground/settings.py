@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+
+def _leaf_types(annotation: Any) -> set[Any]:
+    """Return the types and values that an annotation is made of, such as float and None of `list[float] | None`."""
+    parts = get_args(annotation)[: 1 if get_origin(annotation) is Annotated else None]
+    return set().union(*map(_leaf_types, parts)) if parts else {annotation}
+
+
+def _has_switch(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_switch, value))
+    return isinstance(value, bool)
 
 
 class Settings(BaseModel):
-    """Immutable settings in which an unknown key is an error."""
+    """Immutable settings in which an unknown key is an error, and so is a number that is none: true, .inf, .nan."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse `yes` and `true` where a number is meant; pydantic takes them for 1."""
+        types = _leaf_types(cls.model_fields[str(info.field_name)].annotation)
+        if _has_switch(value) and types & {int, float} and not types & {bool, True, False, Any, object}:
+            raise ValueError("true, false, yes, no, on and off are no numbers: write a number")
+        return value
 
     def operation(self) -> dict[str, Any]:
         """Return which of a step's settings change no number of its result, as pydantic's `include` names them."""

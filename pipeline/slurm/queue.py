@@ -40,7 +40,8 @@ def jobs(names: list[str], *, ended: bool = False) -> dict[str, Queued] | None:
         return None
     if done.returncode != 0:
         return None
-    rows = (line.split("|", 3) for line in done.stdout.splitlines())
+    # Of a comment of several lines the first is enough: the others are no rows.
+    rows = (match.groups() for match in re.finditer(r"^(\d+)\|([^|\n]*)\|([^|\n]*)\|(.*)", done.stdout, re.MULTILINE))
     return {number: Queued(state, reason, comment) for number, state, reason, comment in rows}
 
 

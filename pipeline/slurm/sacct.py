@@ -24,6 +24,7 @@ FIELDS = (
     *("CPUTimeRAW", "MaxRSS", "NTasks", "NNodes", "NodeList", "AllocTRES", "TRESUsageInAve", "ConsumedEnergyRaw"),
     *("TimelimitRaw", "Reason"),
 )
+COMMENT = FIELDS.index("Comment")  # the only one that may have | or a line end in it
 # squeue(1), JOB STATE CODES: all that come before an end, also those that a job has for moments, such as SIGNALING.
 WAITING = (
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD"),
@@ -177,6 +178,18 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> Allocation:
     )
 
 
+def _rows(text: str) -> list[str]:
+    """Return the rows that sacct printed; the comment of a job, which people may change, can be of several lines."""
+    rows: list[str] = []
+    for line in text.removesuffix("\n").split("\n") if text else []:
+        is_whole = not rows or rows[-1].count("|") >= len(FIELDS) - 1
+        if is_whole or re.match(r"\d+(\.\w+)?\|", line) or not re.match(r"\d+\|", rows[-1]):
+            rows.append(line)
+        else:
+            rows[-1] += f"\n{line}"
+    return rows
+
+
 def parse(text: str) -> dict[str, Job]:
     """Return the jobs in what sacct printed: of each allocation a row, then the rows of its steps.
 
@@ -185,12 +198,13 @@ def parse(text: str) -> dict[str, Job]:
     """
     jobs: dict[str, Job] = {}
     groups: list[list[dict[str, str]]] = []
-    for line in text.splitlines():
+    for line in _rows(text):
         cells = line.split("|")
-        if len(cells) != len(FIELDS):
+        if (more := len(cells) - len(FIELDS)) < 0:
             raise InputError(
                 f"sacct has printed {line[:80]!r}, which is no row of {len(FIELDS)} fields: ask again later"
             )
+        cells[COMMENT : COMMENT + 1 + more] = ["|".join(cells[COMMENT : COMMENT + 1 + more])]
         row = dict(zip(FIELDS, cells, strict=True))
         if "." not in row["JobIDRaw"]:
             groups.append([row])

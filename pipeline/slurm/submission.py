@@ -34,10 +34,11 @@ class Answer:
 
 def understood(code: int, printed: str, said: str) -> Answer:
     """Return what an sbatch means by its exit code, its number and its messages."""
-    number = re.match(r"(\d+)", printed.strip().splitlines()[-1]) if printed.strip() else None
+    # `4711` or `4711;CLUSTER`; a site's own words may stand before and after it.
+    numbers = re.findall(r"^(\d+)(?:;\S+)?[ \t\r]*$", printed, re.MULTILINE)
     words = " ".join(said.split()).replace("sbatch: error: ", "")
-    if code == 0 and number:
-        return Answer("taken", number=number[1])
+    if code == 0 and numbers:
+        return Answer("taken", number=numbers[-1])
     if UNANSWERED.search(said):
         return Answer("silent", said=words)
     if FULL.search(said) and not NEVER.search(said):

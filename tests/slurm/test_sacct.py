@@ -105,6 +105,14 @@ def test_a_job_that_waits_or_runs_is_not_over() -> None:
     assert over == [False, False, False, True, True]
 
 
+@pytest.mark.parametrize("comment", ["rule_a|b", "|", "rule_a\nb\u2028c", "rule_a\n|12", "\n"])
+def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> None:
+    rows = [row(JobIDRaw="1", Comment=comment, Reason="Dependency"), row(JobIDRaw="1.batch"), row(JobIDRaw="2")]
+    found = parse("\n".join([*rows, ""]))
+    assert {number: known.comment for number, known in found.items()} == {"1": comment, "2": None}
+    assert found["1"].allocations[0].reason == "Dependency"
+
+
 def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match=r"sacct has printed 'slurmdbd: error.*no row of 20 fields: ask again later"):
         parse("slurmdbd: error: Connection refused")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.ground.errors import InputError
-from pipeline.slurm import registration, submission
+from pipeline.slurm import queue, registration, submission
 from pipeline.slurm.executor import Executor
 from pipeline.slurm.waiting import Waiting
 from tests.slurm.cluster import Cluster, wait_until
@@ -199,7 +199,21 @@ def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcom
 
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
     assert submission.understood(0, "Welcome to Snellius\n4711;loopback\n", "") == submission.Answer("taken", "4711")
+    assert submission.understood(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
     assert submission.understood(0, "Welcome\n", "").outcome == "refused"
+
+
+def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = "1|COMPLETED|None|rule_a|b\n2|RUNNING|None|rule_a\nb\u2028c\n3|PENDING|Priority|\n"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '%s' '{printed}'\n", encoding="utf-8")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    known = queue.jobs(["this-start"]) or {}
+    assert {number: (job.state, job.comment) for number, job in known.items()} == {
+        "1": ("COMPLETED", "rule_a|b"),
+        "2": ("RUNNING", "rule_a"),
+        "3": ("PENDING", ""),
+    }
 
 
 def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
