@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 def _texts(seeds: Seeds, path: Path, normalise: Normalise) -> Iterator[str]:
     """Yield the texts of a file as documents are written; records without one are left out."""
-    keys = Keys(text=seeds.text_key)
+    keys = Keys(text=seeds.text_key, id="", url="", holder="")  # they are not read
     for found, _ in raw_documents(read_records(path, path.name, keys, LARGEST_BYTES), path.name, keys):
         if found.text is not None and (text := normalise.format(found.text)):
             yield text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_near_copies_count_once_and_texts_are_normalised(seeds: Write) -> None:
     assert 0.7 * stop_words < found.stop_words_N[found.good_N].mean() < 1.3 * stop_words
     written = (seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2)))
     assert texts_of(*written, language="fy").stop_words_N.sum() == 0
+
+
+def test_an_id_of_any_type_is_of_no_concern(seeds: Write) -> None:
+    good, bad = seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2))
+    lines = [{"text": text, "id": [number], "url": True} for number, text in enumerate(sentences(60, 1))]
+    good[1].write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert texts_of(good, bad).good_N.sum() == 60
 
 
 def test_the_order_of_files_and_texts_decides_nothing(seeds: Write) -> None:
