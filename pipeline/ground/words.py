@@ -37,6 +37,18 @@ def escaped(character: str) -> str:
     return repr(character)[1:-1] if character < "\x7f" else json.dumps(character)[1:-1]
 
 
+def name_problem(path: str, *, one_line: bool = False) -> str | None:
+    """Return why the name of a file cannot be written into a file of UTF-8 or, with `one_line`, into a list of names.
+
+    Readers of such lists end a line wherever `str.splitlines` does, at U+2028 too; line feeds are escaped there.
+    """
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        return f"{printable(path)}: the name of the file is no UTF-8: rename the file or remove it"
+    if one_line and len(re.sub(r"[\r\n]", "_", path).splitlines()) > 1:
+        return f"{printable(path)}: the name of the file holds a line separator: rename the file or remove it"
+    return None
+
+
 def visible(text: str) -> str:
     """Return a text in which each hidden character is escaped, and all others, white space too, are as they were."""
     return NOT_ASCII.sub(lambda match: escaped(match[0]) if is_hidden(match[0]) else match[0], text)

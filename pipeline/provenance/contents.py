@@ -88,8 +88,8 @@ def _lines(before: Path, now: Path) -> list[str]:
 
     def read(path: Path) -> dict[str, str]:
         found = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            for key, value in flat(json.loads(line)):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            for key, value in flat(json.loads(line)) if line else ():
                 if path.name != METRICS or not is_timed_key(key):
                     found[f"line {number}, {key}"] = value
         return found

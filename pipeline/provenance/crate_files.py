@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.ground.words import name_problem
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.records import FileEntry, Record, producers
 
@@ -90,13 +91,16 @@ class Files:
         """Add every file, with the hash that its record holds or else a computed one.
 
         Raises:
-            InputError: a file that a record names is missing or is not as long as the record says.
+            InputError: a file that a record names is missing or has another length than the record says, or the name of
+                a file is no UTF-8.
         """
         made, own = producers(self.records), {record.file for record in self.records}
         gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
         if gone is not None:
             raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the step runs again")
         for path in self.paths:
+            if problem := name_problem(path):
+                raise InputError(problem)
             size_bytes = (self.run_directory / path).stat().st_size
             sha256 = None
             if path in made:

@@ -17,6 +17,7 @@ import bagit
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.ground.words import name_problem
 from pipeline.provenance.files import METADATA
 from pipeline.provenance.verify_files import LARGE
 
@@ -68,6 +69,8 @@ def _files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_File]:
             if file.is_symlink():
                 raise InputError(f"{path} is a symbolic link: replace it by what it leads to, or delete it")
             if not file.is_dir():
+                if problem := name_problem(path, one_line=True):
+                    raise InputError(problem)
                 found.append(_File(path, file.stat().st_size, sha256_of(file)))
     there = {file.path: file.sha256 for file in found}
     for path, sha256 in sorted(expected.items()):
@@ -103,7 +106,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     folders are never in it. The same run gives the same bytes.
 
     Raises:
-        InputError: there is no crate, a file is not as the crate says, the address is none, or the target exists.
+        InputError: there is no crate, a file is not as the crate says or has a name that no list of files can hold, the
+            address is none, or the target exists.
     """
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists: delete it, or name another folder with --to")

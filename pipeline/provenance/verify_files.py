@@ -77,7 +77,7 @@ def left_out(bag: Path) -> dict[str, str]:
     if not (bag / LARGE).is_file():
         return {}
     lines = (bag / LARGE).read_text(encoding="utf-8").splitlines()[1:]
-    return {"data/" + plain(path): hash_ for path, _, hash_ in (line.split("\t") for line in lines)}
+    return {"data/" + plain(path): hash_ for path, _, hash_ in (line.rsplit("\t", 2) for line in lines)}
 
 
 def attested(statement: Any) -> list[tuple[str, str]]:

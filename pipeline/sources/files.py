@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import name_problem
 
 
 def divide_pattern(pattern: str) -> tuple[Path, str]:
@@ -23,7 +24,7 @@ def list_files(pattern: str) -> dict[str, Path]:
     it is the same on every machine.
 
     Raises:
-        InputError: nothing matches, a match is a dangling link, or its name would have a meaning in a rule.
+        InputError: nothing matches, a match is a dangling link, its name would have a meaning in a rule or is no UTF-8.
     """
     base, _ = divide_pattern(pattern)
     files = {}
@@ -35,6 +36,8 @@ def list_files(pattern: str) -> dict[str, Path]:
             raise InputError(f"{path} is a link to a file that is missing: restore the file or remove the link")
         if any(sign in match for sign in "{}\n"):
             raise InputError(f"{match!r}: a raw file's name may hold no brace and no line break: rename the file")
+        if problem := name_problem(match):
+            raise InputError(problem)
         files[path.relative_to(base).as_posix()] = path
     if not files:
         raise InputError(f"no file matches {pattern}: correct the path of the source, or fetch its files")

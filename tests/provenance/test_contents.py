@@ -70,6 +70,13 @@ def test_keys_of_json_and_lines_of_metrics_without_their_speeds(tmp_path: Path) 
     assert content_differences(a, b) == ["line 1, loss: 2.0 → 2.5"]
 
 
+def test_a_line_of_json_lines_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    before, now = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    before.write_text('{"a": "x\u2028y\x85"}\n{"a": 1}\n', encoding="utf-8")
+    now.write_text('{"a": "x\u2028y\x85"}\n{"a": 2}\n', encoding="utf-8")
+    assert content_differences(before, now) == ["line 2, a: 1 → 2"]
+
+
 def test_other_files_and_those_that_are_not_what_their_name_says_by_their_bytes(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.bin")
     a.write_bytes(b"abcd")

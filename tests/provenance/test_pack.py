@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import bagit
 import pytest
+from rocrate.rocrate import ROCrate
 
 from pipeline.__main__ import main
 from pipeline.attestation import log
 from pipeline.ground.errors import InputError
+from pipeline.ground.words import printable
 from pipeline.provenance.files import METADATA
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import describe
@@ -38,6 +42,44 @@ def large(finished: Path) -> Path:
     (finished / "tokens/large.bin").write_bytes(b"5" * 5000)
     describe(finished, [], provider="Institute", contact="info@example.org")
     return finished
+
+
+ODD = [" in front", "100% %20 #1?", "tab\tx", "n\nl", "r\rl", "é", "e\u0301", "rtl\u202egnp", "b\\s", 'q"x']
+
+
+def test_odd_names_are_the_same_files_to_the_crate_and_the_bag_and_their_own_libraries(
+    finished: Path, tmp_path: Path
+) -> None:
+    for name in ODD:
+        (finished / "report" / f"{name}.txt").write_text(name)
+    describe(finished, [])
+    files = [entity for entity in ROCrate(finished).data_entities if entity.id.endswith(".txt")]
+    assert sorted(Path(unquote(file.id)).stem for file in files) == sorted(ODD)
+    for name, limit_bytes in (("inside", 1_000_000), ("left out", 0)):
+        pack(finished, tmp_path / name, limit_bytes)
+        assert bagit.Bag(str(tmp_path / name)).validate()
+        said = check(tmp_path / name)[1]
+        lacking = [one for one in ODD if f"data/report/{printable(one)}.txt is not here" in said]
+        assert "files checked" in said and lacking == ([] if name == "inside" else ODD)
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x85b", "a\x0bb", "a\x1eb"])
+def test_a_name_that_ends_a_line_to_readers_of_bags_is_refused_before_anything_is_written(
+    finished: Path, tmp_path: Path, name: str
+) -> None:
+    (finished / "report" / name).write_text("x")
+    describe(finished, [])
+    with pytest.raises(InputError, match=r"report/a\\[ux0-9be]+b: the name of the file holds a line separator: rename"):
+        pack(finished, tmp_path / "bag")
+    assert not [*tmp_path.glob("*bag*")]
+
+
+def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence(finished: Path, tmp_path: Path) -> None:
+    os.close(os.open(os.fsencode(finished / "report") + b"/a\xffb", os.O_CREAT | os.O_WRONLY))
+    with pytest.raises(InputError, match=r"report/a\\udcffb: the name of the file is no UTF-8: rename the file"):
+        pack(finished, tmp_path / "bag")
+    with pytest.raises(InputError, match=r"report/a\\udcffb: the name of the file is no UTF-8"):
+        describe(finished, [])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

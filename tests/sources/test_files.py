@@ -32,6 +32,12 @@ def test_no_match_and_a_dangling_link_are_told(tmp_path: Path) -> None:
         list_files(f"{tmp_path}/*.jsonl")
 
 
+def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    os.close(os.open(os.fsencode(tmp_path) + b"/na\xffam.txt", os.O_CREAT | os.O_WRONLY))
+    with pytest.raises(InputError, match=r"na\\udcffam\.txt: the name of the file is no UTF-8: rename the file"):
+        list_files(f"{tmp_path}/*.txt")
+
+
 def test_the_unit_of_a_name_never_changes() -> None:
     assert [assign_unit(f"{number}.jsonl", 4) for number in range(8)] == [0, 1, 2, 2, 0, 1, 3, 1]
 
