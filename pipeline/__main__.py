@@ -1,8 +1,9 @@
 """The one command line.
 
-`CHAPTER STEP …` is for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`, `corpus why`, `model import`,
-`model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`, `follow`, `profile`, `environment`,
-`platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and `schema` are for people.
+`CHAPTER STEP …` and `provenance attest` are for rules; `verify`, `trace`, `reproduce`, `audit`, `accounting`,
+`corpus why`, `model import`, `model export`, `runs`, `ladder`, `compare`, `plan`, `mirror`, `items`, `energy`,
+`follow`, `profile`, `environment`, `platform check`, `provenance keygen`, `provenance pack`, `provenance quote` and
+`schema` are for people.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ COMMANDS = {
     "corpus why": ("pipeline.corpus.why", "main"),
     "model import": ("pipeline.model.commands", "import_model"),
     "model export": ("pipeline.model.commands", "export_model"),
+    "provenance attest": ("pipeline.provenance.evidence", "main"),
     "provenance pack": ("pipeline.provenance.pack", "main"),
     "runs": ("pipeline.run.runs", "main"),
     "ladder": ("pipeline.run.ladder", "main"),

@@ -136,13 +136,15 @@ def schema(arguments: list[str]) -> int:
 def verify(arguments: list[str]) -> int:
     """Check a run and what lies beside it, and with --recompute conclude again from its files; 0, 1 or 2 as in all."""
     options = options_of(arguments)
-    codes = [verified(options)]
+    code, last = verified(options)
+    codes = [code]
     for part in at_hand(options.run_directory, options.raw):
         print("".join(f"{printable(line)}\n" for line in part.told()), end="", flush=True)
         codes.append(1 if part.problems else 0)
     for outcome in recomputed(options.run_directory) if options.recompute else ():
         print("\n".join(outcome.told()), flush=True)
         codes.append(outcome.verdict)
+    print("".join(f"{line}\n" for line in last), end="", flush=True)
     return next(worst for worst in (1, 2, 0) if worst in codes)
 
 

@@ -21,6 +21,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.space import disk_full, is_full
+from pipeline.ground.strict_json import parse_json
 
 FILE = "provenance/attestations.intoto.jsonl"
 KEY = "PIPELINE_SIGNING_KEY"
@@ -100,12 +101,18 @@ class Statement(_Read):
         return next((entry.sha256 for entry in made if entry.name == BEFORE), self.predicate.before)
 
 
-class _Signature(_Read):
+class _Strict(BaseModel):
+    """A part of an envelope: no signature and no hash of a line vouches for a field that nobody reads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Signature(_Strict):
     keyid: str
     sig: Base64Bytes
 
 
-class _Envelope(_Read):
+class _Envelope(_Strict):
     payloadType: Literal["application/vnd.in-toto+json"]
     payload: Base64Bytes
     signatures: list[_Signature]
@@ -181,7 +188,12 @@ def envelope(payload: bytes) -> bytes:
         signature = base64.b64encode(keys.sign(key, signed_bytes(payload))).decode()
         signatures.append({"keyid": keys.key_sha256(key.public_key()), "sig": signature})
     content = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD_TYPE, "signatures": signatures}
-    return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+    return _canonical(content)
+
+
+def _canonical(content: Any) -> bytes:
+    """Return the one spelling that a line or a statement of the log has."""
+    return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
 def refuse_without_key() -> None:
@@ -212,8 +224,7 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
         else:
             predicate = {**predicate, "before": head}
         statement = {"_type": STATEMENT_TYPE, "subject": subject, "predicateType": kind, "predicate": predicate}
-        payload = json.dumps(statement, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
-        line = envelope(payload)
+        line = envelope(_canonical(statement))
         try:
             log.write((b"" if _ends(log, end) else b"\n") + line + b"\n")
             log.flush()
@@ -225,22 +236,42 @@ def append(run_directory: Path, kind: str, subject: list[dict[str, Any]], predic
     return hashlib.sha256(line).hexdigest()
 
 
-def lines(run_directory: Path) -> Iterator[Line]:
+def _refuse_other_spelling(text: bytes, found: _Envelope) -> None:
+    """Raise ValueError where a line is not spelled as `append` spells it, so that it might say two things."""
+    given = parse_json(text)
+    encoded = [(found.payload, given["payload"])]
+    encoded += [(one.sig, other["sig"]) for one, other in zip(found.signatures, given["signatures"], strict=True)]
+    is_canonical = text == _canonical(given) + b"\n" and len(encoded) <= 2  # one signature at most
+    is_canonical &= all(base64.b64encode(content).decode() == word for content, word in encoded)
+    if not is_canonical or found.payload != _canonical(parse_json(found.payload, allow_nan=True)):
+        raise ValueError("another spelling than append's")
+
+
+def lines(run_directory: Path, *, strict: bool = False) -> Iterator[Line]:
     """Read the log of a run; nothing where there is none.
+
+    Args:
+        run_directory: the run's folder.
+        strict: whether each line has to be spelled byte by byte as `append` spells it, its end included. Else a last
+            line that a job had only begun when it was killed is no line.
 
     Raises:
         InputError: a line is no envelope with a statement.
     """
     try:
         log = (run_directory / FILE).open("rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return
     with log:
         for number, text in enumerate(log, start=1):
             try:
                 found = _Envelope.model_validate_json(text)
                 statement = Statement.model_validate_json(found.payload)
-            except ValidationError:
+                if strict:
+                    _refuse_other_spelling(text, found)
+            except ValueError:  # pydantic's errors are of these
+                if not strict and not text.endswith(b"\n"):
+                    return  # what a job had written when it was killed: the next line takes its place
                 raise InputError(f"{FILE}, line {number}, is no attestation: it was cut or changed") from None
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
             signatures = {one.keyid: one.sig for one in found.signatures}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline.attestation.log import SLSA, append, resource
+from pipeline.attestation.log import SLSA, append, lines, resource
 from pipeline.ground.hashing import sha256_of
 
 BEGAN = "urn:polder:attempt-began:1"
@@ -21,6 +21,32 @@ BUILDER = "urn:polder"
 
 ATTEMPT_FACTS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
 """What is known of an attempt when it begins, and never changes."""
+
+
+class Checkpoint(NamedTuple):
+    """A state of the log of a run: how many lines it had, and the sha256 of the last one, which covers all of them."""
+
+    lines: int
+    sha256: str
+
+
+def checkpoint_before(run_directory: Path, step: str) -> Checkpoint | None:
+    """Return the state of the log before the attempt of a step that goes on, or its state now; None for an empty log.
+
+    Raises:
+        InputError: the log was cut or changed.
+    """
+    last: Checkpoint | None = None
+    began: dict[str, Checkpoint | None] = {}  # the attempts that go on, with the state of the log before each
+    for line in lines(run_directory):
+        names = [entry.name for entry in (*line.statement.subject, *line.statement.left)]
+        if line.statement.kind == BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
+            began[names[0]] = last
+        elif line.statement.kind in (ENDED, SLSA):
+            for name in names:
+                began.pop(name, None)
+        last = Checkpoint(line.number, line.sha256)
+    return [*began.values()][-1] if began else last
 
 
 def _relative(run_directory: Path, path: Path) -> str:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pipeline.attestation.log import FILE
+from pipeline.attestation.statements import checkpoint_before
 from pipeline.energy.figures import read_account
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.crate_actions import COMPLETED, Actions
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import (
+    CHECKPOINT,
     CONTEXT,
     CRATE_SPECIFICATION,
     PROFILES,
@@ -27,7 +30,7 @@ from pipeline.provenance.crate_graph import (
     references,
 )
 from pipeline.provenance.crate_workflow import COMMIT, LANGUAGE, Workflow
-from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.inventory import METADATA, artefacts
 from pipeline.provenance.prov_document import document
 from pipeline.provenance.records import RECORDS, Attempt, Record, load_attempts, load_records
 from pipeline.provenance.settings import CrateSettings
@@ -80,6 +83,20 @@ def _add_written(files: Files, written: dict[str, bytes]) -> None:
     """Add the files that are written together with the crate."""
     for path, content in sorted(written.items()):
         files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
+
+
+def _add_checkpoint(graph: Graph, run_directory: Path) -> None:
+    """Add the state of the log of attestations before this crate, so that whoever knows the crate's hash knows it."""
+    if checkpoint := checkpoint_before(run_directory, "provenance.crate"):
+        graph.add(
+            CHECKPOINT,
+            "CreativeWork",
+            name="log checkpoint",
+            description=f"the last line of {FILE} before this crate was made: its number and its sha256, which covers "
+            "all lines before it",
+            position=checkpoint.lines,
+            sha256=checkpoint.sha256,
+        )
 
 
 def _add_workflow(graph: Graph, workflow: Workflow, written: dict[str, bytes], records: list[Record]) -> None:
@@ -167,6 +184,7 @@ def _metadata(
     files.add()
     files.add_parameters()
     _add_pretrained(files, settings, records)
+    _add_checkpoint(graph, run_directory)
     _add_written(files, written)
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
@@ -202,7 +220,7 @@ def _metadata(
         conformsTo=references(PROFILES),
         mainEntity=reference(workflow.identifier),
         hasPart=references([*inside.values(), *(quote(path) for path in paths if path not in inside)]),
-        mentions=references([run, *actions.done]),
+        mentions=references([run, *actions.done, *([CHECKPOINT] * (CHECKPOINT in graph.entities))]),
         variableMeasured=references(energies),
     )
     text = json.dumps(

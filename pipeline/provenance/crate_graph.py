@@ -24,6 +24,7 @@ CONTEXT = [
 # Identifiers such as CC0-1.0, CC-BY-SA-3.0-NL, Apache-2.0 and GPL-3.0-only have a page of their own at SPDX.
 SPDX = re.compile(r"(MIT|ISC|Unlicense|[A-Za-z][A-Za-z0-9]*(-[A-Za-z]+)*-\d+(\.\d+)*(-[A-Za-z]+)*)")
 NOBODY = "#agent/not-stated"
+CHECKPOINT = "#log-checkpoint"
 
 
 def reference(identifier: str) -> dict[str, str]:

@@ -7,25 +7,25 @@ may be longer only while a start works on the run.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.attestation.log import FILE, Line, append, lines, resource
 from pipeline.attestation.statements import BEGAN, CHANGED, EVIDENCE, REMOVED
-
-FOLDERS = (
-    *("logs", "benchmarks", "provenance/accounting", "provenance/attempts", "provenance/batches"),
-    *("provenance/frozen", "provenance/readings", "provenance/signatures"),
+from pipeline.provenance.inventory import (
+    AUTHORITY,
+    BATCHES,
+    EVIDENCE_FOLDERS,
+    LOG,
+    READINGS,
+    TIMESTAMPS,
+    take_inventory,
 )
-BATCHES = "provenance/batches/"  # of units that the sources no longer have, nothing is kept
-GROWING = ("logs/", "provenance/readings/")
-TIMESTAMPS = "provenance/timestamps"
-SIGNER, PUBLIC_KEY = "provenance/signer.json", "provenance/signer.pem"
-LOCK = "provenance/accounting/lock"  # there while somebody works on the run
-UNFINISHED = (".partial", ".lock-")  # also the lock that a start has only begun to take, to be refused at once
+
+GROWING = ("logs/", f"{READINGS}/")
 
 
 class Attested(NamedTuple):
@@ -36,17 +36,10 @@ class Attested(NamedTuple):
     line: int
 
 
-def files(run_directory: Path) -> Iterator[str]:
-    """Return the paths of all evidence, relative to the run; what is unfinished and symbolic links are none."""
-    for name in FOLDERS:
-        for folder, subfolders, names in os.walk(run_directory / name):
-            subfolders.sort()
-            below = Path(folder).relative_to(run_directory).as_posix()
-            for file in sorted(names):
-                path = f"{below}/{file}"
-                if not file.startswith(UNFINISHED) and path != LOCK and not (run_directory / path).is_symlink():
-                    yield path
-    yield from (path for path in (SIGNER, PUBLIC_KEY) if (run_directory / path).is_file())
+def files(run_directory: Path) -> list[str]:
+    """Return the sorted paths of all files that the log attests, relative to the run."""
+    inventory = take_inventory(run_directory, EVIDENCE_FOLDERS)
+    return sorted([*inventory.of(LOG), *inventory.of(AUTHORITY)])
 
 
 def attested(found: Iterable[Line]) -> dict[str, Attested]:
@@ -54,7 +47,7 @@ def attested(found: Iterable[Line]) -> dict[str, Attested]:
     newest: dict[str, Attested] = {}
     for line in (line for line in found if line.statement.kind != CHANGED):
         for entry in (*line.statement.subject, *line.statement.left):
-            if line.statement.kind == REMOVED and entry.name.startswith(BATCHES):
+            if line.statement.kind == REMOVED and entry.name.startswith(f"{BATCHES}/"):
                 newest.pop(entry.name, None)
                 continue
             told = Attested(entry.sha256, entry.annotations.bytes, line.number)
@@ -101,8 +94,10 @@ def attest(run_directory: Path, kind: str = EVIDENCE) -> int:
     known = attested(line for line in found if line.statement.kind != BEGAN)
     notes = (line for line in found if line.statement.kind == CHANGED)
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
-    subject = []
+    heads, subject = {line.sha256 for line in found}, []
     for path in files(run_directory):
+        if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in heads:  # it is of another log
+            continue
         size = (run_directory / path).stat().st_size if path.startswith(GROWING) else None
         sha256 = sha256_of_first(run_directory / path, size)
         if (path, sha256) in refused:
@@ -114,6 +109,14 @@ def attest(run_directory: Path, kind: str = EVIDENCE) -> int:
     return len(subject)
 
 
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline provenance attest results/RUN`: attest what evidence there is before the crate."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline provenance attest", description=main.__doc__)
+    parser.add_argument("run_directory", type=Path)
+    attest(parser.parse_args(arguments).run_directory)
+    return 0
+
+
 def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:
     """Attest which lists of batches were deleted, as their units are no more; no other evidence may ever go.
 
@@ -123,7 +126,7 @@ def attest_removed(run_directory: Path, paths: Iterable[Path]) -> None:
     known = attested(lines(run_directory))
     names = [path.relative_to(run_directory).as_posix() for path in paths if path.is_relative_to(run_directory)]
     subject = [
-        resource(name, known[name].sha256) for name in sorted(names) if name.startswith(BATCHES) and name in known
+        resource(name, known[name].sha256) for name in sorted(names) if name.startswith(f"{BATCHES}/") and name in known
     ]
     if subject:
         append(run_directory, REMOVED, subject, {"log": FILE})

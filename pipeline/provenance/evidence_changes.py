@@ -15,7 +15,7 @@ from pipeline.provenance.evidence import Attested, attested, difference, files, 
 from pipeline.provenance.records import ATTEMPTS
 
 OF_ATTEMPTS = (f"{ATTEMPTS}/", "provenance/readings/")
-OF_STEPS = ("logs/", "benchmarks/", "provenance/batches/", "provenance/frozen/", "provenance/signatures/")
+OF_STEPS = ("logs/", "provenance/batches/", "provenance/frozen/", "provenance/signatures/")
 OF_SLURM = "logs/slurm/"
 
 

@@ -18,7 +18,7 @@ import bagit
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.words import name_problem
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.verify_files import LARGE
 
 VERIFIER = Path(__file__).with_name("verify_files.py")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.ground.errors import InputError
+from pipeline.ground.strict_json import parse_json
 
 RECORDS = "provenance/records"
 ATTEMPTS = "provenance/attempts"
@@ -112,7 +113,7 @@ def _load(kind: type[Model], file: Path, name: str) -> Model:
     if not file.is_file():  # who opens a pipe waits for ever
         raise InputError(f"{name} is missing, or is no file")
     try:
-        return kind.model_validate_json(file.read_bytes()).model_copy(update={"file": name})
+        return kind.model_validate(parse_json(file.read_bytes(), allow_nan=True)).model_copy(update={"file": name})
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}") from None
     except ValidationError as error:
@@ -120,6 +121,8 @@ def _load(kind: type[Model], file: Path, name: str) -> Model:
         field = ".".join(map(str, problem["loc"]))
         where = f"the field {field}: " if field else ""
         raise InputError(f"{name} is not a valid {kind.__name__.lower()}: {where}{problem['msg']}") from None
+    except ValueError as error:
+        raise InputError(f"{name} is not a valid {kind.__name__.lower()}: {error}") from None
 
 
 def load_record(file: Path) -> Record:
@@ -141,7 +144,7 @@ def load_attempt(file: Path) -> Attempt:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.glob("*.json") if not file.name.startswith(".partial"))
+    return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
 def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:

@@ -25,8 +25,8 @@ from pipeline.attestation.statements import START_ENDED
 from pipeline.ground import owner, whole
 from pipeline.ground.errors import InputError
 from pipeline.provenance import evidence, heads
-from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
 from pipeline.provenance.evidence_changes import attest_changes
+from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
 from pipeline.provenance.records import RECORDS
 from pipeline.provenance.settings import Provenance
 

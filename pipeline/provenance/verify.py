@@ -7,28 +7,34 @@ changed byte gives one sentence about one file.
 from __future__ import annotations
 
 import argparse
-import json
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from pipeline.attestation.log import FILE
+from pipeline.attestation.statements import Checkpoint
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.ground.strict_json import parse_json
 from pipeline.ground.words import counted, printable
-from pipeline.provenance.files import CLOSED, CRATE_RECORD, METADATA, closed_evidence, found, special
+from pipeline.provenance.crate_graph import CHECKPOINT
 from pipeline.provenance.heads import run_names
+from pipeline.provenance.inventory import CLOSED, CRATE, CRATE_RECORD, METADATA, closed_evidence, take_inventory
 from pipeline.provenance.records import FileEntry, Record, producers, read_records
+from pipeline.provenance.verify_evidence import EvidenceCheck
 from pipeline.provenance.verify_log import Log, Signed
 from pipeline.provenance.verify_records import check_record
 
 
 class _Crate:
-    """What the metadata say: sha256 of every file, and the records of the run's jobs."""
+    """What the metadata say: sha256 of every file, the records of the run's jobs, and the log's state before it."""
 
     def __init__(self, text: bytes) -> None:
-        entities: list[dict[str, Any]] = json.loads(text)["@graph"]
+        entities: list[dict[str, Any]] = parse_json(text)["@graph"]
+        state = next((entity for entity in entities if entity["@id"] == CHECKPOINT), None)
+        self.checkpoint = state and Checkpoint(int(state["position"]), str(state["sha256"]))
         self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"]}
         self.records = {unquote(e["subjectOf"]["@id"]) for e in entities if e["@type"] == "CreateAction"}
 
@@ -75,7 +81,7 @@ def _conserved(name: str, part: dict[str, Any]) -> list[str]:
 
 def _statistics_problems(run_directory: Path, path: str) -> list[str]:
     try:
-        content = json.loads((run_directory / path).read_bytes())
+        content = parse_json((run_directory / path).read_bytes())
         sources, totals = content["sources"], content["totals"]
         problems = _conserved(f"{path}, totals", totals)
         for source, part in sorted(sources.items()):
@@ -107,23 +113,27 @@ class _Verification:
 
     def __init__(self, run_directory: Path, trusted: Trusted) -> None:
         self.run_directory = run_directory
-        self.problems: dict[str, str] = special(run_directory)
-        self.files: list[str] = []
+        self.inventory = take_inventory(run_directory)
+        special = self.inventory.special
+        self.problems = {path: self.inventory.problems[path] for path in special or self.inventory.problems}
+        self.files = self.inventory.of(CRATE)
+        self.closed = tuple(self.inventory.closed)
+        self.crate: _Crate | None = None
         self.records: list[Record] = []
         self.signed: Signed | None = None
         self.timestamps: list[datetime] = []
         self.run_names: list[str] = []
         self.hash = cache(self._hash)
-        if not self.problems:
-            self.check(trusted)
+        self.evidence: EvidenceCheck | None = None
+        if not special:  # to read one may take for ever
+            self.check(Log(run_directory, self.tell), trusted)
 
-    def check(self, trusted: Trusted) -> None:
+    def check(self, log: Log, trusted: Trusted) -> None:
         """Look at everything in turn."""
         run_directory = self.run_directory
-        log = Log(run_directory, self.tell)
         log.check_chain()
         self.signed = log.check_signatures(trusted.key)
-        self.timestamps = log.check_timestamps(trusted.timestamp_certificates)
+        self.timestamps = log.check_timestamps(sorted(self.inventory.files), trusted.timestamp_certificates)
         if trusted.log:
             log.check_published(trusted.log)
         if trusted.log_checkpoint is not None:
@@ -131,11 +141,13 @@ class _Verification:
         self.run_names = run_names(log.lines)
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
-        self.problems |= {path: f"{sentence}." for path, sentence in broken.items()}
-        self.files, foreign, self.closed = found(run_directory)
-        self.problems |= foreign
+        self.problems |= {path: f"{sentence}." for path, sentence in broken.items() if path not in self.problems}
         if self.crate is not None:
             self.check_files(self.crate)
+            if CRATE_RECORD not in self.inventory.files:
+                self.tell(CRATE_RECORD, f"{CRATE_RECORD} is missing: the job that wrote {METADATA} has left it.")
+            if self.crate.checkpoint and log.lines:
+                log.check_crate_checkpoint(METADATA, self.crate.checkpoint)
         # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
         self.records = [
             record
@@ -148,7 +160,8 @@ class _Verification:
         for record in self.records:
             self.check_outputs(record)
             self.check_frozen(record)
-        log.check_evidence()
+        self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.tell)
+        self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
             check_record(run_directory, record, self.tell, set(self.problems))
@@ -229,7 +242,7 @@ class _Verification:
         A file added to one unit of a source changes the manifest, and only that unit is read again.
         """
         try:
-            content = json.loads((self.run_directory / manifest.path).read_bytes())
+            content = parse_json((self.run_directory / manifest.path).read_bytes())
             listed = content["units"][str(record.instance["unit"])]["files"]
             return {file["sha256"] for file in listed} == {i.sha256 for i in record.inputs if i.name == "files"}
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -302,8 +315,28 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(options: argparse.Namespace) -> int:
-    """Print what is wrong with a run, or that nothing is: 0 if all is as recorded, 1 if not."""
+def _uncovered(done: _Verification, trusted: Trusted) -> list[str]:
+    """One line on what the reader's pins do not cover, where they have given some."""
+    if trusted.log or trusted.log_checkpoint or done.evidence is None or not (trusted.crate_sha256 or trusted.key):
+        return []
+    lines, more = len(done.evidence.lines), "Give --log or --log-checkpoint, from the owner and not from the run."
+    if not trusted.crate_sha256:
+        return [f"Not covered by --key: whether lines were removed from the end of {FILE}. {more}"]
+    state = done.crate.checkpoint if done.crate else None
+    after = state.lines if state else 0
+    alone = done.evidence.uncovered(after, {METADATA, *(done.crate.sha256_of if done.crate else ())})
+    example = f", such as {alone[0]}" if alone else ""
+    return [
+        f"Not covered by --crate-sha256: {FILE} after line {after} (now to line {lines}), lines that were removed "
+        f"there, and {counted(len(alone), 'file')} that it alone attests{example}. {more}"
+    ]
+
+
+def main(options: argparse.Namespace) -> tuple[int, list[str]]:
+    """Print what is wrong with a run, or that nothing is; return 0 if all is as recorded, 1 if not, and the last lines.
+
+    These say what the reader's pins do not cover.
+    """
     trusted = Trusted(
         options.crate_sha256, options.key, options.timestamp_certificates, options.log, options.log_checkpoint
     )
@@ -312,13 +345,14 @@ def main(options: argparse.Namespace) -> int:
         print(problem)
     print("".join(f"{line}\n" for line in _name_lines(options.run_directory, done.run_names)), end="")
     looked_at = f"{len(done.files)} files and {len(done.records)} records"
+    last = [printable(f"{options.run_directory}: {line}") for line in _uncovered(done, trusted)]
     if problems:
         print(f"{options.run_directory}: {counted(len(problems), 'problem')} in {looked_at}.")
-        return 1
+        return 1, last
     print(f"{options.run_directory}: {looked_at} are as the crate and the records say.")
     print(f"{options.run_directory}: {_told(done.signed)}.")
     if done.timestamps:
         whose = "of the certificate given" if trusted.timestamp_certificates else "whose certificate was not given"
-        last = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"
-        print(f"{options.run_directory}: timestamped by an authority {whose}, last at {last}.")
-    return 0
+        seen = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"
+        print(f"{options.run_directory}: timestamped by an authority {whose}, last at {seen}.")
+    return 0, last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import NamedTuple
 
 from pipeline.attestation import keys
 from pipeline.attestation.log import FILE, NOTHING_BEFORE, SLSA, Line, lines
-from pipeline.attestation.statements import ATTEMPT_FACTS, BEGAN
+from pipeline.attestation.statements import Checkpoint
 from pipeline.ground.errors import InputError
-from pipeline.provenance import evidence
-from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, TIMESTAMPS
+from pipeline.ground.strict_json import parse_json
 from pipeline.provenance.heads import heads, of_run, run_names
+from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
 from pipeline.provenance.records import ATTEMPTS, RECORDS
 from pipeline.provenance.timestamps import seen
 
@@ -36,13 +35,12 @@ class Log:
         self.run_directory, self.tell = run_directory, tell
         self.lines: list[Line] = []
         try:
-            self.lines.extend(lines(run_directory))
+            self.lines.extend(lines(run_directory, strict=True))
         except InputError as error:
             tell(FILE, f"{error}.")
             self.lines.clear()  # what comes after a line that is none is not known: the log is believed in nothing
         if not self.lines:
             tell(FILE, f"{FILE} is missing or empty: nothing says which attempts there were and what they did.")
-        self.attested = evidence.attested(self.lines)
 
     def check_chain(self) -> None:
         """Every line names the one before it."""
@@ -93,23 +91,27 @@ class Log:
             elif not keys.verifies(key, line.signatures[name], line.signed):
                 self.tell(FILE, f"{FILE}, line {line.number} ({_told(line)}), was changed: its signature is not of it.")
         try:
-            owner = str(json.loads((self.run_directory / SIGNER).read_bytes())["owner"])
+            owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
         except (OSError, ValueError, KeyError, TypeError):
             self.tell(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
             owner = "not stated"
         is_others = given is not None and not given.resolve().is_relative_to(self.run_directory.resolve())
         return Signed(owner, name, is_others)
 
-    def check_timestamps(self, certificates: Path | None) -> list[datetime]:
+    def check_timestamps(self, files: Iterable[str], certificates: Path | None) -> list[datetime]:
         """Return when an authority saw heads of the log that it still has; the last one has to be among them.
+
+        Args:
+            files: those in the run, by their paths.
+            certificates: the authority's, from the reader.
 
         Raises:
             InputError: the certificates are none.
         """
         times, heads = [], {line.sha256: line.number for line in self.lines}
-        files = sorted((self.run_directory / TIMESTAMPS).glob("[!.]*"))
-        for file in files:
-            path = f"{TIMESTAMPS}/{file.name}"
+        stamps = [path for path in files if path.startswith(f"{TIMESTAMPS}/")]
+        for path in stamps:
+            file = self.run_directory / path
             try:
                 time = seen(file, certificates)
             except ValueError as error:
@@ -119,8 +121,9 @@ class Log:
                 times.append(time)
             else:
                 self.tell(path, f"{FILE} was written anew since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.")
-        if certificates and self.lines and f"{self.lines[-1].sha256}.tsr" not in {file.name for file in files}:
-            self.tell(TIMESTAMPS, f"{TIMESTAMPS}: no authority has seen the last line of {FILE}.")
+        last = f"{TIMESTAMPS}/{self.lines[-1].sha256}.tsr" if self.lines else ""
+        if certificates and last and last not in stamps:
+            self.tell(last, f"{last} is missing: no authority has seen the last line of {FILE}.")
         return times
 
     def check_published(self, published: Path) -> None:
@@ -161,37 +164,14 @@ class Log:
             else f"{FILE} has {last - number} lines after the checkpoint given: ask the owner for the newest one.",
         )
 
-    def check_evidence(self) -> None:
-        """All evidence that was attested is there as it was, and there is no other."""
-        if not self.lines:  # one sentence says so
-            return
-        present = set(evidence.files(self.run_directory))
-        ongoing = (self.run_directory / evidence.LOCK).is_file()  # somebody works on the run: it is attested at the end
-        folders = tuple(f"{name}/" for name in evidence.FOLDERS)
-        for path, told in sorted(self.attested.items()):
-            if path.startswith(folders) and path not in present:
-                self.tell(path, f"{path} is missing: line {told.line} of {FILE} attests it.")
-        began = {e.name: line for line in self.lines if line.statement.kind == BEGAN for e in line.statement.subject}
-        for path in sorted(present):
-            if path not in self.attested:
-                if not ongoing:
-                    self.tell(path, f"{path} is unknown: no attestation names it.")
-                continue
-            told = self.attested[path]
-            if path in began and told.line == began[path].number:
-                self._check_beginning(path, began[path])
-            elif sentence := evidence.difference(self.run_directory, path, told, may_grow=ongoing):
-                self.tell(path, sentence)
-
-    def _check_beginning(self, path: str, line: Line) -> None:
-        """An attempt that goes on, or of which nobody has seen the end, is the one that began."""
-        try:
-            content = json.loads((self.run_directory / path).read_bytes())
-            facts = {name: content[name] for name in ATTEMPT_FACTS}
-        except (OSError, ValueError, KeyError, TypeError):
-            facts = {}
-        if facts != line.statement.predicate.attempt:
-            self.tell(path, f"{path} was changed: it is not the attempt whose beginning line {line.number} attests.")
+    def check_crate_checkpoint(self, crate: str, checkpoint: Checkpoint) -> None:
+        """The log has the line that the crate names as the last one before it was made."""
+        if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
+            self.tell(
+                FILE,
+                f"{FILE} was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
+                f"{checkpoint.sha256}.",
+            )
 
     def check_records(self, records: Iterable[str], sha256_of: Callable[[str], str]) -> None:
         """Every record is the newest that its step has attested: none is forged, none is an older one."""

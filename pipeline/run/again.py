@@ -15,16 +15,19 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
+from itertools import islice
 from pathlib import Path
 
 from pipeline.attestation.log import FILE as ATTESTATIONS
+from pipeline.attestation.log import lines
+from pipeline.attestation.statements import BEGAN
 from pipeline.energy.readings import READINGS
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.job import versions
 from pipeline.job.contract import files_below, given_paths
 from pipeline.job.reach import file_of
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.records import ATTEMPTS, RECORDS, FileEntry, Record
 from pipeline.run.rewritten import compared
 
@@ -219,6 +222,7 @@ class Again:
                     self._link(listing)
         if not self.record.instance:
             self.link_run()
+            self.copy_log()
 
     def link_shards(self, index: FileEntry) -> None:
         """Link the shards that an index of tokens names, with their hashes."""
@@ -243,6 +247,15 @@ class Again:
                 self.cut(below)
             else:
                 self._link(below)
+
+    def copy_log(self) -> None:
+        """Copy the lines of the log of attestations that were there when the step began."""
+        log, own = self.run_directory / ATTESTATIONS, f"{ATTEMPTS}/{self.record.attempt}"
+        began = (line for line in lines(self.run_directory) if line.statement.kind == BEGAN)
+        first = next((line.number for line in began if line.statement.subject[0].name == own), None)
+        if first is not None:
+            with log.open("rb") as text:
+                (self.again / ATTESTATIONS).write_bytes(b"".join(islice(text, first - 1)))
 
     def cut(self, readings: str) -> None:
         """Copy of a meter's readings what it had written when the step ended: it went on after that."""

@@ -21,12 +21,12 @@ from types import FrameType
 from pydantic import ValidationError
 
 from pipeline.ground.errors import InputError
-from pipeline.run.holder import Holder, Verdict, boot
+from pipeline.ground.holder import Holder, Verdict, boot
+from pipeline.provenance.inventory import LOCK
 from pipeline.run.stale import locks_of
 
 Say = Callable[[str], None]
 
-LOCK = "provenance/accounting/lock"
 BEAT_SECONDS = 5.0
 WATCH_SECONDS = 30.0  # without a beat, before a holder that cannot be seen is called silent
 LOOK_SECONDS = 0.5

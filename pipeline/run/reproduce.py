@@ -13,7 +13,7 @@ from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.ranges import shorten
 from pipeline.job.versions import code_version
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.records import Record, load_records
 from pipeline.run.again import Again, Outcome, Verdict, name_of
 

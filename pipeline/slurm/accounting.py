@@ -27,7 +27,8 @@ from pipeline.energy.books.ear import METER
 from pipeline.energy.books.written import PROBLEMS, WrittenBooks
 from pipeline.ground.errors import InputError
 from pipeline.ground.whole import write_json
-from pipeline.provenance.evidence import PUBLIC_KEY, attest
+from pipeline.provenance.evidence import attest
+from pipeline.provenance.inventory import PUBLIC_KEY
 from pipeline.slurm import ear, energy, queue, sacct, starts, tables
 from pipeline.slurm.values import hosts
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from tests.provenance.conftest import build
 
 FILL = Path(__file__).with_name("fill_cache.py")

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.attestation import statements
+from pipeline.attestation import keys, log, statements
+from pipeline.provenance import seal
 from pipeline.provenance.crate import PROV, README, WORKFLOW
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence import attest
-from pipeline.provenance.files import CRATE_RECORD, METADATA
+from pipeline.provenance.inventory import CRATE_RECORD, METADATA
 from pipeline.provenance.records import ATTEMPTS, RECORDS
-from pipeline.provenance.settings import CrateSettings
+from pipeline.provenance.settings import CrateSettings, Provenance
+from pipeline.provenance.verify import Trusted, verify
+from tests.provenance.authority import Authority
 
 SOURCES = {
     "laws": ("CC0-1.0", "public-domain", "De Grondwet garandeert de grondrechten van iedere ingezetene.\n"),
     "wiki": ("CC-BY-SA-4.0", "licence", "De polder is een stuk land dat door dijken wordt omringd.\n"),
 }
 
+FROZEN = "provenance/frozen/1.json"
 
 ENVIRONMENT = "cpu-0123456789abcdef"
 
@@ -183,6 +188,7 @@ class RunBuilder:
         crate = self.folder / METADATA
         inputs = sorted(path.relative_to(self.folder).as_posix() for path in (self.folder / RECORDS).glob("*.json"))
         inputs = [path for path in inputs if path != CRATE_RECORD]
+        attest(self.folder)
         describe(self.folder, [self.folder / path for path in inputs], **settings)
         content = crate.read_bytes()
         self.job("provenance.crate", {}, inputs, {METADATA: content})
@@ -267,6 +273,70 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     run.write("provenance/readings/snakemake.1@node1.jsonl", '{"joules": 2.5}\n')
     run.write("scratch/base/10/state", "{}")
     return run
+
+
+class Signed:
+    """A signed run, what its readers have from its owner, and what the owner alone has."""
+
+    def __init__(self, folder: Path, house: Path) -> None:
+        self.folder, self.house = folder, house
+        self.checkpoint = ""
+
+    @property
+    def key(self) -> Path:
+        return self.house / "key.pem"
+
+    @property
+    def heads(self) -> Path:
+        return self.house / "heads.jsonl"
+
+    @property
+    def trusted(self) -> Trusted:
+        return Trusted(key=self.house / "key.pem.pub")
+
+    def problems(self, **more: Any) -> list[str]:
+        return verify(self.folder, self.trusted._replace(**more))
+
+
+def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], object] = lambda run: None) -> Signed:
+    """Build a run in `house` that is signed from its first attempt on, stamped and published."""
+    keys.generate(house / "key.pem", "p256")
+    run = Signed(house / "run", house)
+    stamps = {"url": authority.url, "certificates": str(authority.certificate)}
+    settings = Provenance.model_validate(
+        {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(log.KEY, raising=False)
+        seal.begin(run.folder, settings, print)
+        made = build(run.folder)
+        made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
+        change(made)
+        made.crate()
+        said: list[str] = []
+        assert seal.end(run.folder, settings, said.append)
+        run.checkpoint = said[0].split()[2]
+        del os.environ[log.KEY]
+    return run
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
+    with Authority(tmp_path_factory.mktemp("authority")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Signed:
+    """A signed, stamped and published run that no test changes."""
+    return sign(tmp_path_factory.mktemp("signed"), authority)
+
+
+@pytest.fixture
+def run(original: Signed, tmp_path: Path) -> Signed:
+    copy = Signed(shutil.copytree(original.folder, tmp_path / "run", symlinks=True), original.house)
+    copy.checkpoint = original.checkpoint
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ import pytest
 from pipeline import commands
 from pipeline.attestation import keys, log, statements
 from pipeline.provenance import heads, seal, verify_attestations
-from pipeline.provenance.evidence import PUBLIC_KEY, SIGNER, attest, attest_removed
-from pipeline.provenance.files import CRATE_RECORD, METADATA
+from pipeline.provenance.evidence import attest, attest_removed
+from pipeline.provenance.inventory import CRATE_RECORD, METADATA, PUBLIC_KEY, SIGNER
 from pipeline.provenance.settings import Provenance
-from pipeline.provenance.verify import Trusted, verify
+from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
-from tests.provenance.conftest import build, describe, entry
+from tests.provenance.conftest import FROZEN, Signed, describe, entry
 
 RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
 SHARD = f"{RECORDS}/tokens.shard.main.0.json"
@@ -35,66 +35,6 @@ FAILED, KILLED = f"{ATTEMPTS}/corpus.filter.failed.json", f"{ATTEMPTS}/corpus.fi
 READING = f"{READINGS}/tokens.shard.main.0.20260105T1000.1@node1.jsonl"
 OF_SNAKEMAKE = f"{READINGS}/snakemake.1@node1.jsonl"
 BOOKS, BATCH, LOG = "provenance/accounting/1.json", "provenance/batches/filter.0.json", "logs/corpus.filter.log"
-FROZEN = "provenance/frozen/1.json"
-
-
-class Signed:
-    """A signed run, what its readers have from its owner, and what the owner alone has."""
-
-    def __init__(self, folder: Path, house: Path) -> None:
-        self.folder, self.house = folder, house
-        self.checkpoint = ""
-
-    @property
-    def key(self) -> Path:
-        return self.house / "key.pem"
-
-    @property
-    def heads(self) -> Path:
-        return self.house / "heads.jsonl"
-
-    @property
-    def trusted(self) -> Trusted:
-        return Trusted(key=self.house / "key.pem.pub")
-
-    def problems(self, **more: Any) -> list[str]:
-        return verify(self.folder, self.trusted._replace(**more))
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
-    with Authority(tmp_path_factory.mktemp("authority")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Signed]:
-    """A run that was signed from its first attempt on, stamped and published."""
-    house = tmp_path_factory.mktemp("signed")
-    keys.generate(house / "key.pem", "p256")
-    run = Signed(house / "run", house)
-    stamps = {"url": authority.url, "certificates": str(authority.certificate)}
-    settings = Provenance.model_validate(
-        {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
-    )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(log.KEY, raising=False)
-        seal.begin(run.folder, settings, print)
-        made = build(run.folder)
-        made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
-        made.crate()
-        said: list[str] = []
-        assert seal.end(run.folder, settings, said.append)
-        run.checkpoint = said[0].split()[2]
-        del os.environ[log.KEY]
-        yield run
-
-
-@pytest.fixture
-def run(original: Signed, tmp_path: Path) -> Signed:
-    copy = Signed(shutil.copytree(original.folder, tmp_path / "run", symlinks=True), original.house)
-    copy.checkpoint = original.checkpoint
-    return copy
 
 
 def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
@@ -147,12 +87,17 @@ def opened(line: bytes, change: Callable[[Any], object]) -> bytes:
     envelope = json.loads(line)
     statement = json.loads(base64.b64decode(envelope["payload"]))
     change(statement)
-    envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
-    return json.dumps(envelope).encode()
+    envelope["payload"] = base64.b64encode(compact(statement)).decode()
+    return compact(envelope)
+
+
+def compact(content: Any) -> bytes:
+    """JSON as the log has it."""
+    return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
 def unsigned(line: bytes) -> bytes:
-    return json.dumps({**json.loads(line), "signatures": []}).encode()
+    return compact({**json.loads(line), "signatures": []})
 
 
 def replay(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pytest
 from rocrate.rocrate import ROCrate
 
+from pipeline.attestation.log import FILE
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
-from pipeline.provenance.files import METADATA, artefacts
+from pipeline.provenance.inventory import METADATA, artefacts
 from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import describe
 
@@ -109,6 +111,10 @@ def test_the_same_results_give_the_same_bytes(
     copy = shutil.copytree(template[0], tmp_path / "elsewhere")
     records = sorted((copy / "provenance/records").glob("*.json"), reverse=True)
     crate = copy / ".partial-ro-crate-metadata.json"
+    (state,) = (e for e in json.loads((copy / METADATA).read_text())["@graph"] if e["@id"] == "#log-checkpoint")
+    lines = (copy / FILE).read_bytes().splitlines(keepends=True)[: state["position"]]
+    (copy / FILE).write_bytes(b"".join(lines))  # as the log was
+    assert state["sha256"] == hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     describe(copy, records, crate)
     assert crate.read_bytes() == (template[0] / METADATA).read_bytes()
     assert f"crate sha256: {template[1]}\n" in capsys.readouterr().out

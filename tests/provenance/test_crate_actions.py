@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.ground.errors import InputError
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import ROOT, describe
 

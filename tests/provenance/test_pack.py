@@ -21,7 +21,7 @@ from pipeline.__main__ import main
 from pipeline.attestation import log
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
-from pipeline.provenance.files import METADATA
+from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import describe
 

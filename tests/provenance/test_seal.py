@@ -16,6 +16,7 @@ from pipeline.attestation.log import KEY
 from pipeline.ground.errors import DiskFull
 from pipeline.provenance import evidence, seal
 from pipeline.provenance.evidence import attest
+from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER
 from pipeline.provenance.settings import Provenance
 
 
@@ -26,7 +27,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     keys.generate(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
     seal.begin(run, settings, print)
-    files = [run / evidence.PUBLIC_KEY, run / evidence.SIGNER]
+    files = [run / PUBLIC_KEY, run / SIGNER]
     before = [file.read_bytes() for file in files]
 
     def killed(path: Path, *_: Any, **__: Any) -> None:

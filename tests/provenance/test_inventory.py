@@ -1,0 +1,193 @@
+"""Whatever is done to any path of a results folder is named, or is on the short list of the auditor's page."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground.hashing import sha256_of
+from pipeline.provenance.inventory import EXCEPTIONS, KINDS, LOCK, MARK, METADATA, NOBODY, SCRATCH, kind_of
+from pipeline.provenance.verify import Trusted, verify
+from tests.provenance.authority import Authority
+from tests.provenance.conftest import ROOT, RunBuilder, sign
+
+PAGE = (ROOT / "docs/auditor.md").read_text(encoding="utf-8")
+STEPS = {
+    "evaluate.baseline": "baselines/ngram/results.json",
+    "plan.estimate": "plan/plan.json",
+    "tokenizer.train": "tokenizer/main/tokenizer.json",
+}
+EVIDENCE = (
+    "logs/slurm/rule_corpus_filter/laws_0/7.log",
+    "provenance/accounting/books/meter.json",
+    "provenance/accounting/starts/micro.1.json",
+    "provenance/batches/sources",
+    "provenance/signatures/small.sig",
+)
+
+
+def add_other_kinds(run: RunBuilder) -> None:
+    """Add a file of each kind that the small run does not have."""
+    for step, path in STEPS.items():
+        run.job(step, {}, [], {path: b"{}"})
+    for path in EVIDENCE:
+        run.write(path, "" if path.endswith("sources") else '{"text": "more"}\n')
+    run.write(f"corpus/main/filtered/{MARK}", "")
+
+
+@pytest.fixture(scope="module")
+def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tuple[Path, Trusted]:
+    """A finished run with a file of every kind, and all that a reader can have from its owner."""
+    made = sign(tmp_path_factory.mktemp("kinds"), authority, add_other_kinds)
+    given = Trusted(sha256_of(made.folder / METADATA), made.house / "key.pem.pub", authority.certificate, made.heads)
+    return made.folder, given
+
+
+def beside(file: Path) -> Path:
+    """Return the name of another file of the same kind."""
+    return file.with_name(f"more{file.name}" if file.name[0] != "." else f"{file.name}more")
+
+
+def flip(file: Path) -> list[Path]:
+    content = bytearray(file.read_bytes())
+    content[random.Random(file.name).randrange(len(content))] ^= 1
+    file.write_bytes(content)
+    return [file]
+
+
+def cut(file: Path) -> list[Path]:
+    os.truncate(file, file.stat().st_size - 1)
+    return [file]
+
+
+def append(file: Path) -> list[Path]:
+    file.write_bytes(file.read_bytes() + b"\n")
+    return [file]
+
+
+def remove(file: Path) -> list[Path]:
+    file.unlink()
+    return [file]
+
+
+def rename(file: Path) -> list[Path]:
+    return [file, file.rename(beside(file))]
+
+
+def duplicate(file: Path) -> list[Path]:
+    return [Path(shutil.copy(file, beside(file)))]
+
+
+def hide(file: Path) -> list[Path]:
+    return [Path(shutil.copy(file, file.with_name(f".{file.name}")))]
+
+
+def link(file: Path) -> list[Path]:
+    moved = file.rename(Path(os.environ["OUTSIDE"]))
+    file.symlink_to(moved)
+    return [file]
+
+
+def make_folder(file: Path) -> list[Path]:
+    file.unlink()
+    file.mkdir()
+    return [file]
+
+
+CHANGES: tuple[Callable[[Path], list[Path]], ...] = (
+    *(flip, cut, append, remove, rename, duplicate, hide, link, make_folder),
+)
+
+
+def is_exception(path: str, change: str) -> bool:
+    """Return whether the page says that a change is not named."""
+    is_mark = path.endswith(f"/{MARK}") and change in ("remove", "rename", "make_folder")
+    return path.startswith(f"{SCRATCH}/") or is_mark
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, Trusted]) -> None:
+    folder, trusted = pinned
+    assert verify(folder, trusted) == []
+    assert {kind_of(path) for path in files_below(folder)} >= {kind for kind in KINDS if kind.pattern != LOCK}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_every_change_of_every_file_is_named(
+    pinned: tuple[Path, Trusted], tmp_path: Path, change: Callable[[Path], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, trusted = pinned
+    folder = shutil.copytree(original, tmp_path / "run")
+    monkeypatch.setenv("OUTSIDE", str(tmp_path / "outside"))
+    unnamed = []
+    for path in files_below(folder):
+        if change in (flip, cut) and not (folder / path).stat().st_size:
+            continue
+        changed = change(folder / path)
+        problems = verify(folder, trusted)
+        for name in (file.relative_to(folder).as_posix() for file in changed):
+            if not any(problem.startswith(f"{name} ") or problem.startswith(f"{name},") for problem in problems):
+                unnamed.append(name) if not is_exception(path, change.__name__) else None
+        for file in changed:
+            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        shutil.copy2(original / path, folder / path)
+    assert unnamed == []
+    assert verify(folder, trusted) == []
+
+
+ADDED = ("payload", "payload.json", ".payload", ".lock-node1-7", ".partial-payload", "folder/payload.json")
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, Trusted], tmp_path: Path, name: str) -> None:
+    folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
+    folders = ["", *(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())]
+    for place in folders:
+        added = folder / place / name
+        added.parent.mkdir(exist_ok=True)
+        added.write_text("{}")
+        places = (added, added.parent)
+        names = [path.relative_to(folder).as_posix() for path in places if path != folder / place]
+        problems = verify(folder, trusted)
+        is_named = any(problem.startswith(f"{name} ") for name in names for problem in problems)
+        assert is_named or place.split("/")[0] == SCRATCH, (place, problems)
+        shutil.rmtree(added.parent) if "/" in name else added.unlink()
+
+
+@pytest.mark.parametrize("name", [".hidden", "folder"])
+def test_a_folder_added_where_results_have_none_is_named(
+    pinned: tuple[Path, Trusted], tmp_path: Path, name: str
+) -> None:
+    folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
+    for place in ("", "provenance", *(kind.folder for kind in KINDS if kind.folder and kind.voucher != NOBODY)):
+        (added := folder / place / name).mkdir()
+        (problem,) = verify(folder, trusted) or [""]
+        below = added.relative_to(folder).as_posix()
+        may_be_there = name == "folder" and kind_of(f"{below}/file") is not None
+        assert (problem == "") if may_be_there else problem.startswith(f"{below} is unknown"), place
+        added.rmdir()
+
+
+def test_the_page_lists_what_is_not_named() -> None:
+    text = " ".join(PAGE.split())
+    assert [exception for exception in EXCEPTIONS if f"- {exception}" not in text] == []
+    assert len(EXCEPTIONS) == text.split("accepts without a word:")[1].split("##")[0].count(" - ")
+    assert all(
+        any(kind.pattern.removesuffix("**") in text for text in EXCEPTIONS) for kind in KINDS if kind.voucher == NOBODY
+    )
+
+
+def test_scratch_is_a_folder_of_the_run(pinned: tuple[Path, Trusted], tmp_path: Path) -> None:
+    folder = shutil.copytree(pinned[0], tmp_path / "run")
+    (folder / SCRATCH).rename(tmp_path / "elsewhere")
+    (folder / SCRATCH).symlink_to(tmp_path / "elsewhere")
+    (problem,) = verify(folder, pinned[1])
+    assert problem.startswith(f"{SCRATCH} is a symbolic link")

@@ -1,0 +1,245 @@
+"""What a reader's pins cover: the crate's hash the log up to the crate, the published log all of it, a lock nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import commands
+from pipeline.attestation import log
+from pipeline.attestation.statements import EVIDENCE, checkpoint_before
+from pipeline.ground.errors import InputError
+from pipeline.ground.hashing import sha256_of
+from pipeline.ground.holder import Holder
+from pipeline.provenance import heads
+from pipeline.provenance.evidence import attest
+from pipeline.provenance.inventory import LOCK, METADATA
+from pipeline.provenance.records import load_records
+from pipeline.provenance.verify import Trusted, verify
+from tests.provenance.conftest import RunBuilder, Signed, build
+
+FAILED = "provenance/attempts/corpus.filter.failed.json"
+READING = "provenance/readings/tokens.shard.main.0.20260105T1000.1@node1.jsonl"
+OF_CRATE = "provenance/readings/provenance.crate.20260105T1000.1@node1.jsonl"
+OF_SNAKEMAKE = "provenance/readings/snakemake.1@node1.jsonl"
+FORGED = ("provenance/attempts/more.json", "provenance/accounting/2.json", "logs/more.log")
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> RunBuilder:
+    """An unsigned run with a crate, and a start after it that failed."""
+    run = build(tmp_path / "run")
+    run.crate()
+    run.fail("corpus.filter.later", "failed")
+    run.write("logs/corpus.filter.later.log", "Traceback\n")
+    attest(run.folder)
+    return run
+
+
+def compact(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statement: True) -> None:
+    """Write the log anew with the hashes of the files that are there, as whoever has no key can of an unsigned run."""
+    before, written = log.NOTHING_BEFORE, b""
+    for line in (folder / log.FILE).read_bytes().splitlines():
+        statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
+        if not keep(statement):
+            continue
+        made = statement["predicate"].get("runDetails", {}).get("byproducts", [])
+        for entry in (*statement["subject"], *made):
+            if entry["name"] == log.BEFORE:
+                entry["digest"]["sha256"] = before
+            elif (folder / entry["name"]).is_file() and "began" not in statement["predicateType"]:
+                entry["digest"]["sha256"] = sha256_of(folder / entry["name"])
+        if "before" in statement["predicate"]:
+            statement["predicate"]["before"] = before
+        text = log.envelope(compact(statement))
+        written, before = written + text + b"\n", hashlib.sha256(text).hexdigest()
+    (folder / log.FILE).write_bytes(written)
+
+
+def divide(folder: Path, name: str) -> None:
+    text = (folder / name).read_text()
+    assert "100.5" in text
+    (folder / name).write_text(text.replace("100.5", "1.005"))
+
+
+def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
+    for name in (*FORGED, LOCK):
+        (run.folder / name).write_text("" if name == LOCK else "{}")
+    problems = run.problems(crate_sha256=sha256_of(run.folder / METADATA), log=run.heads)
+    assert {problem.split()[0] for problem in problems} == {*FORGED, LOCK}
+    assert f"{LOCK} names no start: delete it where you know that no start is running." in problems
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"process_began_seconds": 1.0}, "which does not run"),
+        ({"given_up": True}, "which does not run"),
+        ({"host": "login9"}, "which cannot be seen from here"),
+        ({"boot": "another"}, "which cannot be seen from here"),
+    ],
+)
+def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change: dict[str, Any], sentence: str) -> None:
+    owner = Holder.this_process(finished).model_copy(update=change)
+    (finished / LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
+    (finished / FORGED[0]).write_text("{}")
+    forged, lock = sorted(verify(finished))[::-1]
+    assert lock.startswith(LOCK) and sentence in lock
+    assert forged == f"{FORGED[0]} is unknown: no attestation names it."
+
+
+def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
+    (finished / LOCK).write_text(Holder.this_process(finished).model_dump_json() + "\n000000000001\n")
+    assert verify(finished) == []
+    (finished / "logs/more.log").write_text("begun")
+    with (finished / OF_SNAKEMAKE).open("a") as readings:
+        readings.write('{"joules": 2.5}\n')
+    more, grown = verify(finished)
+    assert more.startswith("logs/more.log is not attested yet: ") and platform.node() in more
+    assert grown.startswith(f"{OF_SNAKEMAKE} has 32 bytes, of which 16 are attested yet: ")
+    assert commands.verify([str(finished)]) == 1
+
+
+def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(finished: Path) -> None:
+    crate = sha256_of(finished / METADATA)
+    (finished / FAILED).unlink()
+    rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
+    (problem,) = verify(finished, Trusted(crate))
+    assert problem.startswith(f"{log.FILE} was written anew or cut: {METADATA} says that line ")
+
+
+def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_line_says_so(
+    later: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, published = later.folder, tmp_path / "heads.jsonl"
+    crate = sha256_of(folder / METADATA)
+    *_, last = log.lines(folder)
+    heads.publish(published, heads.Head("run", last.number, last.sha256))
+    assert verify(folder, Trusted(crate, log=published)) == []
+    lines = (folder / log.FILE).read_bytes().splitlines(keepends=True)
+    (folder / log.FILE).write_bytes(b"".join(lines[:-3]))
+    (folder / "provenance/attempts/corpus.filter.later.json").unlink()
+    (folder / "logs/corpus.filter.later.log").unlink()
+    assert any("was written anew or cut" in problem for problem in verify(folder, Trusted(crate, log=published)))
+    assert verify(folder, Trusted(crate)) == []
+    capsys.readouterr()
+    assert commands.verify([str(folder), "--crate-sha256", crate]) == 0
+    *_, said = capsys.readouterr().out.splitlines()
+    assert f"Not covered by --crate-sha256: {log.FILE} after line " in said and "--log" in said
+
+
+def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pinned(finished: Path) -> None:
+    crate = sha256_of(finished / METADATA)
+    divide(finished, READING)
+    rechain(finished)
+    (problem,) = verify(finished, Trusted(crate))
+    assert problem.startswith(f"{log.FILE} was written anew or cut: {METADATA} says that line ")
+
+
+@pytest.mark.parametrize("path", [READING, FAILED, "provenance/frozen/1.json", OF_SNAKEMAKE])
+def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable[..., RunBuilder], path: str) -> None:
+    run = build_run("run")
+    run.write("provenance/frozen/1.json", '{"seed": 100.5}')
+    run.crate()
+    file = run.folder / path
+    file.write_text(file.read_text().replace("2.5", "0.5").replace("100.5", "1.005").replace("failed", "finished"))
+    log.append(run.folder, EVIDENCE, [log.resource(path, sha256_of(file))], {"log": log.FILE})
+    (problem,) = verify(run.folder, Trusted(sha256_of(run.folder / METADATA)))
+    assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
+
+
+def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crate = sha256_of(finished / METADATA)
+    divide(finished, OF_CRATE)
+    rechain(finished)
+    assert verify(finished, Trusted(crate)) == [], "the crate's own attempt ends after it"
+    capsys.readouterr()
+    commands.verify([str(finished), "--crate-sha256", crate])
+    *_, said = capsys.readouterr().out.splitlines()
+    assert "and 3 files that it alone attests, such as provenance/attempts/provenance.crate." in said
+
+
+def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> None:
+    for _ in range(2):
+        with (finished / OF_SNAKEMAKE).open("a") as readings:
+            readings.write('{"joules": 2.5}\n')
+        assert any(problem.startswith(f"{OF_SNAKEMAKE} was changed: 16 bytes") for problem in verify(finished))
+        attest(finished)
+        assert verify(finished) == []
+
+
+def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
+    *_, last = log.lines(later.folder)
+    assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
+    facts = {name: None for name in ("instance", "command", "snakemake", "host", "slurm", "started")}
+    later.attempted({**facts, "step": "provenance.crate", "attempt": "crate.2.json", "ended": ""}, "running")
+    later.attempted({**facts, "step": "report.page", "attempt": "page.2.json", "ended": ""}, "running")
+    assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256)
+
+
+def on_last_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def attack(folder: Path) -> None:
+        *lines, last = (folder / log.FILE).read_bytes().splitlines(keepends=True)
+        (folder / log.FILE).write_bytes(b"".join([*lines, change(last)]))
+
+    return attack
+
+
+def with_payload(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def changed(line: bytes) -> bytes:
+        envelope = json.loads(line)
+        envelope["payload"] = base64.b64encode(change(base64.b64decode(envelope["payload"]))).decode()
+        return compact(envelope) + b"\n"
+
+    return changed
+
+
+SPELLINGS = {
+    "a field more": lambda line: line[:-2] + b',"zzz":"more"}\n',
+    "a key twice": lambda line: b'{"payload":"e30=",' + line[1:],
+    "a space": lambda line: line.replace(b'","', b'", "', 1),
+    "a space at the end": lambda line: line[:-1] + b" \n",
+    "no end": lambda line: line[:-1],
+    "an empty line": lambda line: line + b"\n",
+    "another base64": lambda line: line.replace(b'"payload":"', b'"payload":"\\n'),
+    "a signature of somebody else": lambda line: line.replace(
+        b'"signatures":[', b'"signatures":[{"keyid":"a","sig":""},{"keyid":"b","sig":""}'
+    ),
+    "a key of the statement twice": with_payload(lambda text: b'{"subject":[],' + text[1:]),
+    "a space in the statement": with_payload(lambda text: text.replace(b'","', b'", "', 1)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS, ids=lambda name: name.replace(" ", "-"))
+def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
+    on_last_line(SPELLINGS[name])(finished)
+    (problem,) = verify(finished)
+    assert problem.startswith(f"{log.FILE}, line ") and problem.endswith("is no attestation: it was cut or changed.")
+
+
+def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Path) -> None:
+    with (finished / log.FILE).open("ab") as file:
+        file.write(b'{"payload":"e3')
+    (finished / "logs/more.log").write_text("x")
+    assert attest(finished) == 1 and verify(finished) == []
+
+
+@pytest.mark.parametrize("place", [FAILED, "provenance/records/tokens.shard.main.0.json"])
+def test_a_key_twice_in_a_record_or_an_attempt_is_named(finished: Path, place: str) -> None:
+    text = (finished / place).read_text().replace("{", '{"wall_seconds": 1.0, ', 1)
+    (finished / place).write_text(text)
+    assert [problem for problem in verify(finished) if problem.startswith(place)]
+    if "records" in place:
+        with pytest.raises(InputError, match="is not a valid record: the key 'wall_seconds' occurs twice"):
+            load_records(finished)
