@@ -165,7 +165,6 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
     statistics: dict[int, dict[str, Statistics]] = {}
-    aggregations = task.aggregation()
     for name, values in values_of(samples).items():
         if name in SCHEMA.names:
             raise InputError(
@@ -177,7 +176,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
         elif has_right_answers and is_right_or_wrong([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
-        elif added := statistics_of(aggregations.get(name.partition(",")[0]), [*values.values()]):
+        elif added := statistics_of(task.aggregation().get(name.partition(",")[0]), [*values.values()]):
             for number, one in zip(values, added, strict=True):
                 statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
