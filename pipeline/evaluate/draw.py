@@ -131,6 +131,5 @@ def _tokens_needed(model: Scorer, task: Task, index: int) -> int:
         written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
         return int(written) + len(model.tok_encode(prompt()))
     if task.OUTPUT_TYPE == "loglikelihood":
-        answer = f"{task.config.target_delimiter}{task.doc_to_target(example)}"
-        return 2 + len(model.tok_encode(answer, add_special_tokens=False))
+        return 2 + len(model.tok_encode(str(task.doc_to_target(example)), add_special_tokens=False))
     return 0

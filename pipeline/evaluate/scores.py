@@ -27,6 +27,7 @@ from pipeline.evaluate.verdict import (
     compared_in_bits,
     compared_in_corpus,
     constant_answer,
+    is_mostly_truncated,
     judge,
     scaled,
 )
@@ -289,11 +290,6 @@ def add_baselines(
             row["p_value"] = None
     judge(rows)
     return failed
-
-
-def is_mostly_truncated(row: dict[str, Any]) -> bool:
-    """Return whether more than half of the examples of a score were asked with a prompt that lost its start."""
-    return bool(2 * row["examples_truncated"] > row["examples"] + row["examples_without_value"])
 
 
 def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:

@@ -241,7 +241,7 @@ def _asked_or_kept(
         return Asked([], [not_asked(suite.name, source.name, error)], {})
     for name, task in tasks.items():
         try:
-            found = _together(name, "asking it", partial(_ask_task, seed, suite, name, task, model))
+            found = _together(name, "asking or scoring it", partial(_ask_task, seed, suite, name, task, model))
         except InputError as error:
             asked.not_asked.append(not_asked(suite.name, name, error))
             continue
