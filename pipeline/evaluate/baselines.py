@@ -17,7 +17,7 @@ from pipeline.evaluate.suites import ask, finished_tasks, prepared, write_none, 
 from pipeline.ground.errors import InputError
 from pipeline.ground.owner import Owner
 from pipeline.ground.space import remove
-from pipeline.model.huggingface import export, read_architecture
+from pipeline.model.huggingface import end_ids, export, read_architecture
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import outcome
 
@@ -82,4 +82,5 @@ def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
         tokenizer=trained / names[0],
         tokenizer_configuration=trained / names[1],
         folder=folder,
+        ends=end_ids(trained),
     )
