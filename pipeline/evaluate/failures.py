@@ -83,6 +83,8 @@ def blamed_on(task: str, action: str, item: int | None = None) -> Iterator[None]
     except Exception as error:
         if not is_of_task(error):
             raise
+        if isinstance(error, ProcessFailure) and str(error).startswith(f"task {task}"):  # a whole sentence
+            raise SharedFailure(str(error)) from None
         traceback.print_exc()  # into the log of the job
         place = "" if item is None else f", item {item} (line {item + 1} of its data)"
         kind = SharedFailure if isinstance(error, ProcessFailure) else InputError

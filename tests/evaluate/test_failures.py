@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,3 +205,52 @@ def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Pa
     with pytest.raises(InputError, match=r"task bad, item 4 .* raises ZeroDivisionError"):
         evaluate(milestone, tmp_path / "results.json", Suite(name="own", language="nl", folder=str(folder)))
     assert not (tmp_path / "results.json").exists()
+
+
+PROCESS = """
+import sys
+import torch.distributed as dist
+from pipeline.evaluate import suites
+from pipeline.evaluate.failures import exchange
+from pipeline.evaluate.scorer import Scorer
+from pipeline.ground.errors import InputError
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+scorer = Scorer.__new__(Scorer)
+scorer.processes, scorer.place = 2, rank
+
+def alone():  # fails in one process, before the others exchange anything, or after that
+    return 1 // rank
+
+def before_the_answers():
+    alone()
+    return shared(lambda part: part)
+
+def of_one_part():
+    return shared(lambda part: 1 // part)
+
+def shared(do):
+    return scorer._shared([3, 2, 1, 0], do)
+
+for number, do in enumerate([alone, before_the_answers, of_one_part, lambda: shared(lambda part: part * 2)]):
+    try:
+        print(number, suites._together(f"quiz{number}", "asking it", do), flush=True)
+    except InputError as error:
+        print(number, error, flush=True)
+print(exchange(rank))
+"""
+
+
+def test_processes_agree_on_which_task_failed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PROCESS]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    started = [
+        subprocess.Popen([*words, str(rank), str(tmp_path / "meeting")], stdout=subprocess.PIPE, env=environment)
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=300)[0].decode() for process in started]
+    raised = "task quiz{}: asking it raises ZeroDivisionError: integer division or modulo by zero"
+    expected = [f"{number} {raised.format(number)}; correct the task or its data" for number in range(3)]
+    assert printed == ["\n".join([*expected, "3 [6, 4, 2, 0]", "[0, 1]", ""])] * 2
+    assert [process.returncode for process in started] == [0, 0]
