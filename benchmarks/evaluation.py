@@ -21,7 +21,7 @@ from typing import Any
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import prepared
-from pipeline.evaluate.tasks import loaders
+from pipeline.evaluate.tasks import task_sources
 
 ROUNDS = 3
 BATCH_SIZE = 16
@@ -35,8 +35,8 @@ def requests(data: str, examples: int) -> dict[str, list[Any]]:
         for known in KNOWN_SUITES.values():
             suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
             files = [file.absolute() for file in suite_files(suite)]
-            for _, load in loaders(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch), {}):
-                for name, task in load().items():
+            for source in task_sources(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch)):
+                for name, task in source.load().items():
                     task.set_config(key="num_fewshot", value=task.get_config("num_fewshot") or 0)
                     count = len(task.eval_docs)
                     drawn = sorted(random.Random(name).sample(range(count), min(count, examples)))

@@ -14,10 +14,12 @@ rule evaluate_baselines:
         **resources_of("evaluate.baselines"),
     params:
         contract=contract("evaluate.baselines"),
+        scratch=dag.step_scratch("evaluate.baselines"),
     message:
         "Ask the baseline {wildcards.baseline} what the models are asked"
     shell:
         "python -m pipeline evaluate baselines {params.contract:q} --platform={resources.platform:q}"
+        " --scratch={params.scratch:q}"
         " --input model {input.model:q} --input tasks {input.tasks:q}"
         " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"
 
@@ -91,11 +93,12 @@ rule evaluate_suites:
         **resources_of("evaluate.suites"),
     params:
         contract=contract("evaluate.suites"),
+        scratch=dag.step_scratch("evaluate.suites"),
     message:
         "Evaluate the model {wildcards.model} at step {wildcards.step}"
     shell:
         "python -m pipeline evaluate suites {params.contract:q} --launch={resources.launch:q}"
-        " --platform={resources.platform:q}"
+        " --platform={resources.platform:q} --scratch={params.scratch:q}"
         " --input milestone {input.milestone} --input tasks {input.tasks:q} --input index {input.tokens}"
         " --input baselines {input.baselines}"
         " --output results {output.results} --output answers {output.answers} --record {output.record} 2> {log}"

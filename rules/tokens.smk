@@ -73,6 +73,7 @@ checkpoint tokens_index:
         log_file("tokens.index"),
     resources:
         **resources_of("tokens.index"),
+        operation=dag.operation("tokens.index"),
     params:
         contract=contract("tokens.index"),
         train=short("train"),
@@ -80,5 +81,6 @@ checkpoint tokens_index:
     message:
         "Index the token set {wildcards.tokens}"
     shell:
-        "python -m pipeline tokens index {params.contract:q} --input train {params.train:q}"
+        "python -m pipeline tokens index {params.contract:q} --operation={resources.operation:q}"
+        " --input train {params.train:q}"
         " --input validation {params.validation:q} --output index {output.index} --record {output.record} 2> {log}"

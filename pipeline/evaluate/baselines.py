@@ -7,14 +7,17 @@ they drawn or another model's.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
-from pipeline.evaluate.suites import ask, prepared, write_none, write_results
+from pipeline.evaluate.suites import ask, finished_tasks, prepared, write_none, write_results
 from pipeline.ground.errors import InputError
-from pipeline.model.huggingface import export, read_architecture
+from pipeline.ground.owner import Owner
+from pipeline.ground.space import remove
+from pipeline.model.huggingface import end_ids, export, read_architecture
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import outcome
 
@@ -26,6 +29,9 @@ def run(
     tasks: list[Path],
     results: Path,
     answers: Path,
+    scratch: Path | None = None,
+    versions: list[str] | None = None,
+    owner: Owner | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
     """Write what the baseline answers; return the number of tasks and of examples.
@@ -37,6 +43,7 @@ def run(
         tasks: every file that the suites read.
         results: the file of its scores.
         answers: the file of its answers.
+        scratch, versions, owner: as of `evaluate suites`.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
     Raises:
@@ -48,12 +55,15 @@ def run(
     from pipeline.evaluate.scorer import load_model
     from pipeline.model.determinism import is_deterministic
 
-    with tempfile.TemporaryDirectory() as scratch:
+    if owner and scratch:
+        owner.afterwards = partial(remove, scratch)
+    with tempfile.TemporaryDirectory() as temporary:
         folder = next((file.parent for file in model if file.name == "config.json"), model[0] / "huggingface")
         if settings.untrained_seed is not None:
-            folder = Path(scratch) / "untrained"
+            folder = Path(temporary) / "untrained"
             _write_untrained(model[0] / "huggingface", settings.untrained_seed, folder)
-        asked = ask(settings, load_model(folder, settings.batch_size), tasks)
+        scorer = load_model(folder, settings.batch_size)
+        asked = ask(settings, scorer, tasks, finished_tasks(settings, scorer, folder, scratch, versions))
     write_items(answers, asked.measured)
     return {**write_results(results, settings.name, None, asked), "deterministic": is_deterministic()}
 
@@ -72,4 +82,5 @@ def _write_untrained(trained: Path, seed: int, folder: Path) -> None:
         tokenizer=trained / names[0],
         tokenizer_configuration=trained / names[1],
         folder=folder,
+        ends=end_ids(trained),
     )

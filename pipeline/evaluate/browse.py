@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.items import SCHEMA, hash_of
 from pipeline.evaluate.scores import seeded
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.tasks import loaders
+from pipeline.evaluate.tasks import task_sources
 from pipeline.ground import markup
 from pipeline.ground.errors import InputError
 
@@ -59,9 +60,11 @@ def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answ
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         for suite in settings.suites:
             of_suite = [row for row in rows if row["suite"] == suite.name]
-            for _, load in loaders(suite, [file.absolute() for file in given], Path(scratch), {}) if of_suite else ():
+            files = [file.absolute() for file in given]
+            for source in task_sources(suite, files, Path(scratch)) if of_suite else ():
                 try:
-                    loaded = sorted(load().items())
+                    with blamed_on(source.name, "loading it"):
+                        loaded = sorted(source.load().items())
                 except InputError as error:
                     not_read.append(str(error))
                     continue

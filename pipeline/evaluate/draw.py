@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.trivial import answers
@@ -14,48 +15,58 @@ from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
-    from lm_eval.models.huggingface import HFLM
+
+    from pipeline.evaluate.scorer import Scorer
 
 
 class Drawn(NamedTuple):
-    """The examples of each task that is asked, how many more are too long, and why the other tasks are not asked."""
+    """The examples of a task that are asked, how many others are too long, and the tokens that the shortest needs."""
 
-    examples: dict[str, list[int]]
-    too_long: dict[str, int]
-    not_asked: list[dict[str, Any]]
-
-
-def draw(model: HFLM, suite: SuiteSettings, tasks: dict[str, Task], seed: int) -> Drawn:
-    """Return what of a suite is asked; a task that cannot be asked is told, and keeps no other from being asked."""
-    drawn = Drawn({}, {}, [])
-    for name, task in tasks.items():
-        indices = _indices(task, suite.limit, f"{seed}.{name}")
-        try:
-            check(task, indices)
-        except InputError as error:
-            drawn.not_asked.append(not_asked(suite, name, error))
-            continue
-        needed = {index: _tokens_needed(model, task, index) for index in indices}
-        fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
-        if fitting:
-            drawn.examples[name], drawn.too_long[name] = fitting, len(needed) - len(fitting)
-            continue
-        least = min(needed.values())
-        print(
-            f"{suite.name}: the task {name} is not asked: each of its examples needs {least} tokens or more, and the "
-            f"model's sequence length is {model.max_length}",
-            flush=True,
-        )
-        drawn.not_asked.append(
-            {"suite": suite.name, "task": name, "tokens_needed": least, "sequence_length": model.max_length}
-        )
-    return drawn
+    examples: list[int]
+    too_long: int
+    tokens_needed: int
 
 
-def not_asked(suite: SuiteSettings, task: str, error: InputError) -> dict[str, Any]:
-    """Say, and return, why a task is not asked."""
-    print(f"{suite.name}: the task {task} is not asked: {error}", file=sys.stderr, flush=True)
-    return {"suite": suite.name, "task": task, "reason": str(error)}
+def draw(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) -> Drawn:
+    """Return which examples of a task are asked.
+
+    Raises:
+        InputError: the task has no example, or one of them is wrong.
+    """
+    indices = _indices(task, suite.limit, f"{seed}.{name}")
+    if not indices:
+        raise InputError(f"task {name}: its data hold no example; correct the task or its data")
+    check(task, indices)
+    needed: dict[int, int] = {}
+    for index in indices:
+        with blamed_on(name, "rendering it", index):
+            needed[index] = _tokens_needed(model, task, index)
+    fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
+    return Drawn(fitting, len(needed) - len(fitting), min(needed.values()))
+
+
+def too_long(model: Scorer, suite: str, task: str, drawn: Drawn) -> dict[str, Any]:
+    """Return that a task is not asked because each of its examples is too long."""
+    return {
+        "suite": suite,
+        "task": task,
+        "tokens_needed": drawn.tokens_needed,
+        "sequence_length": model.max_length,
+    }
+
+
+def not_asked(suite: str, task: str, error: InputError) -> dict[str, Any]:
+    """Return that a task is not asked, and why."""
+    return {"suite": suite, "task": task, "reason": str(error)}
+
+
+def print_not_asked(entry: dict[str, Any]) -> None:
+    """Print why a task is not asked."""
+    reason = entry.get("reason") or (
+        f"each of its examples needs {entry['tokens_needed']} tokens or more, and the model's sequence length is "
+        f"{entry['sequence_length']}"
+    )
+    print(f"{entry['suite']}: the task {entry['task']} is not asked: {reason}", file=sys.stderr, flush=True)
 
 
 def check(task: Task, drawn: Sequence[int]) -> None:
@@ -70,9 +81,12 @@ def check(task: Task, drawn: Sequence[int]) -> None:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):
             field_of(task, kind, example)
+        with blamed_on(task.config.task, "rendering it", index):
+            task.doc_to_text(example)
+            target = task.doc_to_target(example)
+            choices = task.doc_to_choice(example) if task.OUTPUT_TYPE == "multiple_choice" else []
         if task.OUTPUT_TYPE != "multiple_choice":
             continue
-        target, choices = task.doc_to_target(example), task.doc_to_choice(example)
         empty = [number for number, choice in enumerate(choices) if not f"{task.config.target_delimiter}{choice}"]
         if empty and not task.multiple_input:
             raise InputError(
@@ -94,7 +108,7 @@ def _indices(task: Task, limit: int | None, seed: str) -> list[int]:
     return sorted(random.Random(seed).sample(range(count), limit))
 
 
-def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
+def _tokens_needed(model: Scorer, task: Task, index: int) -> int:
     """Return the sequence length without which an example is not asked.
 
     An answer to choose has to fit whole: lm-eval cuts contexts, but no answers. Where the model writes, the prompt has
@@ -116,4 +130,6 @@ def _tokens_needed(model: HFLM, task: Task, index: int) -> int:
     if task.OUTPUT_TYPE == "generate_until":
         written = normalize_gen_kwargs(task.config.generation_kwargs or {}, model.max_gen_toks)["max_gen_toks"]
         return int(written) + len(model.tok_encode(prompt()))
+    if task.OUTPUT_TYPE == "loglikelihood":
+        return 2 + len(model.tok_encode(str(task.doc_to_target(example)), add_special_tokens=False))
     return 0

@@ -65,29 +65,33 @@ def problem(folder: Path, files: dict[str, File]) -> str | None:
     return None
 
 
-def checked(tasks: Sequence[str], given: Sequence[Path]) -> dict[str, str]:
-    """Return the revisions of the data sets that shipped tasks read, having checked the sha256 of all their files.
+class Mirrors:
+    """The mirrors of which files are given, with absolute paths; each data set that a task reads is checked once."""
 
-    Data sets of a mirror without mirror.json are left out. Only the data sets that the tasks read are hashed.
+    def __init__(self, given: Sequence[Path]) -> None:
+        mirrors = {path.parent.parent.parent for path in given if path.name == "README.md"}
+        self._folders = sorted(folder for folder in mirrors if folder / LIST in given)
+        self._problems: dict[Path, str | None] = {}
 
-    Args:
-        tasks: names of tasks, groups and tags.
-        given: the files of the mirrors, with absolute paths.
+    def revisions(self, task: str) -> dict[str, str]:
+        """Return the revisions of the data sets that a shipped task reads, having checked the sha256 of their files.
 
-    Raises:
-        InputError: for an unknown task, or a file that differs from its list, is missing or is not listed.
-    """
-    revisions: dict[str, str] = {}
-    mirrors = {path.parent.parent.parent for path in given if path.name == "README.md"}
-    wanted = sorted({name for _, name in data_sets_of(tasks) if name})
-    for mirror in sorted(folder for folder in mirrors if folder / LIST in given):
-        listed = read_mirror(mirror).data_sets
-        for name in wanted:
-            if name not in listed and not (mirror / name).is_dir():
-                continue  # it may be in another mirror, and where it is in none, it does not load
-            data_set = listed.get(name)
-            found = problem(mirror / name, data_set.files if data_set else {})
-            if found is not None:
-                raise InputError(f"{found}; run `python -m pipeline mirror {mirror} {' '.join(tasks)}` again")
-            revisions |= {name: data_set.revision} if data_set else {}
-    return revisions
+        Data sets of a mirror without mirror.json are left out.
+
+        Raises:
+            InputError: for an unknown task, or a file that differs from its list, is missing or is not listed.
+        """
+        revisions: dict[str, str] = {}
+        wanted = sorted({name for _, name in data_sets_of([task]) if name})
+        for mirror in self._folders:
+            listed = read_mirror(mirror).data_sets
+            for name in wanted:
+                folder, data_set = mirror / name, listed.get(name)
+                if not data_set and not folder.is_dir():
+                    continue  # it may be in another mirror, and where it is in none, it does not load
+                if folder not in self._problems:
+                    self._problems[folder] = problem(folder, data_set.files if data_set else {})
+                if found := self._problems[folder]:
+                    raise InputError(f"{found}; run `python -m pipeline mirror {mirror} {task}` again")
+                revisions |= {name: data_set.revision} if data_set else {}
+        return revisions

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from safetensors import SafetensorError
 from transformers import (
@@ -29,6 +30,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from pipeline.evaluate.failures import description, exchange, is_of_task
 from pipeline.evaluate.items import hash_of
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.ground.errors import InputError
@@ -98,6 +100,8 @@ class Scorer(HFLM):  # type: ignore[misc]
         )
         self.request_tokenizer = RequestTokenizer(self.tokenizer)
         self.seed = torch.initial_seed()
+        self.truncated: set[tuple[str, str | None]] = set()
+        """Prompts, each with the continuation that was asked behind it, that lost their start."""
         self.processes, self.place = 1, 0
         if dist.is_initialized():
             self.processes, self.place = dist.get_world_size(), dist.get_rank()
@@ -147,6 +151,9 @@ class Scorer(HFLM):  # type: ignore[misc]
             spelled = [one for one in requests if one[2]]
             said = iter(self._loglikelihood_tokens(spelled, disable_tqdm, override_bs) if spelled else ())
             return [next(said) if one[2] else (0.0, True) for one in requests]
+        for key, context, continuation in requests:
+            if key is not None and len(cut(context, continuation, self.max_length)) < len(context):
+                self.truncated.add(key)
         windowed = getattr(self.model.config, "use_sliding_window", False)  # our mask would let it see everything
         if windowed or not isinstance(self.model, KNOWN):
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
@@ -185,6 +192,10 @@ class Scorer(HFLM):  # type: ignore[misc]
         """Return what the model writes after each prompt, in the batches of lm-eval: those of one length together."""
         lengths = [len(self.tok_encode(one.args[0])) for one in requests]
 
+        for length, (prompt, how) in zip(lengths, (one.args for one in requests), strict=True):
+            if length + normalize_gen_kwargs(how, self.max_gen_toks)["max_gen_toks"] > self.max_length:
+                self.truncated.add((prompt, None))
+
         def key(number: int) -> tuple[str, int, str]:
             prompt, how = requests[number].args
             return repr(sorted(how.items())), -lengths[number], prompt
@@ -206,13 +217,21 @@ class Scorer(HFLM):  # type: ignore[misc]
             of_number.update(zip(chunk, texts, strict=True))
         return [of_number[number] for number in range(len(requests))]
 
+    def is_truncated(self, asked: Sequence[tuple[Any, ...]]) -> bool:
+        """Return whether one of the prompts of an example, as lm-eval logs what was asked, lost its start."""
+        texts = (tuple(text for text in args if isinstance(text, str)) for args in asked)
+        return any((of_one[0], of_one[1] if len(of_one) > 1 else None) in self.truncated for of_one in texts)
+
     def _shared(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
         """Do this process's share of the work and return what all of them found, in the order of the work."""
-        own = [do(one) for one in work[self.place :: self.processes]]
-        if self.processes == 1:
-            return own
-        shares: list[Any] = [None] * self.processes
-        dist.all_gather_object(shares, own)
+        own, failure = [], None
+        try:
+            own = [do(one) for one in work[self.place :: self.processes]]
+        except Exception as error:
+            if self.processes == 1 or not is_of_task(error):
+                raise
+            failure = description(error)  # or the others wait for it
+        shares = exchange(own, failure)
         return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
 
     @torch.no_grad()

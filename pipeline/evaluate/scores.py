@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,8 @@ import numpy as np
 
 from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.comparison import compare_composed
+from pipeline.evaluate.draw import not_asked
+from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.intervals import ANYWHERE, SUMMED, Interval, has_value, interval, is_right_or_wrong
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Item, Measured, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
@@ -25,10 +27,12 @@ from pipeline.evaluate.verdict import (
     compared_in_bits,
     compared_in_corpus,
     constant_answer,
+    is_mostly_truncated,
     judge,
     scaled,
 )
 from pipeline.evaluate.written import BOUNDS, UNTESTED
+from pipeline.ground.errors import InputError
 from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ def measure(
     for task in tasks.values():
         seeded(task, seed)
         compare_composed(task)
+    model.truncated.clear()
     found = evaluator.evaluate(
         lm=model,
         task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
@@ -69,6 +74,7 @@ def measure(
         samples = found["samples"][name]
         items = items_of(tasks[name], samples)
         metadata = tasks[name].config.metadata or {}
+        truncated = {sample["doc_id"] for sample in samples if model.is_truncated(sample["arguments"])}
         rows = []
         for key, values in sorted(values_of(samples).items()):
             metric, _, kind = key.partition(",")
@@ -87,6 +93,7 @@ def measure(
                     "higher_is_better": is_better if aim is None and metric not in UNTESTED else None,
                     "signature": _signature(metric),
                     "aim": aim,
+                    "examples_truncated": len(truncated),
                 }
             )
         examples = {sample["doc_id"]: sample["doc"] for sample in samples}
@@ -201,8 +208,12 @@ def _has_context(item: Item) -> bool:
     return any(context for context, _ in item.texts)
 
 
-def add_baselines(model: Scorer, index: Path, measured: Sequence[Measured], others: dict[str, Answers]) -> None:
+def add_baselines(
+    model: Scorer, index: Path, measured: list[Measured], others: dict[str, Answers]
+) -> list[dict[str, Any]]:
     """Add to each score what else reaches as much on its items, and to all of them a verdict.
+
+    A task that fails at that is taken from the measured ones; what is returned says why, as of tasks not asked.
 
     Args:
         model: what was measured.
@@ -219,7 +230,8 @@ def add_baselines(model: Scorer, index: Path, measured: Sequence[Measured], othe
         for one, of_task in zip(measured, asked, strict=True)
     ]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
-    for one, own, of_task in zip(measured, asked, tokens, strict=True):
+
+    def add(one: Measured, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
         for place, item in enumerate(one.items):
             scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)
@@ -263,7 +275,21 @@ def add_baselines(model: Scorer, index: Path, measured: Sequence[Measured], othe
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
             scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
             row |= _without_verdict({name: score for name, score in scores.items() if score is not None}, row)
-    judge([row for one in measured for row in one.rows])
+
+    failed = []
+    for one, own, of_task in zip([*measured], asked, tokens, strict=True):
+        try:
+            with blamed_on(one.task, "comparing it with baselines"):
+                add(one, own, of_task)
+        except InputError as error:
+            measured.remove(one)
+            failed.append(not_asked(one.suite, one.task, error))
+    rows = [row for one in measured for row in one.rows]
+    for row in rows:
+        if is_mostly_truncated(row):  # what was asked is not the task
+            row["p_value"] = None
+    judge(rows)
+    return failed
 
 
 def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,33 @@ def data_sets_of(names: Iterable[str]) -> set[tuple[str, str]]:
             path = str(task.get("dataset_path", ""))
             found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
     return found
+
+
+def members_of(name: str) -> list[str]:
+    """Return the names of the tasks that a task, group or tag of lm-eval stands for.
+
+    A group that changes the tasks that it holds is its own and only member.
+    """
+    members = [*_members_by_name(name)]
+    return [name] if None in members else [one for one in dict.fromkeys(members) if one]
+
+
+def _members_by_name(member: str | dict[str, Any]) -> Iterator[str | None]:
+    """Yield the names of the tasks below a name or a group that is written out; None of what has no name alone."""
+    from lm_eval.config.group import GroupConfig
+
+    index = shipped_index().task_index
+    if isinstance(member, str) and (member not in index or index[member].kind.name not in ("TAG", "GROUP")):
+        yield member
+        return
+    if isinstance(member, str) and index[member].kind.name == "TAG":
+        below: list[Any] = sorted(index[member].tags)
+    else:
+        group: dict[str, Any] = (index[member].cfg or {}) if isinstance(member, str) else member
+        structural = {field.name for field in fields(GroupConfig)}
+        below = group["task"] if group.keys() <= structural and "group" in group else [None]
+    for one in [below] if isinstance(below, str) else below:
+        yield from [None] if one is None else _members_by_name(one)
 
 
 def _configurations(name: str) -> Iterator[dict[str, Any]]:

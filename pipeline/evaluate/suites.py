@@ -6,27 +6,35 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.evaluate.answers import read_baselines
-from pipeline.evaluate.draw import draw
-from pipeline.evaluate.draw import not_asked as why_not
-from pipeline.evaluate.items import Measured, write_items
+from pipeline.evaluate.draw import draw, not_asked, print_not_asked, too_long
+from pipeline.evaluate.failures import ProcessFailure, SharedFailure, blame_items, blamed_on, exchange
+from pipeline.evaluate.finished import Asked, FinishedTasks, decode, encode
+from pipeline.evaluate.items import write_items
+from pipeline.evaluate.mirror import Mirrors
 from pipeline.evaluate.processes import answered
 from pipeline.evaluate.scores import add_baselines, measure
-from pipeline.evaluate.settings import AskedSettings, SuitesSettings
-from pipeline.evaluate.tasks import loaders
+from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.tasks import TaskSource, task_sources
 from pipeline.ground.errors import InputError
+from pipeline.ground.owner import Owner
+from pipeline.ground.space import remove
 from pipeline.pretrain import outcome
 from pipeline.pretrain.processes.launch import set_variables, world_size
 
 if TYPE_CHECKING:
     import torch
     from lm_eval.api.task import Task
-    from lm_eval.models.huggingface import HFLM
 
+    from pipeline.evaluate.scorer import Scorer
+
+Result = TypeVar("Result")
 WATCHING = ("pipeline.energy",)  # changes no answer
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 
@@ -40,6 +48,9 @@ def run(
     baselines: list[Path],
     results: Path,
     answers: Path,
+    scratch: Path | None = None,
+    versions: list[str] | None = None,
+    owner: Owner | None = None,
     launch: str | None = None,
     platform: str | None = None,
 ) -> dict[str, Any]:
@@ -53,6 +64,9 @@ def run(
         baselines: the same two files of each model that this one is compared with.
         results: the file of the scores.
         answers: the file of the answers to the items.
+        scratch: a folder that keeps the results of finished tasks until the step is done; None keeps nothing.
+        versions: those of the code and of the environment, without which what is kept is not used.
+        owner: removes the scratch when the step has its record.
         launch: how several processes are started that share the work, if they are to.
         platform: the name of a file of workflow/platforms, whose variables are set.
 
@@ -66,12 +80,15 @@ def run(
     if ended := outcome.read(milestone):
         return write_none(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
-    given |= {"results": results, "answers": answers}
+    given |= {"results": results, "answers": answers, "scratch": scratch}
+    if owner and scratch:
+        owner.afterwards = partial(remove, scratch)
     if launch and world_size(launch) > 1:
         told = {"settings": settings.model_dump(mode="json"), "platform": platform}
-        return answered(launch, told | {name: _absolute(path) for name, path in given.items()}, results)
+        paths = {name: _absolute(path) for name, path in given.items() if path is not None}
+        return answered(launch, told | paths | {"versions": versions}, results)
     prepared(platform, settings.seed, deterministic=settings.deterministic)
-    return evaluate(settings, **given)
+    return evaluate(settings, versions=versions, **given)
 
 
 def _absolute(paths: Path | list[Path]) -> str | list[str]:
@@ -87,6 +104,8 @@ def evaluate(
     baselines: list[Path],
     results: Path,
     answers: Path,
+    scratch: Path | None = None,
+    versions: list[str] | None = None,
     device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Do the same in this process, which may be one of several: then the first one writes."""
@@ -95,10 +114,14 @@ def evaluate(
 
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size, device)
-    asked = ask(settings, model, tasks)
+    asked = ask(settings, model, tasks, finished_tasks(settings, model, milestone / "huggingface", scratch, versions))
     if model.place > 0:
         return {}
-    add_baselines(model, index, asked.measured, others)
+    failed = add_baselines(model, index, asked.measured, others)
+    asked.not_asked.extend(failed)
+    for entry in failed:
+        print_not_asked(entry)
+    refuse_nothing(asked)
     write_items(answers, asked.measured)
     counts = write_results(results, settings.model, settings.step, asked)
     return {**counts, "deterministic": is_deterministic()}
@@ -122,48 +145,154 @@ def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
     set_determinism(deterministic)
 
 
-class Asked(NamedTuple):
-    """What a model answered, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
+def finished_tasks(
+    settings: AskedSettings, model: Scorer, folder: Path, scratch: Path | None, versions: list[str] | None
+) -> FinishedTasks:
+    """Return the kept results of the tasks that this model was asked before the evaluation was killed."""
+    conditions = settings.model_dump(mode="json", include={"batch_size", "seed", "deterministic"})
+    return FinishedTasks(scratch if model.place == 0 else None, folder, [conditions, versions, model.device.type])
 
-    measured: list[Measured]
-    not_asked: list[dict[str, Any]]
-    data_sets: dict[str, str]
 
+def ask(settings: AskedSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None) -> Asked:
+    """Ask a model the suites, from the files that are given; of several processes the first one returns all results.
 
-def ask(settings: AskedSettings, model: HFLM, given: Sequence[Path]) -> Asked:
-    """Ask a model the suites, from the files that are given.
-
-    A task that is not known, or whose data are missing, malformed or not as listed, keeps no other from being asked.
+    A task that fails, in whatever way, keeps no other from being asked.
 
     Raises:
         InputError: there is such a task, and no other.
     """
     import datasets
+    import torch.distributed as dist
 
-    given = [path.absolute() for path in given]
-    measured: list[Measured] = []
-    not_asked: list[dict[str, Any]] = []
-    data_sets: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
-        for suite in settings.suites:
-            suite_tasks: dict[str, Task] = {}
-            for name, load in loaders(suite, given, Path(scratch), data_sets):
-                try:
-                    suite_tasks |= load()
-                except InputError as error:
-                    not_asked.append(why_not(suite, name, error))
-            drawn = draw(model, suite, suite_tasks, settings.seed)
-            asked = {name: suite_tasks[name] for name in drawn.examples}
-            for found in measure(model, suite, asked, drawn.examples, settings.seed):
-                for row in found.rows:
-                    row["examples_too_long"] = drawn.too_long[found.task]
-                measured.append(found)
-            not_asked += drawn.not_asked
-            print(f"{suite.name}: {len(asked)} tasks, {sum(map(len, drawn.examples.values()))} examples", flush=True)
-    if not measured and (reasons := [one["reason"] for one in not_asked if "reason" in one]):
+    asked, finished = Asked([], [], {}), finished or FinishedTasks()
+    is_first = not dist.is_initialized() or dist.get_rank() == 0
+    with tempfile.TemporaryDirectory() as temporary:
+        datasets.config.HF_DATASETS_CACHE = Path(temporary) / "cache"
+        given = [path.absolute() for path in given]
+        mirrors = Mirrors(given)
+        sources = [(suite, task_sources(suite, given, Path(temporary))) for suite in settings.suites]
+        for suite, of_suite in sources:
+            found = [_asked_or_kept(settings.seed, suite, source, model, mirrors, finished) for source in of_suite]
+            measured = {one.task: one for each in found for one in each.measured}
+            asked.measured.extend(measured[name] for name in sorted(measured))
+            for each in found:
+                asked.data_sets.update(each.data_sets)
+            failed = _not_asked(of_suite, found)
+            asked.not_asked.extend(failed)
+            examples = sum(len(one.items) for one in measured.values())
+            if is_first:
+                for entry in failed:
+                    print_not_asked(entry)
+                print(f"{suite.name}: {len(measured)} tasks, {examples} examples", flush=True)
+    if is_first:
+        refuse_nothing(asked)
+    return asked
+
+
+def _not_asked(sources: Sequence[TaskSource], found: Sequence[Asked]) -> list[dict[str, Any]]:
+    """Return the tasks of a suite that are not asked; a group in which every task fails alike is named once."""
+    entries: list[dict[str, Any]] = []
+    for _, pairs in groupby(zip(sources, found, strict=True), lambda pair: pair[0].group or pair[0].name):
+        of_group = [*pairs]
+        failed = [entry for _, each in of_group for entry in each.not_asked]
+        reasons = [entry.get("reason", "").replace(entry["task"], of_group[0][0].group) for entry in failed]
+        if len(failed) == len(of_group) > 1 and len({*reasons}) == 1 and reasons[0]:
+            failed = [failed[0] | {"task": of_group[0][0].group, "reason": reasons[0]}]
+        entries += failed
+    return entries
+
+
+def refuse_nothing(asked: Asked) -> None:
+    """Raise InputError where every task failed, with the reason of the first."""
+    if not asked.measured and (reasons := [one["reason"] for one in asked.not_asked if "reason" in one]):
         raise InputError(reasons[0])
-    return Asked(measured, not_asked, data_sets)
+
+
+def _asked_or_kept(
+    seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: Mirrors, finished: FinishedTasks
+) -> Asked:
+    """Return what a model answers to the tasks of a source; what it answered in an earlier attempt is read."""
+    asked = Asked([], [], {})
+
+    def read() -> str | None:
+        asked.data_sets.update(mirrors.revisions(source.name) if suite.tasks else {})
+        conditions = [
+            suite.model_dump(mode="json", include={"name", "language", "limit"}),
+            source.name,
+            asked.data_sets,
+        ]
+        return finished.key(conditions, source.files()) if finished.folder else None
+
+    def load() -> dict[str, Task]:
+        set_seed(seed)
+        return source.load()
+
+    from transformers import set_seed
+
+    try:
+        key = _together(source.name, "reading its data", read)
+        kept = finished.read(key) if key else None
+        if exchange(kept is not None)[0]:
+            if kept:
+                print(f"{suite.name}: {source.name} was asked in an earlier attempt", flush=True)
+            return kept or asked
+        tasks = _together(source.name, "loading it", load)
+    except InputError as error:
+        return Asked([], [not_asked(suite.name, source.name, error)], {})
+    for name, task in tasks.items():
+        try:
+            found = _together(name, "asking or scoring it", partial(_ask_task, seed, suite, name, task, model))
+        except InputError as error:
+            asked.not_asked.append(not_asked(suite.name, name, error))
+            continue
+        asked.measured.extend(found.measured)
+        asked.not_asked.extend(found.not_asked)
+    if key and not asked.not_asked:
+        finished.write(key, encode(asked))
+    return asked
+
+
+def _together(task: str, action: str, do: Callable[[], Result]) -> Result:
+    """Return what a function returns in this process, where it raises in none of them.
+
+    Raises:
+        InputError: it did in one of them; every process gets that.
+    """
+    failure: str | None = None
+    try:
+        with blamed_on(task, action):
+            result = do()
+    except SharedFailure:
+        raise
+    except InputError as error:
+        failure = str(error)
+    try:
+        exchange(None, failure)
+    except ProcessFailure as error:
+        raise SharedFailure(str(error)) from None
+    return result
+
+
+def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Scorer) -> Asked:
+    """Return what a model answers to a task, or why it is not asked."""
+    from transformers import set_seed
+
+    set_seed(seed)  # whatever was asked before, in this attempt or in an earlier one
+    drawn = draw(model, suite, name, task, seed)
+    if not drawn.examples:
+        return Asked([], [too_long(model, suite.name, name, drawn)], {})
+    blame_items(name, task, drawn.examples)
+    (measured,) = measure(model, suite, {name: task}, {name: drawn.examples}, seed)
+    for row in measured.rows:
+        row["examples_too_long"] = drawn.too_long
+    truncated = measured.rows[0]["examples_truncated"] if measured.rows else 0
+    if (truncated or drawn.too_long) and model.place == 0:
+        print(
+            f"{suite.name}: {name}: the prompts of {truncated} of {len(drawn.examples)} examples are truncated to the "
+            f"model's sequence length {model.max_length}, and {drawn.too_long} more examples are not asked",
+            flush=True,
+        )
+    return decode(encode(Asked([measured], [], {})))
 
 
 def write_none(model: str, step: int | None, ended: outcome.Outcome, results: Path, answers: Path) -> dict[str, int]:

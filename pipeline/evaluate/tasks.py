@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline.evaluate.mirror import checked
+from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.shipped import shipped_index
-from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, read_rows, read_task
-from pipeline.evaluate.texts import text_task
+from pipeline.evaluate.shipped import data_sets_of, members_of, shipped_index
+from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, included, read_rows, read_task
+from pipeline.evaluate.texts import text_files, text_task
 from pipeline.evaluate.written import OWN, problem, score
 from pipeline.ground.composed import all_composed
 from pipeline.ground.errors import InputError
@@ -21,46 +22,74 @@ if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
 
-def loaders(
-    suite: SuiteSettings, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]
-) -> Iterator[tuple[str, Callable[[], dict[str, Task]]]]:
-    """Yield what loads the tasks of a suite, one by one as far as it can be, with their names.
+@dataclass(frozen=True)
+class TaskSource:
+    """Where a task comes from: its name, which of the given files it reads, and what loads it, maybe with others.
 
-    `data_sets` gets the revisions of the mirrored data sets that are read.
+    `group` is the name that the suite gives, of a group or tag that the task is of.
+    """
+
+    name: str
+    files: Callable[[], list[Path]]
+    load: Callable[[], dict[str, Task]]
+    group: str = ""
+
+
+def task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> list[TaskSource]:
+    """Return where the tasks of a suite come from, one by one as far as they can be loaded alone.
 
     Raises:
         InputError: two tasks have one name, or a folder holds none.
     """
     if suite.texts:
-        for name, text in sorted(suite.texts.items()):
-            yield name, partial(text_task, name, text, given)
-    elif suite.folder is None:
-        for name in suite.tasks:
-            yield name, partial(_shipped_tasks, name, given, scratch, data_sets)
-    else:
-        folder = Path(suite.folder).absolute()
-        files = sorted(file for file in given if file.parent == folder and file.suffix == ".yaml")
-        if not files:
-            raise InputError(f"suite {suite.name}: no task file of {folder} is given; give them with --input tasks")
-        named: set[str] = set()
-        for path in files:
-            configuration = read_task(path)
-            name = configuration["task"]
-            if name in named:
-                raise InputError(
-                    f"task file {path}: another file of the suite {suite.name} is named {name}; rename one"
-                )
-            named.add(name)
-            yield name, partial(task_of_file, path, configuration, given)
+        return [
+            TaskSource(name, partial(text_files, text, given), partial(text_task, name, text, given))
+            for name, text in sorted(suite.texts.items())
+        ]
+    if suite.folder is None:
+        groups: dict[str, str] = {}
+        for group in suite.tasks:
+            groups = dict.fromkeys(members_of(group), group) | groups
+        return [
+            TaskSource(one, partial(_mirrored_files, one, given), partial(_shipped_tasks, one, given, scratch), group)
+            for one, group in groups.items()
+        ]
+    folder = Path(suite.folder).absolute()
+    files = sorted(file for file in given if file.parent == folder and file.suffix == ".yaml")
+    if not files:
+        raise InputError(f"suite {suite.name}: no task file of {folder} is given; give them with --input tasks")
+    sources: dict[str, TaskSource] = {}
+    for path in files:
+        try:
+            with blamed_on(path.stem, "reading its file"):
+                configuration = read_task(path)
+        except InputError as error:
+            sources[path.stem] = TaskSource(path.stem, lambda: [], partial(_refuse, error))
+            continue
+        name = configuration["task"]
+        if name in sources:
+            raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
+        load = partial(task_of_file, path, configuration, given)
+        sources[name] = TaskSource(name, partial(task_files, path, configuration, given), load)
+    return [*sources.values()]
 
 
-def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path, data_sets: dict[str, str]) -> dict[str, Task]:
+def _refuse(error: InputError) -> NoReturn:
+    raise error
+
+
+def _mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
+    """Return the files of the data sets that a shipped task reads; all, where the task's code says which."""
+    wanted = {data_set for _, data_set in data_sets_of([name])}
+    return [path for path in given if "" in wanted or any(f"/{one}/" in path.as_posix() for one in wanted)]
+
+
+def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
     """Return a task that lm-eval ships, or those of a group, by name, reading their data from the given mirrors.
 
     A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: they load from a folder in
     which that path leads to the mirror.
     """
-    data_sets |= checked([name], given)
     hub = scratch / "hub"
     for readme in (path for path in given if path.name == "README.md"):
         link = hub / readme.parent.parent.name / readme.parent.name
@@ -80,6 +109,16 @@ def _shipped_tasks(name: str, given: Sequence[Path], scratch: Path, data_sets: d
                 "suite's data folder as NAMESPACE/DATASET"
             ) from None
     return tasks
+
+
+def task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
+    """Return the files that a task of a file is made of: its own, those that it includes, and its data.
+
+    Raises:
+        InputError: one of them is not given.
+    """
+    names = [data_file(path, configuration), fewshot_file(path, configuration)]
+    return [path, *included(path), *(given_data_file(path, name, given) for name in names if name is not None)]
 
 
 def task_of_file(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 GENRE = "genre"
 
 
+def text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
+    """Return those of the given files that have the name of a file of texts."""
+    return sorted({file for file in given if file.name == text.path})
+
+
 def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
     """Return, by its name, the task that asks for the probability of each text of a file; genres are its parts.
 
@@ -30,7 +35,7 @@ def text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str,
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
 
-    files = sorted({file for file in given if file.name == text.path})
+    files = text_files(text, given)
     if len(files) != 1:
         problem = f"may be any of {', '.join(map(str, files))}" if files else "is not among the inputs"
         raise InputError(f"evaluation.texts.{name}: its file {text.path} {problem}; give it once, under its own name")

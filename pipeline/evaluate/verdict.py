@@ -255,6 +255,11 @@ def constant_answer(items: Sequence[Item]) -> str | None:
     return None if never_wrong else answer
 
 
+def is_mostly_truncated(row: dict[str, Any]) -> bool:
+    """Return whether more than half of the examples of a score were asked with a prompt that lost its start."""
+    return bool(2 * row.get("examples_truncated", 0) > row["examples"] + row.get("examples_without_value", 0))
+
+
 def judge(rows: Sequence[dict[str, Any]]) -> None:
     """Add to the scores of a checkpoint the corrected p-value and the verdict; one without choices has none of them."""
     tested = [row for row in rows if row.get("p_value") is not None]

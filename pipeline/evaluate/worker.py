@@ -28,7 +28,7 @@ def main() -> int:
 
 def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     settings = SuitesSettings.model_validate(given.pop("settings"))
-    platform = given.pop("platform")
+    platform, versions = given.pop("platform"), given.pop("versions")
     prepared(platform, settings.seed, deterministic=settings.deterministic)
     import torch.distributed as dist
 
@@ -36,7 +36,7 @@ def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
 
     try:
         device = rendezvous.join(launcher, platform)
-        counts = evaluate(settings, device=device, **_paths(given))
+        counts = evaluate(settings, device=device, versions=versions, **_paths(given))
     except InputError as error:  # of this process, or of all: the launcher ends the others
         _conclude(outcome, {"refused": str(error)})
         return 2

@@ -44,7 +44,8 @@ class Writer:
         """
         import torch
 
-        end, filler = self.encoder.eos_token_id, self.encoder.pad_token_id
+        named, filler = self.model.generation_config.eos_token_id, self.encoder.pad_token_id
+        ends = {self.encoder.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
         found: list[list[int]] = []
         for first in range(0, len(prompts), batch_size):
             batch = prompts[first : first + batch_size]
@@ -61,8 +62,8 @@ class Writer:
                     attention_mask=torch.tensor(seen),
                     max_new_tokens=min(tokens, room),
                     do_sample=False,
-                    eos_token_id=end,
+                    eos_token_id=sorted(ends) or None,
                     pad_token_id=filler,
                 )
-            found += [list(takewhile(lambda token: token != end, row)) for row in written[:, longest:].tolist()]
+            found += [list(takewhile(lambda token: token not in ends, row)) for row in written[:, longest:].tolist()]
         return found

@@ -146,8 +146,10 @@ class Job:
         keywords |= self.partial
         if "launch" in parameters:
             keywords["launch"] = self.arguments.launch
-        if "scratch" in parameters:
+        if "scratch" in parameters and self.arguments.scratch:
             keywords["scratch"] = Path(self.arguments.scratch)
+        if "versions" in parameters:
+            keywords["versions"] = [self.code_version, self.environment_version]
         if "owner" in parameters:
             keywords["owner"] = self.owner
         if "recovery_folder" in parameters and self.arguments.recovery:

@@ -37,7 +37,8 @@ def import_model(arguments: list[str]) -> int:
     _, _, sequence_length = huggingface.read_architecture(folder)
     out.mkdir(parents=True)
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
-    content = json.dumps({"architecture": architecture.model_dump(), **described}, indent=1, sort_keys=True)
+    ends = {"eos_token_id": huggingface.end_ids(folder)}
+    content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
     (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
     weights.write(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
     for name in _TOKENIZER:
@@ -53,6 +54,7 @@ def export_model(arguments: list[str]) -> int:
         described = json.loads((folder / "architecture.json").read_text(encoding="utf-8"))
         architecture = Architecture.model_validate(described["architecture"])
         size, length = int(described["vocabulary_size"]), int(described["sequence_length"])
+        ends = [int(number) for number in described.get("eos_token_id", [])]
     except (OSError, ValueError, KeyError, ValidationError) as error:
         raise InputError(f"{folder} holds no model ({error!r}): give the folder that `model import` wrote") from None
     for name in _TOKENIZER:
@@ -67,5 +69,6 @@ def export_model(arguments: list[str]) -> int:
         tokenizer=folder / _TOKENIZER[0],
         tokenizer_configuration=folder / _TOKENIZER[1],
         folder=out,
+        ends=ends,
     )
     return 0

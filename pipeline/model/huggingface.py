@@ -24,6 +24,29 @@ def special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[st
     return {key: ids[content] for key, content in found.items() if content in ids}
 
 
+def end_ids(folder: Path) -> list[int]:
+    """Return the ids of all tokens that end what a model writes: of generation_config.json first, then of config.json.
+
+    Raises:
+        InputError: one of these files is no JSON.
+    """
+    found: dict[int, None] = {}
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        try:
+            ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+        except (OSError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} is no JSON object ({error}): give the model's whole folder") from None
+        named = ids if isinstance(ids, list) else [ids]
+        found |= dict.fromkeys(one for one in named if type(one) is int and one >= 0)  # -1 and the like stand for none
+    return [*found]
+
+
+def end_ids_of_same_tokenizer(folder: Path, tokenizer: Path) -> list[int]:
+    """Return the same of a model in `folder`, where it has this tokenizer; else none."""
+    own = folder / "tokenizer.json"
+    return end_ids(folder) if own.is_file() and own.read_bytes() == tokenizer.read_bytes() else []
+
+
 def export(
     state: Mapping[str, Tensor],
     architecture: Architecture,
@@ -33,11 +56,13 @@ def export(
     tokenizer: Path,
     tokenizer_configuration: Path,
     folder: Path,
+    ends: Sequence[int] = (),
     largest_file_bytes: int = weights.LARGEST_FILE_BYTES,
     do: Callable[[Sequence[weights.Work]], None] = weights.in_order,
 ) -> None:
     """Write a folder that AutoModelForCausalLM and AutoTokenizer load: the weights by own names in `state`.
 
+    `ends` are the ids of tokens that end a text beside the tokenizer's own, as of a model that this one goes on from.
     `state` may make a tensor when it is asked for: the tensors of one file are in memory at once. `do` is given
     the pieces of work that need nothing of each other, and returns when all are done, here or by another process.
     """
@@ -48,7 +73,10 @@ def export(
     weights.write(folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, do=do)
 
     def describe() -> None:
-        special = special_token_ids(tokenizer, tokenizer_configuration)
+        special: dict[str, int | list[int]] = {**special_token_ids(tokenizer, tokenizer_configuration)}
+        own = special.get("eos_token_id")
+        if all_ends := [*([own] if isinstance(own, int) and own not in ends else []), *ends]:
+            special["eos_token_id"] = all_ends if len(all_ends) > 1 else all_ends[0]
         config = {**of.configuration(architecture, vocabulary_size, sequence_length), **special}
         for name, content in (("config.json", config), ("generation_config.json", special)):
             (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -74,6 +74,7 @@ def run(
         tokenizer=tokenizer,
         tokenizer_configuration=configuration,
         folder=milestone / "huggingface",
+        ends=_ends(folder, their_size, tokenizer, configuration, is_mapped=mapping is not None),
     )
     kept = {"tokens_copied": their_size, "tokens_composed": 0, "tokens_unknown": 0}
     counts = mapping.counts() if mapping else kept
@@ -152,6 +153,23 @@ def _special(folder: Path, their_size: int, tokenizer: Path, configuration: Path
     # Several end a text in some models; -1 and the like stand for none in others.
     known = {key: [n for n in numbers or () if 0 <= n < their_size] for key, numbers in theirs.items()}
     return {ours[key]: numbers[0] for key, numbers in known.items() if numbers}
+
+
+def _ends(folder: Path, their_size: int, tokenizer: Path, configuration: Path, *, is_mapped: bool) -> list[int]:
+    """Return the tokens of ours that end a text as theirs do; of another tokenizer those of one part or one name."""
+    theirs = [number for number in huggingface.end_ids(folder) if number < their_size]
+    if not is_mapped:
+        return theirs
+    names = {one["id"]: one["content"] for one in _added(folder / "tokenizer.json")}
+    ours = {one["content"]: one["id"] for one in _added(tokenizer)}
+    parts = {theirs: ours for ours, theirs in _special(folder, their_size, tokenizer, configuration).items()}
+    found = (parts.get(number, ours.get(names.get(number))) for number in theirs)
+    return [*dict.fromkeys(number for number in found if number is not None)]
+
+
+def _added(tokenizer: Path) -> list[dict[str, Any]]:
+    added: list[dict[str, Any]] = json.loads(tokenizer.read_text(encoding="utf-8")).get("added_tokens", [])
+    return added
 
 
 class _Tensors(Mapping[str, Tensor]):

@@ -18,6 +18,7 @@ from pipeline.report.footprint import Footprint
 from pipeline.report.read import Artefact, Json, Material
 
 ATTEMPTS, RECORDS, ENERGY = "provenance/attempts/", "provenance/records/", "report/energy.json"
+COUNTED = "all attempts but those of the stages report and provenance"  # which run while or after it is written
 REPORT = "python -m pipeline report page"
 
 
@@ -168,7 +169,7 @@ def _scores(proofs: _Proofs, material: Material) -> list[KeyFigure]:
 
 def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
     """Return energy, carbon and time."""
-    joules = [("energy.total", "electricity, all attempts", energy.total)]
+    joules = [("energy.total", f"electricity, {COUNTED}", energy.total)]
     joules += [("energy.lost", "electricity of attempts whose result was lost", energy.account.lost)]
     joules += [
         (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}", m["energy"]) for m in models
@@ -183,8 +184,8 @@ def _spent(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
         label = "carbon dioxide equivalent, location-based"
         found.append(KeyFigure("carbon.total", label, energy.carbon.value, grams, "g", "estimated", (ENERGY,), REPORT))
     for name, label, seconds in (
-        ("time.wall", "time in jobs, all attempts", energy.use.wall_seconds),
-        ("time.processor", "processor time, all attempts", energy.use.cpu_seconds),
+        ("time.wall", f"time in jobs, {COUNTED}", energy.use.wall_seconds),
+        ("time.processor", f"processor time, {COUNTED}", energy.use.cpu_seconds),
     ):
         text = formats.duration(seconds)
         found.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT))

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.energy.figures import checked
+from pipeline.evaluate.verdict import is_mostly_truncated
 from pipeline.ground import markup
 from pipeline.report import charts, footprint, formats, training
 from pipeline.report.consumption import attempt_of, computed_by
@@ -112,7 +113,7 @@ def environment_of(words: Language, *, html: bool) -> jinja2.Environment:
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.told, words.told_many, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
-    environment.filters |= {"known": words.known, "told": words.told}
+    environment.filters |= {"known": words.known, "told": words.told, "is_mostly_truncated": is_mostly_truncated}
     environment.filters["language_name"] = partial(name_of, page=words.code)
     return environment
 

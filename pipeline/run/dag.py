@@ -154,6 +154,10 @@ class Dag:
         """Return the log's path of a step, with its wildcards."""
         return f"{self.run}/logs/{self._job(step)}.log"
 
+    def step_scratch(self, step: str) -> str:
+        """Return the folder in which a step keeps its finished parts until it is done, with its wildcards."""
+        return f"{self.run}/scratch/{self._job(step)}"
+
     def batch(self, step: str) -> str:
         """Return the path of what a batch of a step wrote, with its wildcards; the units' records are their own."""
         return f"{self.run}/provenance/batches/{self._job(step)}.json"

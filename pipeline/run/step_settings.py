@@ -33,7 +33,7 @@ from pipeline.run.calibration import forecast_plan
 from pipeline.run.config import Config
 from pipeline.run.corpus_step_settings import harmful, shared, signatures
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
-from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, Tokens
+from pipeline.tokens.settings import IndexSettings, ShardSettings, SuffixesSettings, Tokens, TokenUse
 
 
 def _held_out(config: Config, tokenizer: str) -> float:
@@ -73,7 +73,13 @@ def tokens_shard(config: Config, i: Mapping[str, str]) -> Settings:
 
 
 def tokens_index(config: Config, i: Mapping[str, str]) -> Settings:
-    return IndexSettings(shards=config.tokens[i["tokens"]].shards)
+    uses: dict[str, TokenUse] = {}
+    for name, model in config.models.items():
+        if model.tokens == i["tokens"]:
+            needed = shared(TokenUse, model.training) | {"validates": bool(model.training.validation_every)}
+            use = TokenUse(model=name, **needed)
+            uses.setdefault(use.model_dump_json(exclude={"model"}), use)  # cells of an experiment need the same
+    return IndexSettings(shards=config.tokens[i["tokens"]].shards, uses=[*uses.values()])
 
 
 def tokens_suffixes(config: Config, i: Mapping[str, str]) -> Settings:

@@ -11,9 +11,14 @@ import pyarrow.compute as pc
 
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
+from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.mapped import Group, Shard, encoded, group_of
-from pipeline.tokens.settings import IndexSettings
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.settings import IndexSettings, TokenUse
 
+# They look whether the index suffices for training, and are no part of it.
+WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
     "tokenizer_sha256",
     "vocabulary_size",
@@ -34,7 +39,8 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     sources, languages and strata of a shard in the order in which they lie in it, so each range of tokens follows from
     the ones before; those of a split are their totals over its shards. `batches` say where the record batches of a
     shard lie, so that nobody has to look for them.
-    Raises InputError when shards differ in tokenizer or type, or when one is missing or doubled.
+    Raises InputError when shards differ in tokenizer or type, when one is missing or doubled, or when the tokens are
+    too few for a model that is to be trained on them.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
     shared: dict[str, str] = {}
@@ -66,10 +72,23 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
         **{name: dict(sorted(counted.items())) for name, counted in groups.items()},
     }
     index.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for use in settings.uses:
+        _check_use(use, index, {split: described["documents"] for split, described in splits.items()})
     return {
         split: {name: value for name, value in described.items() if name not in ("groups", "shards")}
         for split, described in splits.items()
     }
+
+
+def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
+    """Raises InputError when a model could not be trained on these tokens, or not be validated as it asks."""
+    try:
+        Sampler(TokenReader(index, "train"), use.sequence_length, 1, 0, use.sampling, use.steps)
+        if use.validates:
+            HeldOut(index)
+    except InputError as error:
+        counts = f"documents to train on: {documents['train']}, held out: {documents['validation']}"
+        raise InputError(f"model {use.model} cannot be trained on these tokens ({counts}): {error}") from None
 
 
 def _describe(

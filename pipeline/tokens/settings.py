@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -89,12 +89,6 @@ class ShardSettings(Settings):
         return self
 
 
-class IndexSettings(Settings):
-    """Settings of tokens.index."""
-
-    shards: Shards
-
-
 class SuffixesSettings(Settings):
     """Settings of tokens.suffixes: there are none."""
 
@@ -152,3 +146,24 @@ class Sampling(Mixture):
         if found[-1][0] >= steps:
             raise ValueError(f"sampling.phases: step {found[-1][0]} is not below the {steps} steps: start it earlier")
         return found
+
+
+class TokenUse(Settings):
+    """What a model needs of a token set."""
+
+    model: str
+    sequence_length: int
+    steps: int
+    sampling: Sampling
+    validates: bool
+
+
+class IndexSettings(Settings):
+    """Settings of tokens.index."""
+
+    shards: Shards
+    uses: list[TokenUse] = Field(default=[], description="of the models that are trained on it: refused where too few")
+
+    def operation(self) -> dict[str, Any]:
+        """Return the models, which change nothing of the index."""
+        return {"uses": True}

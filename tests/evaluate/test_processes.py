@@ -21,7 +21,9 @@ SUITES = [
 ]
 
 
-def evaluated(milestone: Path, folder: Path, launch: str, suites: list[Suite] = SUITES) -> dict[str, int]:
+def evaluated(
+    milestone: Path, folder: Path, launch: str, suites: list[Suite] = SUITES, scratch: Path | None = None
+) -> dict[str, int]:
     folder.mkdir()
     return run(
         SuitesSettings(model="base", step=7, suites=suites, batch_size=4),
@@ -32,6 +34,7 @@ def evaluated(milestone: Path, folder: Path, launch: str, suites: list[Suite] = 
         results=folder / "results.json",
         answers=folder / "items.parquet",
         launch=launch,
+        scratch=scratch,
     )
 
 

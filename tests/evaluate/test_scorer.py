@@ -22,7 +22,7 @@ from pipeline.evaluate.scores import measure, seeded
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.shipped import _configurations
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.evaluate.tasks import loaders
+from pipeline.evaluate.tasks import task_sources
 from pipeline.ground.errors import InputError
 from tests.evaluate.mirrored import write_mirror
 
@@ -78,7 +78,7 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(long_milestone: Path, data: P
     files = [file.absolute() for file in suite_files(suite)]
 
     def tasks() -> dict[str, Any]:
-        return {key: task for _, load in loaders(settings, files, tmp_path, {}) for key, task in load().items()}
+        return {key: task for one in task_sources(settings, files, tmp_path) for key, task in one.load().items()}
 
     own, others = tasks(), tasks()
     drawn = {key: random.Random(key).sample(range(len(task.eval_docs)), EXAMPLES) for key, task in own.items()}

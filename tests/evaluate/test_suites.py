@@ -51,9 +51,12 @@ def evaluate(
     *suites: Suite,
     platform: str | None = None,
     baselines: Sequence[Path] = (),
+    files: Sequence[Path] | None = None,
+    scratch: Path | None = None,
+    versions: Sequence[str] = ("code", "environment"),
     **settings: Any,
 ) -> dict[str, Any]:
-    files = [file for suite in suites for file in suite_files(suite)]
+    files = [file for suite in suites for file in suite_files(suite)] if files is None else [*files]
     counts = run(
         SuitesSettings(model="base", step=7, suites=list(suites), **settings),
         milestone=milestone,
@@ -63,6 +66,8 @@ def evaluate(
         results=results,
         answers=results.with_suffix(".parquet"),
         platform=platform,
+        scratch=scratch,
+        versions=[*versions],
     )
     assert counts["deterministic"] == settings.get("deterministic", True), "its record says what was in force"
     return json.loads(results.read_text(encoding="utf-8"))

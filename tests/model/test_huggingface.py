@@ -6,6 +6,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ class Lazy(Mapping[str, Tensor]):
         return len(self.shapes)
 
 
-def export(architecture: Architecture, tokenizer: Path, folder: Path, **options: int) -> Lazy:
+def export(architecture: Architecture, tokenizer: Path, folder: Path, **options: Any) -> Lazy:
     state = Lazy(architecture)
     configuration = tokenizer.with_name("tokenizer_config.json")
     places = {"tokenizer": tokenizer, "tokenizer_configuration": configuration, "folder": folder}
@@ -163,7 +164,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
 
 def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, own, second = (tmp_path / name for name in ("first", "own", "second"))
-    export(SHAPES[2], tokenizer, first)
+    export(SHAPES[2], tokenizer, first, ends=[5, 1, 9])
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((first / name).read_text())["eos_token_id"] == [5, 1, 9], "every token that ends a text"
     assert main(["model", "import", str(first), str(own)]) == 0
     assert set(load_file(own / "model.safetensors")) == set(parameter_shapes(SHAPES[2], VOCABULARY))
     assert main(["model", "export", str(own), str(second)]) == 0
@@ -175,3 +178,33 @@ def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys
     (own / "tokenizer.json").unlink()
     assert main(["model", "export", str(own), str(second)]) == 2
     assert "has no tokenizer.json" in capsys.readouterr().err and not second.exists()
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [
+        ([5, 1, 9], 1, [5, 1, 9]),
+        (None, [1, 5, 9], [1, 5, 9]),
+        (5, [1, 9], [5, 1, 9]),
+        ([], -1, []),
+        (None, None, []),
+        ([7, 7, -1], 7, [7]),
+    ],
+)
+def test_every_token_that_ends_a_text_is_read_and_written(
+    generation: Any, config: Any, expected: list[int], tmp_path: Path, tokenizer: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    export(SHAPES[0], tokenizer, folder)
+    for name, ids in (("generation_config.json", generation), ("config.json", config)):
+        content = json.loads((folder / name).read_text()) | {"eos_token_id": ids}
+        (folder / name).write_text(json.dumps(content))
+    ends = huggingface.end_ids(folder)
+    assert ends == expected
+    export(SHAPES[0], tokenizer, tmp_path / "out", ends=ends)
+    written = [1, *expected] if 1 not in expected else expected  # the tokenizer's own is 1
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert loaded.generation_config.eos_token_id == loaded.config.eos_token_id == (written if expected else 1)
+    (folder / "generation_config.json").write_text("[")
+    with pytest.raises(InputError, match=r"generation_config\.json is no JSON object"):
+        huggingface.end_ids(folder)

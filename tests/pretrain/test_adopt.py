@@ -12,6 +12,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from pipeline.evaluate.baselines import _write_untrained
+from pipeline.evaluate.writing import Writer
 from pipeline.ground.errors import InputError
 from pipeline.model.huggingface import special_token_ids
 from pipeline.model.settings import RopeScaling
@@ -98,6 +100,52 @@ def test_the_first_segment_goes_on_after_a_kill_as_if_there_was_none(
     shutil.rmtree(tmp_path / "milestone")
     trained(chosen, tokens, tmp_path, [tmp_path / "0"])
     assert (tmp_path / "milestone/rank-00000.safetensors").read_bytes() == whole
+
+
+def named_ends(folder: Path) -> list[Any]:
+    return [
+        json.loads((folder / name).read_text())["eos_token_id"] for name in ("config.json", "generation_config.json")
+    ]
+
+
+def test_every_token_that_ends_a_text_is_kept_until_the_exported_model(
+    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(theirs, tmp_path / "model"))
+    own = special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
+    ends = [200, own, 250]
+    generation = json.loads((model / "generation_config.json").read_text())
+    (model / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": ends}))
+    chosen = settings(architecture={"feed_forward_width": 128}, last_step=2, steps=2)
+    taken(chosen, model, tokens, tmp_path / "0")
+    trained(chosen, tokens, tmp_path, [tmp_path / "0"])
+    assert named_ends(tmp_path / "0/huggingface") == named_ends(tmp_path / "milestone/huggingface") == [ends, ends]
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "milestone/huggingface")
+    untrained = tmp_path / "untrained"
+    _write_untrained(tmp_path / "milestone/huggingface", 1, untrained)
+    assert named_ends(untrained) == [ends, ends]
+    likeliest = int(written(torch.tensor([[1, 2, 3]])).logits[0, -1].argmax())
+    for number in (likeliest, own):
+        (tmp_path / "milestone/huggingface/generation_config.json").write_text(
+            json.dumps({"eos_token_id": [own, number] if number != own else own})
+        )
+        found = Writer(tmp_path / "milestone/huggingface").after([[1, 2, 3]], 4)
+        assert (found == [[]]) == (number == likeliest), "it stops at any of them"
+
+
+def test_of_other_tokens_those_of_the_same_part_or_name_end_a_text(
+    learned: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(learned, tmp_path / "model"))
+    theirs = {one["content"]: one["id"] for one in json.loads((model / "tokenizer.json").read_text())["added_tokens"]}
+    ours = {one["content"]: one["id"] for one in json.loads(tokens["tokenizer"].read_text())["added_tokens"]}
+    (name, *_) = [name for name in theirs if name in ours and "end" not in name]
+    end = special_token_ids(tokens["tokenizer"], tokens["configuration"])["eos_token_id"]
+    config = json.loads((model / "config.json").read_text())
+    listed = [config["eos_token_id"], theirs[name], 250]  # the last has no name
+    (model / "config.json").write_text(json.dumps(config | {"eos_token_id": listed}))
+    taken(settings(last_step=2, steps=2), model, tokens, tmp_path / "0")
+    assert named_ends(tmp_path / "0/huggingface") == [[end, ours[name]]] * 2
 
 
 def test_the_same_model_gives_the_same_bytes(theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:

@@ -98,3 +98,27 @@ def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
     arguments = made(run_folder)
     for text in (outline(arguments["page"]).text, arguments["model_card"].read_text(encoding="utf-8")):
         assert "no distance from the aim of 0.5000 found" in text and "0.0500 from" not in text
+
+
+@pytest.mark.parametrize(
+    ("language", "flag", "verdict"),
+    [
+        ("en", "prompt truncated in {} of 200 examples", "not judged: most prompts are truncated"),
+        ("nl", "prompt afgekapt bij {} van 200 voorbeelden", "niet beoordeeld: de meeste prompts zijn afgekapt"),
+    ],
+)
+def test_a_score_of_truncated_prompts_is_flagged_next_to_it(
+    run_folder: Run, language: str, flag: str, verdict: str
+) -> None:
+    tasks = [
+        task("few", 0.7, 0.01, 0.25, examples_truncated=3),
+        task("most", 0.7, 0.01, 0.25, examples=190, examples_without_value=10, examples_truncated=180, verdict=None),
+        task("none", 0.7, 0.01, 0.25, examples_truncated=0),
+    ]
+    run_folder.write("evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": tasks})
+    arguments = made(run_folder, language=language)
+    page, card = outline(arguments["page"]).text, arguments["model_card"].read_text(encoding="utf-8")
+    assert page.count(flag.format(3)) == page.count(flag.format(180)) == 2, "on the first page, and among all scores"
+    assert page.count(flag.split("{")[0]) == 4 and page.count(verdict) == 2
+    assert "| 0.7000 (prompt truncated in 3 of 200 examples) |" in card
+    assert card.count("not judged: most prompts are truncated |") == 1

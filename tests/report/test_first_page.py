@@ -121,6 +121,21 @@ def test_every_key_figure_of_the_page_stands_in_the_file_with_its_proof(run_fold
     assert told["run.attempts_lost"]["value"] == len(told["run.attempts_lost"]["from"]) == 2
 
 
+def test_the_time_is_that_of_every_attempt_but_those_of_the_stages_that_its_label_leaves_out(run_folder: Run) -> None:
+    for hour, step in ((20, "report.page"), (21, "provenance.crate")):
+        run_folder.record(step, {}, hour, wall_seconds=7.0, cpu_seconds=5.0)
+    arguments = made(run_folder)
+    attempts = [json.loads(path.read_text()) for path in run_folder.root.glob("provenance/attempts/*.json")]
+    counted = [one for one in attempts if one["step"].split(".")[0] not in ("report", "provenance")]
+    assert len(attempts) == len(counted) + 2
+    told = figures(arguments)
+    assert told["time.wall"]["value"] == pytest.approx(sum(one["wall_seconds"] for one in counted))
+    assert told["time.processor"]["value"] == pytest.approx(sum(one["cpu_seconds"] for one in counted))
+    for name, what in (("time.wall", "time in jobs"), ("time.processor", "processor time")):
+        assert told[name]["label"] == f"{what}, all attempts but those of the stages report and provenance"
+    assert "All attempts are those of every stage but report and provenance" in outline(arguments["page"]).text
+
+
 @pytest.mark.parametrize("keep", [0, 1, 40, 400])
 def test_a_cut_record_or_attempt_leaves_the_rest_standing_and_is_named(run_folder: Run, keep: int) -> None:
     cut = ["provenance/records/tokens.shard.main.0.json"]

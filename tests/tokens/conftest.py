@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index, shard
-from pipeline.tokens.settings import IndexSettings, ShardSettings
+from pipeline.tokens.settings import IndexSettings, ShardSettings, TokenUse
 
 TEXT = (
     "de polder ligt lager dan zee en wordt door gemalen droog gehouden het waterschap opent elke morgen een sluis "
@@ -67,19 +67,26 @@ def tokenizer(documents: list[Path], tmp_path_factory: pytest.TempPathFactory) -
     return folder / "tokenizer.json"
 
 
-def build(folder: Path, documents: list[Path], tokenizer: Path, shards: int = SHARDS) -> Path:
+def build(
+    folder: Path,
+    documents: list[Path],
+    tokenizer: Path,
+    shards: int = SHARDS,
+    fraction: float = FRACTION,
+    uses: Sequence[TokenUse] = (),
+) -> Path:
     for split in ("train", "validation"):
         (folder / split).mkdir(parents=True)
     for number in range(shards):
         shard.run(
-            ShardSettings(shard=number, shards=shards, validation_fraction=FRACTION),
+            ShardSettings(shard=number, shards=shards, validation_fraction=fraction),
             tokenizer=tokenizer,
             documents=documents,
             train=folder / "train" / f"{number}.arrow",
             validation=folder / "validation" / f"{number}.arrow",
         )
     index.run(
-        IndexSettings(shards=shards),
+        IndexSettings(shards=shards, uses=[*uses]),
         train=sorted((folder / "train").iterdir()),
         validation=sorted((folder / "validation").iterdir()),
         index=folder / "index.json",

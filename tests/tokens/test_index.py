@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,8 @@ import pytest
 from pipeline.ground.errors import InputError
 from pipeline.tokens import index
 from pipeline.tokens.mapped import Shard, decoded, open_shard
-from pipeline.tokens.settings import IndexSettings
+from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
+from tests.tokens.conftest import build, make_rows, write_documents
 
 
 def index_again(folder: Path, shards: int = 3) -> None:
@@ -121,3 +123,36 @@ def test_an_empty_validation_split_is_indexed(
 ) -> None:
     described = json.loads(build_tokens(tmp_path / "t", [write(tmp_path / "e.parquet", [])], tokenizer, 2).read_text())
     assert described["validation"]["tokens"] == described["train"]["tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "fraction", "asked", "told"),
+    [
+        (
+            1,
+            0.0,
+            {"validates": True},
+            "(documents to train on: 1, held out: 0): the validation split holds no document",
+        ),
+        (1, 0.999, {}, "(documents to train on: 0, held out: 1): sequence_length 16 needs at least 17 tokens"),
+        (3, 0.0, {"sequence_length": 4096}, "sequence_length 4096 needs at least 4097 tokens, the training split has"),
+        (40, 0.1, {"sampling": Sampling(weights={"en_book": 1.0})}, "en_book"),
+    ],
+)
+def test_tokens_that_are_too_few_for_a_model_are_refused_before_it_is_trained(
+    texts: int, fraction: float, asked: dict[str, Any], told: str, tokenizer: Path, tmp_path: Path
+) -> None:
+    documents = [write_documents(tmp_path / "nl_book.parquet", make_rows(texts, "nl_book"))]
+    need = {"model": "base", "sequence_length": 16, "steps": 10, "sampling": Sampling(), "validates": False}
+    with pytest.raises(InputError, match="model base cannot be trained on these tokens") as caught:
+        build(tmp_path / "tokens", documents, tokenizer, 1, fraction, uses=[TokenUse.model_validate({**need, **asked})])
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_tokens_that_suffice_are_indexed_and_models_change_nothing_of_the_index(built: Path, copied: Path) -> None:
+    use = TokenUse(model="base", sequence_length=16, steps=10, sampling=Sampling(), validates=True)
+    settings = IndexSettings(shards=3, uses=[use])
+    places = {split: sorted((copied / split).iterdir()) for split in ("train", "validation")}
+    index.run(settings, **places, index=copied / "index.json")
+    assert (copied / "index.json").read_bytes() == built.read_bytes()
+    assert settings.of_result() == IndexSettings(shards=3).of_result() and settings.of_operation()

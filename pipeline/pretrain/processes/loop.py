@@ -257,6 +257,7 @@ class Worker:
             tokenizer=self.paths["tokenizer"],
             tokenizer_configuration=self.paths["configuration"],
             folder=folder / "huggingface",
+            ends=self._ends(),
             do=do,
         )
 
@@ -266,6 +267,13 @@ class Worker:
             shutil.copyfile(self.paths["scratch"] / "metrics.jsonl", folder / "metrics.jsonl")
 
         do([close])
+
+    def _ends(self) -> list[int]:
+        """Return the tokens that end a text by the milestone that this segment goes on from."""
+        previous = self.paths.get("previous")
+        if previous is None:
+            return []
+        return huggingface.end_ids_of_same_tokenizer(previous / "huggingface", self.paths["tokenizer"])
 
     def run(self) -> dict[str, Any]:
         """Train to the last step and return how it went: `status` finished, stopped, full or failed, and the step."""

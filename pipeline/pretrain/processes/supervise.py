@@ -133,11 +133,10 @@ def train(
             if paths["milestone"].exists():
                 shutil.rmtree(paths["milestone"])
             start = found or paths.get("previous")
-            places = {name: path for name, path in paths.items() if name != "previous"}
             outcome = _once(
                 {
                     "settings": settings.model_dump(mode="json"),
-                    "paths": {k: str(v.absolute()) for k, v in (places | ({"start": start} if start else {})).items()},
+                    "paths": {k: str(v.absolute()) for k, v in (paths | ({"start": start} if start else {})).items()},
                     "identity": identity,
                     "launcher": launcher(launch),
                     "platform": platform,

@@ -1,0 +1,256 @@
+"""A task that fails, in whatever way, is named with its reason, and changes nothing of what the others get."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from lm_eval.api.task import ConfigurableTask
+
+from pipeline.evaluate import scores, suites
+from pipeline.evaluate.failures import is_of_task
+from pipeline.evaluate.settings import Suite
+from pipeline.ground.errors import DiskFull, InputError
+from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
+
+BAD = """task: bad
+dataset_path: json
+dataset_kwargs: {data_files: {test: bad.jsonl}}
+output_type: multiple_choice
+doc_to_text: "Hoeveel is {{number}}?"
+doc_to_choice: ["een", "twee"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
+"""
+WRITES = """task: bad
+dataset_path: json
+dataset_kwargs: {data_files: {test: bad.jsonl}}
+output_type: generate_until
+doc_to_text: "{{number}}"
+doc_to_target: "x"
+generation_kwargs: {until: ["."], max_gen_toks: 4, do_sample: false}
+metric_list: [{metric: exact_match}]
+"""
+REGEX = "filter_list: [{name: strict, filter: [{function: regex, regex_pattern: '(unclosed'}]}]\n"
+TOO_FEW = "filter_list: [{name: strict, filter: [{function: majority_vote}, {function: take_first_k, k: 9}]}]\n"
+ROWS = [{"number": number} for number in (4, 3, 2, 1, 0, 5)]
+
+
+def add_task(folder: Path, text: str, rows: Any = ROWS) -> None:
+    (folder / "bad.yaml").write_text(text, encoding="utf-8")
+    (folder / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+CASES = {
+    "a template at an item": (
+        BAD.replace("{{number}}", "{{100 // number}}"), "item 4 (line 5 of its data)", "ZeroDivisionError"),
+    "choices at an item": (
+        BAD.replace('["een", "twee"]', '"{{[(1 // number) | string, \'b\']}}"'), "item 4", "ZeroDivisionError"),
+    "a target at an item": (
+        BAD.replace("doc_to_target: 0", 'doc_to_target: "{{1 // number}}"'), "item 4", "ZeroDivisionError"),
+    "a template at the first item": (BAD.replace("{{number}}", "{{1 // (number - 4)}}"), "", "ZeroDivisionError"),
+    "an unknown filter of Jinja": (BAD.replace("{{number}}", "{{number | nothing}}"), "", "nothing"),
+    "a regex": (WRITES + REGEX, "", "missing ), unterminated subpattern"),
+    "a metric that lm-eval does not know": (BAD.replace("metric: acc", "metric: wisdom"), "", "bad.yaml"),
+    "an aggregation that lm-eval does not know": (
+        BAD.replace("metric: acc", "metric: acc, aggregation: wisest, higher_is_better: true"), "", "is not callable"),
+    "no YAML": ("task: [", "", "cannot be read"),
+    "no task": ("dataset_path: json\n", "", "the key task is missing"),
+    "an output that lm-eval does not know": (BAD.replace("multiple_choice", "essay"), "", "essay"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(milestone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, bytes]:
+    """The results of the two tasks alone, and the bytes of their items."""
+    folder = tmp_path_factory.mktemp("plain")
+    found = evaluate(milestone, folder / "results.json", own_suite(folder))
+    return found, (folder / "results.parquet").read_bytes()
+
+
+def own_suite(folder: Path) -> Suite:
+    tasks = folder / "own"
+    tasks.mkdir()
+    source = Path(__file__).parents[2] / "config" / "tasks" / "dutch"
+    for name, rows in (("polder_nl_kennis", QUESTIONS), ("polder_nl_grammatica", PAIRS)):
+        shutil.copy(source / f"{name}.yaml", tasks)
+        (tasks / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return Suite(name="own", language="nl", folder=str(tasks))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_bad_task_is_named_and_the_others_get_the_same_bits(
+    milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, item, reason = CASES[case]
+    own = own_suite(tmp_path)
+    good = [file for file in Path(str(own.folder)).iterdir()]
+    add_task(Path(str(own.folder)), text)
+    files = [*good, *(Path(str(own.folder)) / name for name in ("bad.yaml", "bad.jsonl"))]
+    found = evaluate(milestone, tmp_path / "results.json", own, files=files)
+    assert found["tasks"] == plain[0]["tasks"] and (tmp_path / "results.parquet").read_bytes() == plain[1]
+    (entry,) = found["not_asked"]
+    assert (entry["suite"], entry["task"]) == ("own", "bad")
+    assert "bad" in entry["reason"] and item in entry["reason"] and reason in entry["reason"]
+    assert "\n" not in entry["reason"] and "own: the task bad is not asked: " in capsys.readouterr().err
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def failing(task: str, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a method of one task raise, as a task's own code may; of its sixth item where it scores items."""
+    plain, calls = getattr(ConfigurableTask, place), []
+
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        if self.config.task == task:
+            calls.append(given)
+            if place != "process_results" or len(calls) == 6:
+                raise error
+        return plain(self, *given, **named)
+
+    monkeypatch.setattr(ConfigurableTask, place, method)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("process_results", "polder_nl_kennis, item 5 (line 6 of its data): scoring it raises LookupError: lost"),
+        ("apply_filters", "polder_nl_kennis: asking or scoring it raises LookupError: lost"),
+        ("aggregation", "polder_nl_kennis: asking or scoring it raises LookupError: lost"),
+        ("construct_requests", "polder_nl_kennis: asking or scoring it raises LookupError: lost"),
+    ],
+)
+def test_code_of_a_task_that_raises_is_its_fault(
+    milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch, place: str, told: str
+) -> None:
+    failing("polder_nl_kennis", place, LookupError("lost"), monkeypatch)
+    found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
+    assert [entry["reason"] for entry in found["not_asked"]] == [f"task {told}; correct the task or its data"]
+    own = [row for row in plain[0]["tasks"] if row["task"] == "polder_nl_grammatica"]
+    corrected = ("p_value_corrected", "verdict")  # over fewer scores
+    assert [{**row, **dict.fromkeys(corrected)} for row in found["tasks"]] == [
+        {**row, **dict.fromkeys(corrected)} for row in own
+    ]
+
+
+def test_a_comparison_that_raises_is_told_of_its_task(
+    milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = scores.compared
+
+    def other(items: Any, *given: Any) -> Any:
+        return {}[0] if len(items) == len(QUESTIONS) else compared(items, *given)
+
+    monkeypatch.setattr(scores, "compared", other)
+    found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
+    assert [entry["task"] for entry in found["not_asked"]] == ["polder_nl_kennis"]
+    assert "comparing it with baselines raises KeyError: 0" in found["not_asked"][0]["reason"]
+    assert {row["task"] for row in found["tasks"]} == {"polder_nl_grammatica"}
+    items = pq.read_table(tmp_path / "results.parquet").column("task").to_pylist()
+    assert {*items} == {"polder_nl_grammatica"}
+
+
+def wrapped(cause: BaseException) -> RuntimeError:
+    error = RuntimeError("the data set does not load")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        SystemExit(143),
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        DiskFull("the disk is full"),
+        OSError(errno.EMFILE, "Too many open files"),
+        wrapped(OSError(errno.ENOSPC, "No space left on device")),
+        wrapped(MemoryError()),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error}"[:40],
+)
+def test_what_is_no_tasks_fault_ends_the_evaluation(
+    milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    assert not isinstance(error, Exception) or not is_of_task(error)
+    monkeypatch.setattr(suites, "measure", raising(error))
+    with pytest.raises(type(error)) as caught:
+        evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
+    assert not isinstance(caught.value, InputError) and not (tmp_path / "results.json").exists()
+
+
+def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    add_task(folder, CASES["a template at an item"][0])
+    with pytest.raises(InputError, match=r"task bad, item 4 .* raises ZeroDivisionError"):
+        evaluate(milestone, tmp_path / "results.json", Suite(name="own", language="nl", folder=str(folder)))
+    assert not (tmp_path / "results.json").exists()
+
+
+PROCESS = """
+import sys
+import torch.distributed as dist
+from pipeline.evaluate import suites
+from pipeline.evaluate.failures import exchange
+from pipeline.evaluate.scorer import Scorer
+from pipeline.ground.errors import InputError
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+scorer = Scorer.__new__(Scorer)
+scorer.processes, scorer.place = 2, rank
+
+def alone():  # fails in one process, before the others exchange anything, or after that
+    return 1 // rank
+
+def before_the_answers():
+    alone()
+    return shared(lambda part: part)
+
+def of_one_part():
+    return shared(lambda part: 1 // part)
+
+def shared(do):
+    return scorer._shared([3, 2, 1, 0], do)
+
+for number, do in enumerate([alone, before_the_answers, of_one_part, lambda: shared(lambda part: part * 2)]):
+    try:
+        print(number, suites._together(f"quiz{number}", "asking it", do), flush=True)
+    except InputError as error:
+        print(number, error, flush=True)
+print(exchange(rank))
+"""
+
+
+def test_processes_agree_on_which_task_failed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PROCESS]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    started = [
+        subprocess.Popen([*words, str(rank), str(tmp_path / "meeting")], stdout=subprocess.PIPE, env=environment)
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=300)[0].decode() for process in started]
+    raised = "task quiz{}: asking it raises ZeroDivisionError: integer division or modulo by zero"
+    expected = [f"{number} {raised.format(number)}; correct the task or its data" for number in range(3)]
+    assert printed == ["\n".join([*expected, "3 [6, 4, 2, 0]", "[0, 1]", ""])] * 2
+    assert [process.returncode for process in started] == [0, 0]
