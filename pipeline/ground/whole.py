@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
     write(path, f"{text}\n".encode())
+
+
+@contextmanager
+def mode_of_umask(path: Path) -> Iterator[None]:
+    """Give a file that is written meanwhile the mode of all other files, which the umask decides.
+
+    The library safetensors writes files that their user alone may read.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    yield
+    path.chmod(mode)

@@ -78,10 +78,12 @@ def export(
         if all_ends := [*([own] if isinstance(own, int) and own not in ends else []), *ends]:
             special["eos_token_id"] = all_ends if len(all_ends) > 1 else all_ends[0]
         config = {**of.configuration(architecture, vocabulary_size, sequence_length), **special}
-        for name, content in (("config.json", config), ("generation_config.json", special)):
-            (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        # Without its length the tokenizer truncates nothing, and a text runs past the positions that the model knows.
+        roles = {"model_max_length": sequence_length, **json.loads(tokenizer_configuration.read_text(encoding="utf-8"))}
+        written = {"config": config, "generation_config": special, "tokenizer_config": roles}
+        for name, content in written.items():
+            (folder / f"{name}.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
-        shutil.copyfile(tokenizer_configuration, folder / "tokenizer_config.json")
 
     do([describe])
 

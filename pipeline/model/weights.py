@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pipeline.ground import whole
 from pipeline.ground.errors import InputError
 
 LARGEST_FILE_BYTES = 1_000_000_000
@@ -67,15 +68,13 @@ def write(
 
     def write_file(file: str) -> None:
         path = folder / file
-        path.touch()
-        mode = path.stat().st_mode
         tensors = {
             theirs: tensor
             for name in files[file]
             for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
         }
-        save_file(tensors, path, metadata={"format": "pt"})
-        path.chmod(mode)  # the library writes for its user alone; the umask decides, as for all other files
+        with whole.mode_of_umask(path):
+            save_file(tensors, path, metadata={"format": "pt"})
 
     def write_index() -> None:
         total = 4 * sum(shape.numel() for shape in shapes.values())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from pipeline.__main__ import main
 from pipeline.ground.errors import InputError
@@ -87,6 +87,8 @@ def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp
     with torch.no_grad():
         torch.testing.assert_close(loaded(TOKENS).logits, expected, atol=1e-5, rtol=1e-5)
     assert loaded.config.eos_token_id == 1
+    encode = AutoTokenizer.from_pretrained(folder)
+    assert encode.model_max_length == 64 == len(encode("x " * 99, truncation=True)["input_ids"]), "as long as the model"
     assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
     found, vocabulary_size, weights = huggingface.read(folder)
     assert (found, vocabulary_size) == (

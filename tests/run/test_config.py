@@ -39,6 +39,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
+        ("models.base.training.learning_rate", True, "learning_rate: true, false, yes, no, on and off are no numbers"),
+        ("models.base.training.learning_rate", float("inf"), "learning_rate: Input should be a finite number"),
+        ("models.base.training.learning_rate", "1e400", "learning_rate: Input should be a finite number"),
+        ("run.seed", False, "run.seed: true, false, yes, no, on and off are no numbers: write a number"),
+        ("energy", {"pue": float("inf")}, "energy.pue: Input should be a finite number"),
         ("tokeniser", {}, ["tokeniser", "tokenizer"]),
         ("models.base.training.learning_rat", 1.0, ["models.base.training.learning_rat", "learning_rate"]),
         ("sources.0.licence", "MIT", ["sources.0.licence", "'license'"]),
@@ -296,3 +301,9 @@ def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
     raw["corpus"]["web"] = {}
     raw["tokens"]["web"] = {"corpus": "web", "tokenizer": "main"}
     assert "<IBAN>" in load(raw).markers("main") and "<NAME>" not in load(raw).markers("main")
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path: Path) -> None:
+    raw = yaml.safe_load(yaml.safe_dump(MICRO).replace("learning_rate: 0.003", "learning_rate: 3e-3"))
+    assert raw["models"]["base"]["training"]["learning_rate"] == "3e-3", "so YAML 1.1 reads it"
+    assert load(raw).models["base"].training.learning_rate == 0.003

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.corpus.classifier.ngrams import Buckets, buckets
 from pipeline.corpus.classifier.training import Floats
 from pipeline.corpus.text.compiled import compiled
+from pipeline.ground import whole
 
 
 @compiled
@@ -48,7 +49,8 @@ def save(classifiers: dict[str, Classifier], path: Path) -> None:
     for language, classifier in sorted(classifiers.items()):
         tensors[f"{language}.weights"] = classifier.weights_B
         tensors[f"{language}.calibration"] = np.array([classifier.slope, classifier.constant])
-    save_file(tensors, path)
+    with whole.mode_of_umask(path):
+        save_file(tensors, path)
 
 
 def load(path: Path) -> dict[str, Classifier]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from pipeline.corpus.classifier import training
+from pipeline.corpus.classifier.model import Classifier, load, save
 from pipeline.corpus.classifier.ngrams import buckets
 from pipeline.corpus.classifier.training import balanced, calibrate, means, shares, train
 from tests.corpus.classifier.conftest import menus, sentences
@@ -62,3 +67,13 @@ def test_classes_that_are_parted_get_a_finite_slope() -> None:
     slope, constant = calibrate(np.array([-3.0, -2, -2, 5, 6, 7]), np.array([False] * 3 + [True] * 3))
     scores = 1 / (1 + np.exp(-(slope * np.array([-3.0, 7]) + constant)))
     assert 0.1 < scores[0] < 0.5 < scores[1] < 0.9
+
+
+def test_the_umask_decides_who_may_read_the_weights(tmp_path: Path) -> None:
+    path = tmp_path / "classifier.safetensors"
+    before = os.umask(0o027)
+    try:
+        save({"nl": Classifier(np.ones(8, dtype=np.float32), 1.0, 0.5)}, path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640 and load(path)["nl"].constant == 0.5
