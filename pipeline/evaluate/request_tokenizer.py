@@ -75,7 +75,8 @@ class RequestTokenizer:
         """Return tokens that spell a continuation after the tokens of its context."""
         line, after_line = self.encode("\n"), self.encode("\n" + continuation)
         # SentencePiece puts a space before a text that is encoded by itself, and none after a line break.
-        spellings = [self.encode(continuation), after_line[len(line) :]]
+        # Where unknown characters are one token together, that of a second one may be in the first spelling only.
+        spellings = [tokens for tokens in (self.encode(continuation), after_line[len(line) :]) if tokens] or [[]]
         before, spelled = self.encode(context), self._decode(self.encode(context + continuation))
         return next((tokens for tokens in spellings if self._decode(before + tokens) == spelled), spellings[0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 # By what the encoding was known: its byte order mark, a Content-Type header, a <meta> element or an XML declaration.
@@ -38,7 +39,7 @@ _LABELS = {
     "cp1250": "cp1250 windows-1250 x-cp1250",
     "cp1251": "cp1251 windows-1251 x-cp1251",
     "cp1252": "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 "
-    "iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii windows-1252 x-cp1252",
+    "iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii windows-1252 x-cp1252 x-user-defined",
     "cp1253": "cp1253 windows-1253 x-cp1253",
     "cp1254": "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5 "
     "windows-1254 x-cp1254",
@@ -50,12 +51,15 @@ _LABELS = {
     "gb18030": "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk iso-ir-58 x-gbk gb18030",
     "big5hkscs": "big5 big5-hkscs cn-big5 csbig5 x-x-big5",
     "euc-jp": "cseucpkdfmtjapanese euc-jp x-euc-jp",
-    "iso2022-jp": "csiso2022jp iso-2022-jp",
+    "iso2022-jp-ext": "csiso2022jp iso-2022-jp",
     "cp932": "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis",
     "cp949": "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
     "windows-949",
     "utf-16-be": "unicodefffe utf-16be",
     "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
+    # A browser shows nothing of these, as a guard against scripts, which no text has.
+    "iso2022-kr": "csiso2022kr iso-2022-kr",
+    "hz": "hz-gb-2312",
 }
 _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
 _BOMS = (  # UTF-32 is not in the standard; its mark begins with that of UTF-16
@@ -78,15 +82,59 @@ _VALUES = re.compile(r"""(?:[^",]|"(?:[^"\\]|\\.)*"?)+""")  # of a header that i
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # bytes of no text, as the MIME Sniffing Standard says
 
 
-def _keep_c1(error: UnicodeError) -> tuple[str, int]:
-    """Decode what Python's tables of code pages leave out and those of the standard do not: C1 controls."""
+# What Python's codecs decode otherwise than the standard says.
+_JAPANESE = str.maketrans("\u301c\u2016\u2212¢£¬", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2")
+_OTHERWISE = {
+    "euc-jp": _JAPANESE,
+    "iso2022-jp-ext": _JAPANESE,
+    "cp932": str.maketrans("\uf8f0\uf8f1\uf8f2\uf8f3", "\ufffd" * 4),
+    "big5hkscs": str.maketrans(
+        "\u2022\uff64\u203e\u223c\u2641\u2609¥¢£", "\u2027\ufe51¯\uff5e\u2295\u2299\uffe5\uffe0\uffe1"
+    ),
+    "koi8-u": str.maketrans("\u255d\u256c", "\u045e\u040e"),
+    "gb18030": str.maketrans(
+        "\ue5e5\ue78d\ue78e\ue78f\ue790\ue791\ue792\ue793\ue794\ue795\ue796\ue7c7"
+        "\ue81e\ue826\ue82b\ue82c\ue832\ue843\ue854\ue864",
+        "\u3000\ufe10\ufe12\ufe11\ufe13\ufe14\ufe15\ufe16\ufe17\ufe18\ufe19\u1e3f"
+        "\u9fb4\u9fb5\u9fb6\u9fb7\u9fb8\u9fb9\u9fba\u9fbb",
+    ),
+}
+
+
+def _decode_left_out(error: UnicodeError) -> tuple[str, int]:
+    """Decode what Python's tables leave out and those of the standard do not: C1 controls, Japanese of vendors, more.
+
+    Return U+FFFD for what neither has, and where to go on.
+    """
     assert isinstance(error, UnicodeDecodeError)
-    byte = error.object[error.start]
-    is_c1 = error.encoding.startswith("charmap") and 0x80 <= byte < 0xA0
-    return chr(byte) if is_c1 else "\ufffd", error.end
+    start = error.start
+    byte, pair = error.object[start], error.object[start : start + 2]
+    if error.encoding.startswith("charmap") and 0x80 <= byte < 0xA0:
+        return chr(byte), error.end
+    if error.encoding == "gb18030" and byte == 0x80:
+        return "€", start + 1
+    if error.encoding == "big5hkscs" and pair == b"\xa3\xe1":
+        return "€", start + 2
+    with suppress(UnicodeDecodeError, ValueError):
+        if error.encoding in ("euc_jp", "iso2022_jp_ext") and len(pair) == 2:
+            return _shifted(pair[0] & 0x7F, pair[1] & 0x7F).decode("cp932"), start + 2
+    return "\ufffd", error.end
 
 
-codecs.register_error("polder_c1", _keep_c1)
+def _shifted(row: int, cell: int) -> bytes:
+    """Return a character of JIS X 0208, whose row and cell begin at 0x21, in Shift_JIS.
+
+    Raises:
+        ValueError: there is no such row or cell.
+    """
+    if not (0x21 <= row <= 0x7E and 0x21 <= cell <= 0x7E):
+        raise ValueError("no row or cell of JIS X 0208")
+    lead = (row - 0x21) // 2 + (0x81 if row < 0x5F else 0xC1)
+    trail = cell + (0x1F + (cell >= 0x60) if row % 2 else 0x7E)
+    return bytes([lead, trail])
+
+
+codecs.register_error("polder_left_out", _decode_left_out)
 
 
 class ContentType(NamedTuple):
@@ -205,6 +253,6 @@ def _fits(decoded: Decoded) -> bool:
 
 
 def _decoded(content: bytes, codec: str, known_by: KnownBy) -> Decoded:
-    text = codecs.getincrementaldecoder(codec)("polder_c1").decode(content)
+    text = codecs.getincrementaldecoder(codec)("polder_left_out").decode(content).translate(_OTHERWISE.get(codec, {}))
     errors = text.count("\ufffd") - (content.count(b"\xef\xbf\xbd") if codec == "utf-8" else 0)
     return Decoded(text, known_by, max(errors, 0))

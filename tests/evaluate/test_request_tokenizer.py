@@ -105,3 +105,11 @@ def test_without_begin_of_text_a_prompt_is_read_as_it_is() -> None:
     assert named.encode_prompt("ab") == [1, *named.encode("ab")], (
         "what the template begins with is what the model knows"
     )
+
+
+def test_an_unknown_character_after_another_is_asked_for_where_both_are_one_token() -> None:
+    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", fuse_unk=True))
+    requests = fast(tokenizer, **ROLES)
+    assert requests.encode("xy") == [0]
+    assert requests.encode_pairs([("x", "y"), ("x", "a")]) == [([1, 0], [0]), ([1, 0], [3])]

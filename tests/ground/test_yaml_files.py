@@ -24,6 +24,9 @@ from pipeline.ground.yaml_files import load_yaml, parse_json
         ('{\n\t"a": 1,\n\t"a": 2\n}\n', 3, "a"),
         ('[\n{"a": 1},\n{"a": 1, "a": 1}]', 3, "a"),
         ("\ufeffa: 1\na: 2\n", 2, "a"),
+        ("1: a\n0x1: b\n", 2, "0x1"),
+        ("yes: a\ntrue: b\n", 2, "true"),
+        ("~: a\nnull: b\n", 2, "null"),
     ],
 )
 def test_a_key_that_is_there_twice_is_refused_with_its_line(content: str, line: int, key: str, tmp_path: Path) -> None:
@@ -52,6 +55,8 @@ def test_a_number_of_another_base_is_refused_unless_it_is_quoted(number: str, tm
         ("a: 1.50\nb: ~\n", {"a": 1.5, "b": None}, {"a": "1.50", "b": None}),
         ("x: &x {a: 1}\ny: {<<: *x, a: 2}\n", {"x": {"a": 1}, "y": {"a": 2}}, {"x": {"a": "1"}, "y": {"a": "2"}}),
         ('{\n\t"a": "x\\u00e9"\n}', {"a": "xé"}, {"a": "xé"}),
+        ('["\u2028", "\x7f", "\\ud83d\\ude00", 1e3]', ["\u2028", "\x7f", "😀", 1e3], ["\u2028", "\x7f", "😀", "1e3"]),
+        ('"\\ud83d\\ude00": "\\ud83d\\ude00"\n', {"😀": "😀"}, {"😀": "😀"}),
         ("# nothing\n", None, None),
     ],
 )
@@ -63,7 +68,11 @@ def test_what_is_written_is_read(content: str, value: Any, text: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"a: [1", b"a: 1\n---\nb: 2\n", b"a: !!python/object:x {}\n", b"a: caf\xe9\n", b"a: 2026-13-41"]
+    "content",
+    [
+        *(b"a: [1", b"a: 1\n---\nb: 2\n", b"a: !!python/object:x {}\n", b"a: caf\xe9\n", b"a: 2026-13-41"),
+        *(b"a: \x1b", b"a: \0", b'["\\ud83d"]', b'a: "\\ud83d"'),
+    ],
 )
 def test_what_is_no_yaml_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"

@@ -123,6 +123,7 @@ def test_what_headers_say_together(headers: list[str], expected: tuple[str, str 
         ("latin5", "cp1254"),
         ("ks_c_5601-1987", "cp949"),
         ("tis-620", "cp874"),
+        ("iso-2022-kr", "iso2022-kr"),
         ("utf-7", None),
         ("cp037", None),
         ("rot13", None),
@@ -134,6 +135,25 @@ def test_what_headers_say_together(headers: list[str], expected: tuple[str, str 
 def test_labels_are_those_of_the_standard(label: str | None, codec: str | None) -> None:
     assert codec_of(label) == codec
     assert codec is None or codecs.lookup(codec)
+
+
+@pytest.mark.parametrize(
+    ("label", "content", "text"),  # as Chromium decodes them
+    [
+        ("euc-jp", "ada1 a4b3 ada2 a1c1", "①こ②～"),
+        ("euc-jp", "a1dd f9a8 fcfe", "－昱＂"),
+        ("iso-2022-jp", "1b2442 2d21 2433 1b2842 78 1b2849 313233 1b2842", "①こxｱｲｳ"),
+        ("gbk", "80 31 a3a0 a6d9", "€1\u3000\ufe10"),
+        ("gb18030", "81308130 80 313131", "\x80€111"),
+        ("big5", "a145 a3e1 a1e3", "‧€～"),
+        ("koi8-u", "ae be a4", "ўЎє"),
+        ("shift_jis", "a0 82a0 8160 8740", "\ufffdあ～①"),
+        ("x-user-defined", "80", "€"),
+        ("iso-8859-9", "80 fd", "€ı"),
+    ],
+)
+def test_encodings_are_those_of_the_standard(label: str, content: str, text: str) -> None:
+    assert decode_page(bytes.fromhex(content), label).text == text
 
 
 def test_plain_text() -> None:
