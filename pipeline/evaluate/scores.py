@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -231,7 +231,7 @@ def add_baselines(
     ]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
 
-    def add(one: Measured, own: dict[int, list[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
+    def add(one: Measured, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
         for place, item in enumerate(one.items):
             scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)

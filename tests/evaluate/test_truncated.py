@@ -66,8 +66,8 @@ def test_prompts_that_lose_their_start_are_counted_for_each_kind_of_task(
     tasks = evaluate(short_milestone, tmp_path / "results.json", suite)["tasks"]
     tokenizer = Tokenizer.from_file(str(short_milestone / "huggingface/tokenizer.json"))
 
-    def tokens(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+    def tokens(text: str) -> int:  # begin-of-text is read first
+        return 1 + len(tokenizer.encode(text, add_special_tokens=False).ids)
 
     before = "".join(f"{one['question']} {one['answer']}\n\n" for one in SHOWN)
     # The last token of an answer is not read.
