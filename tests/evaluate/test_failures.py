@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from lm_eval.api.task import ConfigurableTask
 
 from pipeline.evaluate import scores, suites
 from pipeline.evaluate.failures import is_of_task
@@ -114,6 +113,8 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def failing(task: str, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a method of one task raise, as a task's own code may; of its sixth item where it scores items."""
+    from lm_eval.api.task import ConfigurableTask  # not sooner: it imports what reads that there is no network
+
     plain, calls = getattr(ConfigurableTask, place), []
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
