@@ -119,6 +119,7 @@ def with_large_dictionary() -> bytes:
         ("xz", bz2.compress(b"een"), r"x begins like a \.bz2 file: correct its name"),
         ("gz", b"PK\x03\x04" + bytes(99), r"x begins like a \.zip file: correct its name"),
     ],
+    ids=["window", "second window", "large dictionary", "dictionary", *"gz zst xz bz2 zip".split()],  # bytes may vary
 )
 def test_a_whole_file_is_not_called_damaged(compression: str, raw: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
