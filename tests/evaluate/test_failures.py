@@ -63,7 +63,7 @@ CASES = {
     "a metric that lm-eval does not know": (BAD.replace("metric: acc", "metric: wisdom"), "", "bad.yaml"),
     "an aggregation that lm-eval does not know": (
         BAD.replace("metric: acc", "metric: acc, aggregation: wisest, higher_is_better: true"), "", "is not callable"),
-    "no YAML": ("task: [", "", "cannot be read"),
+    "no YAML": ("task: [", "", "is not valid YAML"),
     "no task": ("dataset_path: json\n", "", "the key task is missing"),
     "an output that lm-eval does not know": (BAD.replace("multiple_choice", "essay"), "", "essay"),
 }  # fmt: skip
