@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
 def is_right_or_wrong(values: Sequence[Any]) -> bool:
     """Return whether the values of a metric say of each item whether it is right."""
-    return all(isinstance(value, (bool, int, float)) and value in (0, 1) for value in values)
+    return all(isinstance(value, (int, float, np.bool_, np.number)) and value in (0, 1) for value in values)
 
 
 def has_value(value: Any) -> bool:
@@ -75,22 +75,27 @@ def interval(
     def summed(numbers: Sequence[float]) -> Any:
         return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=count)
 
+    def mean(numbers: Sequence[float], units: Sequence[float]) -> tuple[Ratio, Any]:
+        has_units = summed(units) > 0
+        return ratio(summed(numbers)[has_units], summed(units)[has_units]), summed(units)[has_units]
+
     kind, size_K = getattr(aggregation, "__name__", ""), summed([1.0] * len(values))
-    if kind == "mean" and is_right_or_wrong(values):
-        return _interval("share", share(summed(values), size_K), size_K)
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
         is_known = [*map(has_value, values)]
-        found = summed([each if known else 0.0 for each, known in zip(values, is_known, strict=True)])
-        known_K = summed(is_known)[summed(is_known) > 0]
-        mean = ratio(found[summed(is_known) > 0], known_K)
-        return _interval("mean", mean, known_K, bounds) if sum(is_known) >= FEWEST else Interval(mean.value)
+        known = [each if is_there else 0.0 for each, is_there in zip(values, is_known, strict=True)]
+        if is_right_or_wrong(known) and any(is_known):
+            known_K = summed(is_known)
+            return _interval("share", share(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0])
+        of_known, known_K = mean(known, is_known)
+        return _interval("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else Interval(of_known.value)
     if kind == "perplexity":
-        return _interval("mean", ratio(summed([-nats for nats in values]), size_K).of(math.exp), size_K)
+        nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
+        return _interval("mean", nats.of(_exp), unit_K, (1.0, math.inf))
     if kind in ("weighted_perplexity", "bits_per_byte"):
-        unit_K = summed([units for _, units in values])
-        nats = ratio(summed([-nats for nats, _ in values]), unit_K)
-        function = math.exp if kind == "weighted_perplexity" else lambda each: each / math.log(2)
-        return _interval("mean", nats.of(function), unit_K)
+        nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
+        of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
+        least = float(of_perplexity)
+        return _interval("mean", nats.of(_exp if of_perplexity else _in_bits), unit_K, (least, math.inf))
     if count < 2:
         return Interval(value)
     statistics = statistics or statistics_of(aggregation, values)
@@ -102,9 +107,17 @@ def interval(
     return _interval("function", Ratio(value, *ends), size_K, bounds)
 
 
+def _exp(nats: float) -> float:
+    return math.exp(nats) if nats < 709 else math.inf
+
+
+def _in_bits(nats: float) -> float:
+    return nats / math.log(2)
+
+
 def _interval(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> Interval:
-    """Return a score with its interval within bounds; without one where items that are all alike leave it no width."""
-    if score.low is None or score.high is None or math.isclose(score.low, score.high):
+    """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
+    if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
         return Interval(score.value)
     coverage = simulated_coverage(kind, effective(size_K))
     return Interval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,10 @@ def bare_domain(domain: str) -> str:
     try:
         if not bare or any(sign in bare for sign in "/ *,%") or (":" in bare and bare[0] != "["):
             raise ValueError("a sign of no domain")
-        return parse_host(bare)
+        host = parse_host(bare)
+        if not re.fullmatch(r"[a-z0-9._-]+|\[.+\]", host):  # a browser takes a;b.nl, and no page has such a host
+            raise ValueError("a sign of no domain")
+        return host
     except ValueError:
         raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl") from None
 

@@ -11,9 +11,11 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 NO_NODES = ("", "None assigned", "(null)", "n/a", "N/A", "Unknown")
-# gpu:a100:4 (GRES), gres:gpu:4 (squeue), gres/gpu:a100=4 (TRES), Gres=gpu:4 (scontrol); without a number, one.
+# gpu:a100:4 (GRES), gres:gpu:4 (squeue), gres/gpu:a100=4 (TRES), Gres=gpu:4 (scontrol); without a number, one. A type
+# of digits alone, such as 3090, is one before a number.
 _GPU = re.compile(
-    r"(?:\w+=)?(?:gres[/:])?gpu(?P<type>(?::[^:=]*[^:=\d][^:=]*)*)(?:(?P<sign>[:=])(?P<number>\d+))?", re.I
+    r"(?:\w+=)?(?:gres[/:])?gpu(?P<type>(?::[^:=]+(?=[:=]\d+$)|:[^:=]*[^:=\d][^:=]*)*)(?:(?P<sign>[:=])(?P<number>\d+))?",
+    re.I,
 )
 # NVIDIA's profiles of Multi-Instance GPU: 3g.20gb, 1g.10gb+me; sites write 1g_5gb and mig as well.
 _SLICE = re.compile(r"\d+g[._]\d+gb|(?<![a-z])mig(?![a-z])", re.I)

@@ -70,9 +70,10 @@ _BOMS = (  # UTF-32 is not in the standard; its mark begins with that of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 
-HEAD_BYTES = 1 << 16  # in which a page says its encoding
+HEAD_BYTES = 1 << 16  # in which a page says its encoding, as long as its head is
+PRESCAN_BYTES = 1 << 10  # in which it does so in any case
 SAMPLE_BYTES = 1 << 10
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_COMMENT = re.compile(r"<!--(?:.*?(?<=--)>|.*)", re.DOTALL)  # one without an end reaches to the end
 _HEAD_END = re.compile(r"</head[\s>]|<body[\s>]", re.IGNORECASE)
 _META = re.compile(r"""<meta[\s/]((?:"[^"]*"|'[^']*'|[^>"'])*)>""", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([^\s=/>"']+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""")
@@ -182,7 +183,7 @@ def decode_page(content: bytes, charset: str | None, *, is_xml: bool = False) ->
     """
     head = _COMMENT.sub("", content[:HEAD_BYTES].decode("latin-1"))
     if end := _HEAD_END.search(head):
-        head = head[: end.start()]
+        head = head[: max(end.start(), PRESCAN_BYTES)]
     metas: list[Stated] = [("meta", label) for label in _meta_labels(head)]
     xml: list[Stated] = [("xml", label) for label in _XML.findall(head)[:1]]
     # A page that says in ASCII that it is in UTF-16 is not.

@@ -152,12 +152,21 @@ def refuse_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
     Raises:
         InputError: one has another type.
     """
-    empty = pa.RecordBatch.from_pylist([], schema)
     for key in stored_keys(schema, keys):
-        kind = column_at(empty, key).type
+        kind = _type_at(schema, key)
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
             raise InputError(no_text(str(path), key, str(kind)))
+
+
+def _type_at(schema: pa.Schema, key: str) -> pa.DataType:
+    if key in schema.names:
+        return schema.field(key).type
+    head, *rest = key.split(".")
+    kind = schema.field(head).type
+    for name in rest:
+        kind = kind.field(name).type
+    return kind
 
 
 def column_at(batch: pa.RecordBatch, key: str) -> pa.Array:

@@ -23,15 +23,16 @@ PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
 # What is no XML: trafilatura joins words at white space of this kind, and finds nothing in a page with such an entity.
 _SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
-_LOW_ENTITY = re.compile(r"&#(?:[xX]0*([0-9a-fA-F]{1,2})(?![0-9a-fA-F])|0*(\d{1,2})(?!\d));?")
-# Contents are decompressed by Arrow where warcio does not know their coding.
-_ARROW_CODINGS = {"br": "brotli", "zstd": "zstd"}
+_ENTITY = re.compile(r"&#(?:[xX]0*([0-9a-fA-F]{1,4})(?![0-9a-fA-F])|0*(\d{1,5})(?!\d));?")
+_WORD_BREAK = re.compile(r"</?wbr\s*/?>", re.IGNORECASE)  # a place within a word, which trafilatura ends a line at
+# Contents are decompressed by Arrow where warcio does not know their coding, or reads another one around it.
+_ARROW_CODINGS = {"br": "brotli", "zstd": "zstd", "gzip": "gzip", "x-gzip": "gzip"}
 _WARCIO_CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
 def main_text(page: str) -> tuple[str | None, str | None]:
     """Return the main text and the title of a web page; None where it has none."""
-    tree = load_html(_LOW_ENTITY.sub(_without_controls, _SEPARATOR.sub(" ", page)))
+    tree = load_html(_ENTITY.sub(_without_controls, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
     if tree is None:
         return None, None
     title = tree.findtext(".//title")
@@ -40,6 +41,8 @@ def main_text(page: str) -> tuple[str | None, str | None]:
 
 def _without_controls(entity: re.Match[str]) -> str:
     code = int(entity[1], 16) if entity[1] else int(entity[2])
+    if code in (0xFFFE, 0xFFFF):
+        return ""
     return " " if code < 0x20 and chr(code) not in "\t\n\r" else entity[0]
 
 
@@ -138,17 +141,25 @@ def _payload(entry: Any, limit: int) -> bytes:
     if not entry.http_headers:
         return _read(entry.raw_stream, limit)
     headers = entry.http_headers
-    coding = (headers.get_header("Content-Encoding") or "").strip().lower()
+    stated = ",".join(value for name, value in headers.headers if name.lower() == "content-encoding")
+    *inner, outer = ["", *filter(None, (part.strip().lower() for part in stated.split(",")))]
     is_chunked = "chunked" in (headers.get_header("Transfer-Encoding") or "").lower()
     reader = ChunkedDataReader if is_chunked else BufferedReader
-    content = _read(reader(entry.raw_stream, decomp_type=_WARCIO_CODINGS.get(coding)), limit)
-    if coding not in _ARROW_CODINGS:
-        return content
+    content = _read(reader(entry.raw_stream, decomp_type=_WARCIO_CODINGS.get(outer)), limit)
+    left = inner if outer in _WARCIO_CODINGS else [*inner, outer]
+    for coding in reversed(left):
+        content = _decompressed(content, _ARROW_CODINGS.get(coding), limit)
+    return content
+
+
+def _decompressed(content: bytes, codec: str | None, limit: int) -> bytes:
+    """Return what was compressed, or a little more than `limit` bytes of it; the content itself where it was not."""
     decoded = bytearray()
-    with suppress(pa.ArrowException, OSError):  # it is cut off, or the crawler kept the header of what it has decoded
-        stream = pa.CompressedInputStream(pa.BufferReader(content), _ARROW_CODINGS[coding])
-        while len(decoded) <= limit and (piece := stream.read(1 << 16)):
-            decoded += piece
+    if codec:
+        with suppress(pa.ArrowException, OSError):  # it is cut off, or the crawler kept the header of what it decoded
+            stream = pa.CompressedInputStream(pa.BufferReader(content), codec)
+            while len(decoded) <= limit and (piece := stream.read(1 << 16)):
+                decoded += piece
     return bytes(decoded) or content
 
 

@@ -98,3 +98,29 @@ def test_other_functions_of_all_items_are_computed_again_for_each_resample() -> 
 def test_few_items_are_said_to_hold_the_truth_less_often() -> None:
     few, many = (interval([*np.linspace(0.1, 0.9, n)], range(n), metrics.mean, 0.5) for n in (5, 200))
     assert few.simulated_coverage < 0.93 < many.simulated_coverage  # type: ignore[operator]
+
+
+def test_an_interval_that_no_number_ends_is_left_out_and_others_are_possible() -> None:
+    surprising = [-1.0, -2.0, -800.0]
+    assert interval(surprising, range(3), metrics.perplexity, metrics.perplexity(surprising)).high is None
+    for values, aggregation, least in (
+        ([(-1.0, 2), (-2.0, 3), (-9.0, 4)], metrics.bits_per_byte, 0.0),
+        ([(-1.0, 2), (-2.0, 3), (-9.0, 4)], metrics.weighted_perplexity, 1.0),
+        ([-0.1, -0.2, -4.0], metrics.perplexity, 1.0),
+    ):
+        assert interval(values, range(3), aggregation, aggregation(values)).low == least
+
+
+def test_items_without_bytes_count_for_nothing() -> None:
+    values = [(-1.0, 2), (-2.0, 3), (-9.0, 4), (0.0, 0)]
+    with_empty, without = (
+        interval(some, range(len(some)), metrics.bits_per_byte, metrics.bits_per_byte(some))
+        for some in (values, values[:3])
+    )
+    assert with_empty == without
+
+
+def test_right_and_wrong_may_be_numbers_of_numpy_and_have_items_without_a_value() -> None:
+    expected = interval([1, 0, 1], range(3), metrics.mean, 2 / 3)
+    assert interval([np.bool_(1), np.int64(0), np.float32(1)], range(3), metrics.mean, 2 / 3) == expected
+    assert interval([1.0, 0.0, math.nan, 1.0], range(4), metrics.nanmean, 2 / 3) == expected

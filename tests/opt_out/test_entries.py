@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
         read = raw_documents(read_records(tmp_path / name, name, Keys(), 10_000), f"s/{name}", Keys())
         hit = {entry for hits in decided([one for one, _ in read], every, "someone") for entry in hits}
         assert hit == {f"{kind[:-1]} {value}" for kind in KINDS for value in getattr(case, kind)}
+
+
+def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -> None:
+    own = uuid.UUID(int=5)
+    stored = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([own.bytes], pa.binary(16)))
+    nested = pa.StructArray.from_arrays([stored], ["id"])
+    pq.write_table(pa.table({"text": ["tekst"], "meta": nested}), tmp_path / "x.parquet")
+    keys, file = Keys(id="meta.id"), tmp_path / "x.parquet"
+    read = [one for one, _ in raw_documents(read_records(file, "x.parquet", keys, 999), "s/x.parquet", keys)]
+    assert [one.original_id for one in read] == [str(own)]
+    opt_out = OptOut(ids=[str(own)])
+    assert ListedEntries(opt_out, "").relevant(entries_of("s", [("x.parquet", file)], keys, 999)) == opt_out
 
 
 def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

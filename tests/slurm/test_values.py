@@ -24,6 +24,7 @@ from pipeline.slurm.values import bytes_of, gpus, hosts, minutes, seconds_of, st
         ("gres/gpu:nvidia_a100-sxm4-40gb_mig_1g.5gb=7", 0),
         ("gres/gpu:nvidia_a100-sxm4-40gb=4,gres/gpu:amigo=1", 5),
         ("billing=1,cpu=1,mem=100M,node=1", 0),
+        ("gres/gpu:3090=2,gres/gpu:4090=1", 3),
         ("", 0),
         # Printed by squeue and sinfo, by scontrol, and as sbatch takes it.
         ("gres:gpu:a100:1", 1),
@@ -37,6 +38,7 @@ from pipeline.slurm.values import bytes_of, gpus, hosts, minutes, seconds_of, st
         ("TresPerNode=gres:gpu:2", 2),
         ("CfgTRES=cpu=8,mem=16000M,billing=15,gres/gpu=2,gres/gpu:a100=1", 2),
         ("gpu:a100:no_consume:4", 4),
+        ("gpu:3090:2(S:0)", 2),
         ("gpu", 1),
         ("gpu:a100", 1),
         ("shard:16,craynetwork:4", 0),

@@ -58,9 +58,15 @@ def test_the_encoding_of_a_page(content: bytes, charset: str | None, known_by: s
     assert (decoded.known_by, decoded.errors) == (known_by, 0)
 
 
-def test_in_a_body_and_behind_a_head_nothing_is_stated() -> None:
-    late = page("cp1252").replace(b"<p>", b'<p><meta charset="utf-16">')
-    assert decode_page(late, None).known_by == "guess"
+def test_behind_a_head_only_the_first_1024_bytes_state_an_encoding() -> None:
+    for before, known_by in ((b"", "meta"), (b" " * 1024, "guess")):
+        late = page("cp1252").replace(b"<p>", before + b'<p><meta charset="koi8-r">')
+        assert decode_page(late, None).known_by == known_by
+
+
+def test_a_comment_without_an_end_reaches_to_the_end() -> None:
+    assert decode_page(page("utf-8", before="<!-- <meta charset=koi8-r>"), None).known_by == "utf8"
+    assert decode_page("<!--><meta charset=koi8-r>-->Привет".encode("koi8-r"), None).known_by == "meta"
 
 
 def test_an_xml_declaration_goes_before_meta_where_the_page_is_xml() -> None:

@@ -143,6 +143,8 @@ def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
         ("x.json", b'{"ids": ["1"],\n\t"ids": []}', r"x\.json, line 2: the key ids stands there twice"),
         ("x.txt", b"date: 2026-01-02\na.nl\ndate: 2026-01-03", "two dates"),
         ("x.txt", b"ids: 7", "is no domain"),
+        ("x.txt", b"a.nl;b.nl", "is no domain"),
+        ("x.yaml", b"domains: ['a.nl|b.nl']", "is no domain"),
     ],
 )
 def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:

@@ -129,6 +129,13 @@ HTML = ("Content-Type", "text/html")
             "guess",
         ),
         *(
+            (response(gzip.compress(arrow_compressed(html("cp1252"), codec)), HTML, *headers), "guess")
+            for codec, *headers in (
+                ("brotli", ("Content-Encoding", "br, gzip")),
+                ("gzip", ("Content-Encoding", "gzip"), ("Content-Encoding", "X-GZIP")),
+            )
+        ),
+        *(
             (response(html("cp1252"), HTML, ("Content-Encoding", coding)), "guess")  # decoded by the crawler
             for coding in ("gzip", "br", "zstd", "identity", "utf-8")
         ),
@@ -150,6 +157,13 @@ def test_plain_text_of_an_archive_is_a_document(tmp_path: Path, charset: str) ->
     assert guessed.fields is not None and guessed.fields["text"] == text and guessed.encoding_known_by == "guess"
     (binary,) = records(tmp_path, "z.warc", response(b"\x89PNG\x00\x01\xff", ("Content-Type", "text/plain")))
     assert binary.reason == "invalid_utf8"
+
+
+@pytest.mark.parametrize("nothing", ["<wbr>", "<WBR />", "</wbr>", "&#xFFFE;", "&#65535;", "\ufffe"])
+def test_what_is_drawn_nowhere_separates_no_word(tmp_path: Path, nothing: str) -> None:
+    page = html("utf-8").replace(b"drukste", f"druk{nothing}ste".encode())
+    (record,) = records(tmp_path, "x.html", page)
+    assert record.fields is not None and "de drukste" in record.fields["text"]
 
 
 def test_white_space_in_a_page_separates_words(tmp_path: Path) -> None:

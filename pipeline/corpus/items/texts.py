@@ -38,8 +38,14 @@ def _rows(path: Path, entry: TaskFile) -> Iterator[Any]:
     content = gzip.decompress(path.read_bytes()) if entry.name.endswith(".gz") else path.read_bytes()
     text, stem = content.decode("utf-8-sig"), entry.name.removesuffix(".gz")
     if stem.endswith((".csv", ".tsv")):
-        read = csv.reader if entry.fields is None else csv.DictReader
-        yield from read(io.StringIO(text, newline=""), delimiter="\t" if stem.endswith(".tsv") else ",")
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if stem.endswith(".tsv") else ",")
+        if entry.fields is None:
+            yield from rows
+            return
+        names = next(rows, [])
+        if twice := [name for name in entry.fields if names.count(name) > 1]:
+            raise ValueError(f"it has two columns {twice[0]}; give one of them another name")
+        yield from (dict(zip(names, row, strict=False)) for row in rows if row)
     elif text.lstrip().startswith("["):
         yield from parse_json(text, str(path))
     else:

@@ -59,6 +59,13 @@ def test_a_broken_file_of_items_is_named(looked: Any, name: str, content: bytes)
         looked({name: content})
 
 
+def test_two_columns_of_one_name_are_refused_where_the_name_counts(looked: Any) -> None:
+    content = {"a.csv": f"q,note,q,note\n{TEXT},,x,\n".encode()}
+    with pytest.raises(InputError, match="it has two columns q"):
+        looked(content, {"a.csv": {"fields": ["q"], "named": True}})
+    assert looked(content).find([TEXT])
+
+
 def test_items_of_several_files_are_named_after_theirs(tmp_path: Path) -> None:
     for name in ("b.jsonl", "c.jsonl"):
         (tmp_path / name).write_bytes(rows({"x": name}))
