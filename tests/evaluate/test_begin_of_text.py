@@ -241,8 +241,11 @@ def test_word_models_and_slor_count_the_same_tokens(run: Run, found: dict[str, A
         return (once[token] + 1) / (sum(once.values()) + 340)
 
     def bigram(tokens: list[int]) -> float:
+        followed = Counter(token for document in documents for token in document[:-1])
         row = pairwise([0, *tokens])
-        return sum(math.log(0.7 * after[a, b] / max(once[a], 1) + 0.3 * unigram(b)) for a, b in row)
+        return sum(
+            math.log(0.7 * after[a, b] / followed[a] + 0.3 * unigram(b) if followed[a] else unigram(b)) for a, b in row
+        )
 
     rows = {(row["task"], row["metric"]): row for row in found["begin"][0]["tasks"]}
     right, bits = [], {"unigram": 0.0, "bigram": 0.0}

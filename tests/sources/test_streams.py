@@ -119,7 +119,8 @@ def with_large_dictionary() -> bytes:
         ("xz", bz2.compress(b"een"), r"x begins like a \.bz2 file: correct its name"),
         ("gz", b"PK\x03\x04" + bytes(99), r"x begins like a \.zip file: correct its name"),
     ],
-    ids=["window", "second window", "large dictionary", "dictionary", *"gz zst xz bz2 zip".split()],  # bytes may vary
+    # The bytes differ from one process to the next.
+    ids=["window", "second window", "large dictionary", "dictionary", "gz", "zst", "xz", "bz2", "zip"],
 )
 def test_a_whole_file_is_not_called_damaged(compression: str, raw: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
