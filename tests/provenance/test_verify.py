@@ -23,6 +23,7 @@ from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import CRATE_RECORD, METADATA, artefacts
 from pipeline.provenance.records import load_records
 from pipeline.provenance.verify import Trusted, _statistics_problems, verify
+from tests.provenance.conftest import build
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
 SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
@@ -43,6 +44,15 @@ def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pyt
     assert commands.verify([str(folder), "--crate-sha256", sha256]) == 0
     whole, unsigned, *_ = capsys.readouterr().out.splitlines()
     assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
+
+
+@pytest.mark.parametrize(("wall_seconds", "is_named"), [(20.0, False), (40.0, False), (10.0, True), (50.0, True)])
+def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool, tmp_path: Path) -> None:
+    """By the calendar the job lasts 30 seconds."""
+    build(tmp_path, wall_seconds=wall_seconds).crate()
+    problems = verify(tmp_path)
+    assert len(problems) == is_named
+    assert all(f"contradicts itself: it took {wall_seconds} s and lasted 30.000 s" in one for one in problems)
 
 
 @pytest.mark.parametrize("seed", range(CHANGES))
