@@ -12,7 +12,7 @@ from pipeline.ground.errors import InputError
 from pipeline.provenance.records import ATTEMPTS, Record, load_attempt
 
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
-SET_CLOCK_SECONDS = 15.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
+SET_CLOCK_SECONDS = 60.0  # a step of the clock while a job runs, by NTP or where a virtual machine was halted
 NAMED = {"--code": "code_version", "--environment": "environment_version"}
 
 
