@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.attestation import log, statements
 from pipeline.provenance.heads import heads
+from pipeline.provenance.inventory import METADATA
 from pipeline.run.lock import LOCK
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
@@ -34,6 +35,7 @@ def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
     give_key(project, algorithm)
     (project.results / log.FILE).unlink()
+    (project.results / METADATA).unlink()  # it names a line of that log
     monkeypatch.setenv(log.KEY, str(project.path("key.pem")))
     records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
