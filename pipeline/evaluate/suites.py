@@ -133,6 +133,8 @@ def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
     os.environ |= dict.fromkeys(OFFLINE, "1") | {"TOKENIZERS_PARALLELISM": "false", "TQDM_MININTERVAL": "60"}
     # Standard errors are drawn in this process: others would fork after the threads of torch have started.
     os.environ["DISABLE_MULTIPROC"] = "1"
+    if deterministic:  # on a CPU the last bit of a product may else depend on the number of threads
+        os.environ["MKL_CBWR"] = "AUTO,STRICT"
     import datasets
     import torch
 
