@@ -19,11 +19,12 @@ rule provenance_crate:
     params:
         contract=contract("provenance.crate"),
         records=run_records,
-        folder=RUN,  # its evidence is attested first, so that the crate names a line of the log that covers it
+        # The evidence is attested first, so that the crate names a line of the log that covers it.
+        folder=lambda w, output: str(Path(output.crate).parent),
     message:
         "Describe the run as an RO-Crate"
     shell:
-        "python -m pipeline provenance attest {params.folder} 2> {log} &&"
+        "python -m pipeline provenance attest {params.folder:q} 2> {log} &&"
         " python -m pipeline provenance crate {params.contract:q} --input files {params.records:q} {input.page_record} {input.page} {input.energy}"
         " --input workflow {input.workflow:q} --output crate {output.crate} --output readme {output.readme}"
         " --output prov {output.prov} --output kept {output.kept} --record {output.record} 2>> {log}"
