@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 Verdict = Literal["lives", "dead", "silent", "gone"]
 
@@ -28,7 +28,7 @@ class Holder(BaseModel):
     user: str
     host: str
     boot: str
-    process: int
+    process: int = Field(gt=0, lt=2**31)  # what a system can name; 0 and less are groups
     process_began_seconds: float
     since: str
     working_directory: str

@@ -81,6 +81,13 @@ def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
     assert f"{LOCK} names no start: delete it where you know that no start is running." in problems
 
 
+@pytest.mark.parametrize("process", [-1, 0, 2**31, 10**30])
+def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, process: int) -> None:
+    content = {**Holder.this_process(run.folder).model_dump(), "process": process}
+    (run.folder / LOCK).write_text(json.dumps(content))
+    assert run.problems() == [f"{LOCK} names no start: delete it where you know that no start is running."]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
