@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import bagit
 
+from pipeline.attestation.log import FILE
 from pipeline.ground.errors import InputError
 from pipeline.ground.hashing import sha256_of
 from pipeline.ground.words import name_problem
@@ -101,9 +102,9 @@ def _told(entities: list[dict[str, Any]], files: list[_File]) -> dict[str, str]:
 def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> Packed:
     """Write the bag of a finished run to the folder `target`.
 
-    Files of more than `limit_bytes` stay out of it: where `url` is the address that the run's folder is deposited at,
-    `fetch.txt` says where they are; else `large-files.tsv` lists them with bytes and sha256. Scratch and private
-    folders are never in it. The same run gives the same bytes.
+    Files of more than `limit_bytes` stay out of it, but for the crate and the log of attestations: where `url` is the
+    address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv` lists them
+    with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
 
     Raises:
         InputError: there is no crate, a file is not as the crate says or has a name that no list of files can hold, the
@@ -117,7 +118,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         raise InputError(f"{target} lies in the run itself: name another folder with --to")
     entities = _crate(run_directory)
     files = _files(run_directory, entities)
-    small = [file for file in files if file.bytes <= limit_bytes or file.path == METADATA]
+    small = [file for file in files if file.bytes <= limit_bytes or file.path in (METADATA, FILE)]
     large = [file for file in files if file not in set(small)]
     listed = files if url is not None else small
     partial = target.with_name(f".partial-{target.name}")

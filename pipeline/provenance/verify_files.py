@@ -25,7 +25,14 @@ LOG = "provenance/attestations.intoto.jsonl"
 SLSA = "https://slsa.dev/provenance/v1"
 BEFORE = "attestation before"
 NO_CONTENT = ("urn:polder:attempt-began:", "urn:polder:evidence-changed:")  # no line that vouches for a content
-NEVER_DELETED = ("data/provenance/attempts/", "data/provenance/readings/")
+REMOVED = "urn:polder:evidence-removed:"
+BATCHES = "data/provenance/batches/"  # which alone are deleted, by a line that says so
+# No file of these is ever deleted, and the log alone has them; results may give way to newer ones.
+EVIDENCE = (
+    *("data/logs/", "data/provenance/accounting/", "data/provenance/attempts/", BATCHES, "data/provenance/frozen/"),
+    *("data/provenance/readings/", "data/provenance/signatures/", "data/provenance/signer."),
+)
+STAMPS = "data/provenance/timestamps/"  # the newest is asked for when the log has ended
 
 
 def printable(text: str) -> str:
@@ -86,27 +93,32 @@ def attested(statement: Any) -> list[tuple[str, str]]:
     return [(entry["name"], entry["digest"]["sha256"]) for entry in [*statement["subject"], *made]]
 
 
-def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str]]:
-    """The problems of the log of attestations, and the newest hash that it says of each file, by path in the bag."""
+def logged(bag: Path, checkpoint: str | None) -> tuple[list[str], dict[str, str], set[str]]:
+    """The problems of the log, the newest hash that it says of each file, and all files that it names."""
     path = bag / "data" / LOG
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    problems: list[str] = []
+    content = path.read_bytes() if path.is_file() else b""
+    problems = [] if content[-1:] in (b"", b"\n") else [f"data/{LOG} was cut: its last line has no end."]
     files: dict[str, str] = {}
+    names: set[str] = set()
     last = "0" * 64
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], start=1):
         try:
             statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
             named = attested(statement)
             if (statement["predicate"].get("before") or dict(named)[BEFORE]) != last:
                 problems.append(f"data/{LOG}, line {number}, does not follow the line before it.")
-            if not statement["predicateType"].startswith(NO_CONTENT):
-                files.update((f"data/{name}", hash_) for name, hash_ in named if name != BEFORE)
+            attests = {f"data/{name}": hash_ for name, hash_ in named if name != BEFORE}
+            names |= attests.keys()
+            if statement["predicateType"].startswith(REMOVED):
+                files = {name: files[name] for name in files if not (name in attests and name.startswith(BATCHES))}
+            elif not statement["predicateType"].startswith(NO_CONTENT):
+                files.update(attests)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problems.append(f"data/{LOG}, line {number}, is no attestation.")
         last = hashlib.sha256(line).hexdigest()
     if checkpoint is not None and last != checkpoint:
         problems.append(f"data/{LOG} was cut, changed or added to: its checkpoint is {last}, given is {checkpoint}.")
-    return problems, files
+    return problems, files, names
 
 
 def problems_of(
@@ -141,11 +153,11 @@ def problems_of(
     actual = found.get(f"data/{METADATA}")
     if crate_sha256 is not None and actual != crate_sha256:
         problems.append(f"data/{METADATA} is another one: its sha256 is {actual}, the sha256 given is {crate_sha256}.")
-    of_log, evidence = logged(bag, checkpoint)
+    of_log, evidence, names = logged(bag, checkpoint)
     problems += of_log
     for path, expected in sorted(evidence.items()):
         known = found.get(path) or payload.get(path) or large.get(path)
-        if known is None and path.startswith(NEVER_DELETED):
+        if known is None and path.startswith(EVIDENCE):
             problems.append(f"{path} is missing, the log attests it.")
         elif known not in (None, expected) and not any(problem.startswith(f"{path} ") for problem in problems):
             problems.append(f"{path} is another file: its sha256 is {known}, the log says {expected}.")
@@ -157,6 +169,10 @@ def problems_of(
     here = {path.relative_to(bag).as_posix() for path in bag.rglob("*") if path.is_symlink() or not path.is_dir()}
     for path in sorted(here - set(tags) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
         problems.append(f"{path} is unknown: the bag does not list it.")
+    known_payload = {*crate, *names, f"data/{METADATA}", f"data/{LOG}"}
+    for path in sorted((here & set(payload)) - known_payload):  # whoever wrote the manifests may have added it
+        if not path.startswith(STAMPS):
+            problems.append(f"{path} is unknown: neither the crate nor the log lists it.")
     return problems, elsewhere, len(found)
 
 

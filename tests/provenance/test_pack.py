@@ -21,9 +21,10 @@ from pipeline.__main__ import main
 from pipeline.attestation import log
 from pipeline.ground.errors import InputError
 from pipeline.ground.words import printable
+from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.pack import pack
-from tests.provenance.conftest import describe
+from tests.provenance.conftest import RunBuilder, describe
 
 LIMIT = 2_000  # the crate is larger, and always inside
 LARGE = "models/base/milestones/10/model.safetensors"
@@ -40,7 +41,7 @@ def check(bag: Path, *given: str) -> tuple[int, str]:
 def large(finished: Path) -> Path:
     """A finished run with a file of 5000 bytes that the crate lists."""
     (finished / "tokens/large.bin").write_bytes(b"5" * 5000)
-    describe(finished, [], provider="Institute", contact="info@example.org")
+    RunBuilder(finished).crate(provider="Institute", contact="info@example.org")
     return finished
 
 
@@ -87,9 +88,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Path, tmp_path: Path) -> None:
-    for path in ("provenance/accounting/books.json", "provenance/readings/a@n.jsonl", "provenance/attempts/b.txt"):
+    for path in ("provenance/accounting/books.json", "provenance/readings/a@n.jsonl", "logs/more.log"):
         (finished / path).parent.mkdir(parents=True, exist_ok=True)
         (finished / path).write_text("{}")
+    attest(finished)
     (finished / "provenance/accounting/lock").write_text("pid")
     done = pack(finished, tmp_path / "bag")
     assert bagit.Bag(str(tmp_path / "bag")).validate()
@@ -183,6 +185,36 @@ def test_what_was_done_to_a_bag_is_named(
     assert code == 1 and sentence in told and "problems: 1" in told
 
 
+def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
+    path = bag / "data" / log.FILE
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("attack", "sentence"),
+    [
+        (lambda data: (data / "logs/foreign.log").write_text("x"), "data/logs/foreign.log is unknown: neither"),
+        (lambda data: (data / "models/foreign.bin").write_text("x"), "data/models/foreign.bin is unknown: neither"),
+        (lambda data: (data / "provenance/attempts/z.json").write_text("{}"), "attempts/z.json is unknown: neither"),
+        (lambda data: (data / "logs/.x").write_text("x"), "data/logs/.x is unknown: neither"),
+        (lambda data: (data / "logs/corpus.filter.log").unlink(), "data/logs/corpus.filter.log is missing, the log"),
+        (lambda data: (data / "provenance/accounting/1.json").unlink(), "accounting/1.json is missing, the log"),
+        (lambda data: _rewrite_log(data.parent, lambda text: text.replace(b"\n", b"\r\n")), f"data/{log.FILE}, line 2"),
+        (lambda data: _rewrite_log(data.parent, lambda text: text[:-1]), f"data/{log.FILE} was cut: its last line"),
+    ],
+    ids=["log", "model", "attempt", "hidden", "deleted log", "deleted accounting", "line ends", "no end"],
+)
+def test_who_writes_the_manifests_anew_is_found_by_the_crate_and_the_log(
+    finished: Path, tmp_path: Path, attack: Callable[[Path], None], sentence: str
+) -> None:
+    pack(finished, tmp_path / "bag")
+    assert check(tmp_path / "bag")[0] == 0
+    attack(tmp_path / "bag/data")
+    bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
+    code, said = check(tmp_path / "bag")
+    assert code == 1 and sentence in said
+
+
 def checkpoint_of(run: Path) -> str:
     return hashlib.sha256((run / log.FILE).read_bytes().splitlines()[-1]).hexdigest()
 
@@ -220,7 +252,7 @@ def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path:
     bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
     code, said = check(tmp_path / "bag", "--log-checkpoint", checkpoint)
     assert code == 1 and f"data/{place} " in said
-    assert check(tmp_path / "bag")[0] == (0 if place == log.FILE else 1)
+    assert check(tmp_path / "bag")[0] == 1
 
 
 def test_the_verifier_of_a_bag_prints_no_name_that_a_terminal_obeys(finished: Path, tmp_path: Path) -> None:
