@@ -86,10 +86,10 @@ EVIDENCE_FOLDERS = ("logs", "provenance")
 EXCEPTIONS = (
     f"what is in `{SCRATCH}/`: it lets a job continue and is no result",
     f"an empty file `{MARK}` in a folder of results: Snakemake's mark",
-    "an empty folder among results and logs",
+    "an empty folder among results and logs, and any empty folder of this table",
     "times, owner and permissions of a file, as long as you may read it",
     f"a file in `{TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
-    f"`{LOCK}`, where it names a start that is running on your machine",
+    f"`{LOCK}`, where it names a start that is running on your machine and works on this folder",
 )
 """What `verify` accepts without a word, as the auditor's page lists it."""
 

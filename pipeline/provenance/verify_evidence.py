@@ -27,9 +27,16 @@ def find_lock_owner(run_directory: Path, tell: Tell) -> Holder | None:
     if path.is_symlink() or not path.is_file():
         return None
     try:
-        owner = Holder.model_validate_json(path.read_bytes().splitlines()[0])
-    except (OSError, IndexError, ValidationError):
+        first, _, count = path.read_bytes().partition(b"\n")
+        owner = Holder.model_validate_json(first, extra="forbid")
+        is_lock = re.fullmatch(rb"[0-9]*\n?", count) is not None
+    except (OSError, ValidationError):
+        is_lock = False
+    if not is_lock:
         tell(LOCK, f"{LOCK} names no start: delete it where you know that no start is running.")
+        return None
+    if (Path(owner.working_directory) / owner.run).resolve() != run_directory.resolve():
+        tell(LOCK, f"{LOCK} names a start that works on another folder, {owner.run}: it was copied from there.")
         return None
     verdict = owner.seen()
     if verdict == "lives":

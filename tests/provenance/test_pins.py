@@ -89,6 +89,24 @@ def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, proc
 
 
 @pytest.mark.parametrize(
+    ("change", "more", "sentence"),
+    [
+        ({"run": "elsewhere"}, "", "names a start that works on another folder, elsewhere"),
+        ({"note": "hidden"}, "", "names no start"),
+        ({}, "hidden\n", "names no start"),
+        ({}, "000000000001\nhidden\n", "names no start"),
+    ],
+)
+def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
+    run: Signed, change: dict[str, Any], more: str, sentence: str
+) -> None:
+    content = {**Holder.this_process(run.folder).model_dump(), **change}
+    (run.folder / LOCK).write_text(f"{json.dumps(content)}\n{more}")
+    (problem,) = run.problems()
+    assert problem.startswith(LOCK) and sentence in problem
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"process_began_seconds": 1.0}, "which does not run"),
