@@ -3,10 +3,9 @@
 On the items that both answered, compared are the last checkpoints of each two models, and of each model the last with
 the one before. A difference is real where McNemar's exact test says so, two-sided, 5 % over all comparisons of the run
 together (Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item
-more in each of the four cells. Of texts, of answers that have grades such as SARI, and of items in groups that are
-answered alike, lots are drawn by text, answer or group instead, and the interval is the studentised bootstrap's. Of
-corpus-level metrics such as chrF the same holds, with the metric computed again for each drawing. Which scores grow is
-told by `pipeline.evaluate.trends`.
+more in each of the four cells. Texts, graded metrics such as SARI, and clusters of items have a permutation test by
+text, answer or cluster instead, and the interval of a studentised bootstrap. So have corpus-level metrics such as
+chrF, which are computed again for each resample. `pipeline.evaluate.trends` finds the scores that grow.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Scorer(HFLM):  # type: ignore[misc]
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Return the log-probability of each text's tokens, in windows of the model's length, as lm-eval cuts them.
 
-        Begin-of-text stands before the first window. lm-eval also predicts it where the tokenizer adds it.
+        The model reads begin-of-text before the first window. lm-eval also predicts it, where the tokenizer adds it.
         """
         windows = [[make_disjoint_window(window) for window in self._windows(one.args[0])] for one in requests]
         asked = [(None, *window) for of_text in windows for window in of_text]

@@ -112,7 +112,7 @@ def parse_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:
 
 
 def _twice(place: str, key: str) -> str:
-    return f"{place}: the key {key} stands there twice: give one of them another name, or leave it out"
+    return f"{place}: the key {key} occurs twice: rename one of them, or delete it"
 
 
 def _refuse_ambiguous(root: yaml.Node, path: Path, loader: yaml.SafeLoader) -> None:

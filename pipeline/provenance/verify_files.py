@@ -2,7 +2,7 @@
 
     python verify_files.py [FOLDER] [--log-checkpoint SHA256] [--crate-sha256 SHA256]
 
-FOLDER is the bag; without it, the folder that this file lies in. Whoever packed a bag wrote its manifests, and perhaps
+FOLDER is the bag; without it, the folder of this file. Whoever packed a bag wrote its manifests, and perhaps
 this file: to know that it is the bag of the run that was published, take this file from a release of Polder and both
 hashes from the owner of the run. Exit code 0: all that is here is as it was packed, and what was left out is named. 1:
 something was changed, is missing or was added. 2: this is no bag.

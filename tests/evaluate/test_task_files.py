@@ -52,7 +52,7 @@ def test_a_mirror_needs_a_data_set(tmp_path: Path):
     [
         ("task: [", "not valid YAML"),
         ("task: a\ndoc_to_text: !function utils.f\n", "plain YAML"),
-        ("task: a\ninclude: b\ntask: c", r"wrong\.yaml, line 3: the key task stands there twice"),
+        ("task: a\ninclude: b\ntask: c", r"wrong\.yaml, line 3: the key task occurs twice"),
         ("just text", "holds no keys"),
         ("dataset_path: json\n", "the key task is missing"),
         ("include: nowhere\n", "names nowhere"),
@@ -83,7 +83,7 @@ def test_rows_are_read_plain_and_compressed_and_a_bad_line_is_named(tmp_path: Pa
         read_rows(write(tmp_path, "b.jsonl", lines + "oops\n"))
     with pytest.raises(InputError, match="line 3: the field bad is not in every line"):
         read_rows(write(tmp_path, "c.jsonl", lines + '{"good": "x"}\n'))
-    with pytest.raises(InputError, match="line 3: the key good stands there twice"):
+    with pytest.raises(InputError, match="line 3: the key good occurs twice"):
         read_rows(write(tmp_path, "e.jsonl", lines + '{"good": "x", "bad": "y", "good": "z"}\n'))
     with pytest.raises(InputError, match="is empty"):
         read_rows(write(tmp_path, "d.jsonl", ""))

@@ -32,7 +32,7 @@ from pipeline.ground.yaml_files import load_yaml, parse_json
 def test_a_key_that_is_there_twice_is_refused_with_its_line(content: str, line: int, key: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=rf"file.yaml, line {line}: the key {key} stands there twice"):
+    with pytest.raises(InputError, match=rf"file.yaml, line {line}: the key {key} occurs twice"):
         load_yaml(path)
 
 
@@ -83,7 +83,7 @@ def test_what_is_no_yaml_is_refused_in_a_sentence(content: bytes, tmp_path: Path
 
 def test_a_line_of_json_has_no_key_twice() -> None:
     assert parse_json('{"a": [{"b": 1}, {"b": 2}]}', "f, line 3") == json.loads('{"a": [{"b": 1}, {"b": 2}]}')
-    with pytest.raises(InputError, match="f, line 3: the key b stands there twice"):
+    with pytest.raises(InputError, match="f, line 3: the key b occurs twice"):
         parse_json('{"a": [{"b": 1, "b": 2}]}', "f, line 3")
     with pytest.raises(ValueError):
         parse_json("{", "f, line 3")

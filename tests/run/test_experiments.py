@@ -254,10 +254,10 @@ def test_names_hold_nothing_but_what_names_may() -> None:
 def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text("run: {name: a}\nexperiments:\n  x: {seeds: [1]}\n  y: {}\n  x: {seeds: [2]}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"twice\.yaml, line 5: the key x stands there twice"):
+    with pytest.raises(InputError, match=r"twice\.yaml, line 5: the key x occurs twice"):
         read(file)
     file.write_text('{\n\t"run": {"name": "a"},\n\t"run": {"name": "b"}\n}\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"twice\.yaml, line 3: the key run stands there twice"):
+    with pytest.raises(InputError, match=r"twice\.yaml, line 3: the key run occurs twice"):
         read(file)
     file.write_text("run: {name: no}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"run\.name: .*put it in quotes \(given: 'False'\)"):

@@ -73,7 +73,7 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
         ("name: other", "must hold keys, the first of them name: mine"),
         ("- a list", "must hold keys"),
         ("name: [", "not valid YAML"),
-        ("name: mine\ndevices: 1\ndevices: 2", "mine.yaml, line 3: the key devices stands there twice"),
+        ("name: mine\ndevices: 1\ndevices: 2", "mine.yaml, line 3: the key devices occurs twice"),
         ("name: mine\nslurm:\n  cpus: 010", "mine.yaml, line 3: YAML reads 010 as another number"),
         ("name: mine\nlanch: srun", "workflow/platforms/mine.yaml: unknown key lanch: did you mean 'launch'?"),
         ("name: mine\ndevices: many", "mine.yaml: devices: .*given: 'many'"),

@@ -138,9 +138,9 @@ def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
         (
             "x.yaml",
             b"domains: [a.nl]\nids: ['1']\ndomains: [b.nl]",
-            r"x\.yaml, line 3: the key domains stands there twice",
+            r"x\.yaml, line 3: the key domains occurs twice",
         ),
-        ("x.json", b'{"ids": ["1"],\n\t"ids": []}', r"x\.json, line 2: the key ids stands there twice"),
+        ("x.json", b'{"ids": ["1"],\n\t"ids": []}', r"x\.json, line 2: the key ids occurs twice"),
         ("x.txt", b"date: 2026-01-02\na.nl\ndate: 2026-01-03", "two dates"),
         ("x.txt", b"ids: 7", "is no domain"),
         ("x.txt", b"a.nl;b.nl", "is no domain"),
