@@ -37,6 +37,9 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
+# The libraries read these when they are imported. A test that asks the network by mistake would try for half an hour.
+os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
+
 # How long one example takes tells of the machine and of what else runs on it.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("polder")
