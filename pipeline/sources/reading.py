@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ def as_text(value: object) -> str | None:
             raise TypeError("bytes")
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, float) and math.isinf(value):  # all numbers that are too large would be one
+        raise TypeError("infinite number")
     if isinstance(value, bool) or not isinstance(value, str | int | float | UUID):
         raise TypeError(type(value).__name__)
     return str(value).encode("utf-8", "replace").decode()

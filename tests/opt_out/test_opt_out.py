@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from decimal import Decimal
@@ -251,7 +252,9 @@ def test_a_type_without_a_text_is_refused(tmp_path: Path, key: str, column: pa.A
         list(raw_documents(read_records(tmp_path / "y.parquet", "y.parquet", Keys(), 999), "s/y.parquet", Keys()))
 
 
-@pytest.mark.parametrize(("value", "kind"), [(True, "bool"), (["a"], "list"), ({"$oid": "a"}, "dict")])
+@pytest.mark.parametrize(
+    ("value", "kind"), [(True, "bool"), (["a"], "list"), ({"$oid": "a"}, "dict"), (math.inf, "infinite number")]
+)
 @pytest.mark.parametrize("key", ["id", "url", "holder"])
 def test_so_is_a_value_of_json(tmp_path: Path, key: str, value: Any, kind: str) -> None:
     with pytest.raises(InputError, match=rf"x\.jsonl, record 2: the field '{key}' holds a value of the type {kind}"):
