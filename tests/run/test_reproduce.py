@@ -163,7 +163,7 @@ def test_code_that_computes_something_else_differs(project: Project, again: Agai
     rewrite(project.path("pipeline/tokens/index.py"))
     command = ["-m", "pipeline", "reproduce", "results/micro", "tokens.index.main"]
     assert project_run(project, *command) == (0, True), "to the same effect"
-    project.edit("pipeline/tokens/index.py", '"documents"', '"texts"')
+    project.edit("pipeline/tokens/index.py", '["tokens"] += length', '["tokens"] += 2 * length')
     assert project_run(project, *command)[0] == 1
 
 
