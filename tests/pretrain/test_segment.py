@@ -30,6 +30,7 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.mapped import open_shard
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 TWO = "torchrun --standalone --nproc-per-node=2"

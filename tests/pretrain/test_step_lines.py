@@ -10,6 +10,8 @@ from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.gauges import metrics
 from tests.pretrain.test_segment import TWO, Make, Tokens, train
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.mark.slow
 def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(

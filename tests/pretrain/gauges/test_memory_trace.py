@@ -16,6 +16,7 @@ from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.training_settings import Training
 from tests.pretrain.gauges.real_steps import real_steps
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 SHAPE = {"layers": 3, "width": 256, "heads": 8, "key_value_heads": 4}
 VOCABULARY = 4096
 TRAINING = {

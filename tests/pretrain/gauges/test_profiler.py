@@ -17,6 +17,7 @@ from pipeline.pretrain.gauges.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step, workers_of
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 CPU = torch.device("cpu")
 
 

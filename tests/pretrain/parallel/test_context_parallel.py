@@ -11,6 +11,7 @@ import pytest
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 SHAPE = {"width": 48, "base_width": None}
 SHAPES: dict[str, dict[str, Any]] = {
     "three heads": {**SHAPE, "heads": 3, "key_value_heads": 3},

@@ -16,6 +16,7 @@ from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY
 from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_backend
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 ROUNDED = 1e-6
 """Of a gradient: more than sums in float32 are off by, and a thousandth of what sums in bf16 are."""

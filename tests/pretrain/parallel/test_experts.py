@@ -25,6 +25,7 @@ from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcom
 from tests.pretrain.test_segment import TWO as TWO_PROCESSES
 from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step, workers_of
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 MOVER = "tests.pretrain.parallel.moving_worker"
 SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "feed_forward_width": 48, "experts": 8, "experts_per_token": 2}
 TWO: dict[str, dict[str, Any]] = {

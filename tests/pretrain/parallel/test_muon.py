@@ -14,6 +14,7 @@ from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
 from pipeline.pretrain.parallel.muon import orthogonalised
 from pipeline.pretrain.settings import Model, SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
 VOCABULARY = 96
 RATE = 0.02

@@ -9,6 +9,7 @@ import pytest
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "embedding not decayed": {"decay_embedding": False, "weight_decay": 1.0},

@@ -16,6 +16,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Cases = dict[str, SegmentSettings]
 STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "12")), 8

@@ -18,10 +18,12 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.gauges.watchdog import stacks
 from pipeline.pretrain.processes import supervise
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
 from tests.pretrain.processes import chaos
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 ROOT = Path(__file__).parents[3]
@@ -96,9 +98,8 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
     }
     given = {"cases": {name: chosen.model_dump(mode="json") for name, chosen in made.items()}}
     (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
-    words = [*TWO.split()[1:], str(ROOT / "tests/pretrain/refusals.py"), str(tmp_path / "given")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", *words], check=True, env=environment)
+    words = command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
+    subprocess.run(words, cwd=ROOT, check=True)
     found = json.loads((tmp_path / "found").read_text())
     assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
 
