@@ -14,7 +14,6 @@ from pipeline.pretrain.parallel.layout import layout
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
 NUMBERS: dict[str, Any] = {"sequence_length": 4096, "batch_size": 512, "steps": 1, "learning_rate": 1e-4}
 GIBIBYTE = 2**30
