@@ -49,7 +49,7 @@ def case_settings(settings: Callable[..., SegmentSettings], **changes: Any) -> S
 def alone(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """Return what each option, and all of them but muon together."""
+    """Return what each option gives in one process, and what all but muon give."""
     cases = {
         name: case_settings(settings, strategy="no_shard", **chosen)
         for name, chosen in {**OPTIONS, "all but muon": ALL_BUT_MUON}.items()
