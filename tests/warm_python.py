@@ -25,9 +25,13 @@ from pathlib import Path
 
 LIBRARIES = (
     "psutil pydantic yaml jinja2 numpy pyarrow.parquet pyarrow.compute pyarrow.dataset numba scipy.stats pandas spacy "
-    "datatrove tokenizers transformers torch torch.distributed.run datasets lm_eval.evaluator snakemake.cli"
+    "datatrove tokenizers transformers torch torch.distributed.run torch._dynamo torch.nn.attention.varlen "
+    "torch.distributed.tensor.parallel torch.distributed.fsdp torch.distributed.pipelining torch.utils.tensorboard "
+    "datasets lm_eval.evaluator snakemake.cli"
 )
-MODULES = ("pipeline", "snakemake", "torch")  # of others the client becomes the real Python
+MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client becomes the real Python
+ON_CPUS = "deepspeed.runtime.zero.muon.muon_optimizer"  # the engine imports it; elsewhere each process has its device
+WITH_PARENT = ("pipeline.pretrain.processes.worker", "tests.")  # they die with their parent, here with their client
 SERVER = "WARM_PYTHON"  # the variable that names the server's socket
 SHOWN = "WARM_PYTHON_SHOWN"  # a variable as long as any environment: Linux shows a process's environment from there
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
@@ -35,6 +39,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 def ask(words: list[str]) -> int:
     """Let the server run `-m MODULE …`; return the exit code, or die of the signal that the fork died of."""
+    if words[words.index("-m") + 1].startswith(WITH_PARENT):
+        _die_with_parent()
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ[SERVER])
         os.umask(umask := os.umask(0o77))
@@ -74,6 +80,7 @@ def _show(environment: dict[str, str]) -> None:
 
 def _become(words: list[str], folder: str, umask: int, environment: dict[str, str], streams: list[int]) -> None:
     """Turn this fork into the process that was asked for, and run its module."""
+    import inspect
     import runpy
     import threading
 
@@ -95,6 +102,10 @@ def _become(words: list[str], folder: str, umask: int, environment: dict[str, st
     sys.executable = environment[f"{SERVER}_COMMAND"]
     sys.path[0] = folder
     sys.argv = words[1:]
+    # torchrun asks some twenty times in which module each frame of its stack is: without an answer here for those that
+    # are in none, Python looks through all modules for each.
+    for file in ("<frozen runpy>", __file__):
+        inspect.modulesbyfile[os.path.abspath(file)] = "runpy"  # type: ignore[attr-defined]
     code: object = 0
     try:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -126,6 +137,9 @@ def serve(path: str) -> None:
     _die_with_parent()
     for name in LIBRARIES.split():
         importlib.import_module(name)
+    if sys.modules["torch"].version.cuda is None:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        importlib.import_module(ON_CPUS)
     gc.freeze()  # else the first collection of each fork copies everything
     ready = selectors.DefaultSelector()
     forks: dict[socket.socket, int] = {}

@@ -1,7 +1,8 @@
 """A small token set in the tokens chapter's own format, and the segments that train on it."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,23 @@ from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index as index_step
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.settings import IndexSettings, ShardSettings
+from tests import warm_python
 
 WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met", "voor", "niet", "er", "om", "ook"]
+
+
+@pytest.fixture(scope="module")
+def warm_processes() -> Iterator[None]:
+    """Fork each `python -m MODULE` that the tests of a file start from a Python that has imported torch.
+
+    `python -c` and scripts stay processes of their own.
+    """
+    client, variables = warm_python.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", client)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from tests.pretrain.conftest import sharded
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 TWO = "torchrun --standalone --nproc-per-node=2"

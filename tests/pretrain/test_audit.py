@@ -20,6 +20,7 @@ from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader
 from tests.pretrain.conftest import token_set
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 STEPS = 300
 TWO = "torchrun --standalone --nproc-per-node=2"
 SKIPS = [3, 150]

@@ -13,6 +13,7 @@ from pipeline.pretrain.gauges.profiler import REQUEST, TRACES
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.test_segment import train
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 WAITS = {"aten::nonzero", "aten::item", "aten::_local_scalar_dense", "aten::masked_select", "aten::repeat_interleave"}
 
 

@@ -20,6 +20,7 @@ from pipeline.pretrain.gauges import memory
 from pipeline.pretrain.processes import process, supervise
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 

@@ -22,6 +22,7 @@ from pipeline.tokens.batch_hash import batch_hash, batch_words
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 TWO = "torchrun --standalone --nproc-per-node=2"

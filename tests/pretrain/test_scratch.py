@@ -28,6 +28,7 @@ from pipeline.run.dag import Dag
 from tests.pretrain.processes import chaos
 from tests.pretrain.test_segment import start_apart
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 

@@ -30,6 +30,7 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.mapped import open_shard
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 TWO = "torchrun --standalone --nproc-per-node=2"
@@ -246,16 +247,16 @@ def test_killed_and_started_again_gives_the_same_bytes(
 def test_a_signal_ends_in_a_checkpoint(
     number: signal.Signals, launch: str, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
-    chosen = settings(last_step=200, steps=200, checkpoint_every=0)
+    chosen = settings(last_step=120, steps=120, checkpoint_every=0)
     process = start_apart(chosen, tokens, tmp_path / "run", launch)
-    wait_for_step(tmp_path / "run", 20, process)
+    wait_for_step(tmp_path / "run", 10, process)
     process.send_signal(number)
     message = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 1 and "Stopped: as asked after step" in message and "recovery checkpoint" in message
     (recovery,) = (tmp_path / "run/scratch/recovery").iterdir()
-    assert 20 <= int(recovery.name) < 200
+    assert 10 <= int(recovery.name) < 120
     counts = train(chosen, tokens, tmp_path / "run", launch)
-    assert counts["resumed_from"] == int(recovery.name) and counts["steps"] == 200
+    assert counts["resumed_from"] == int(recovery.name) and counts["steps"] == 120
 
 
 def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:

@@ -11,6 +11,8 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens import staging
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def test_a_staged_segment_gives_the_same_milestone(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,18 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.pretrain.checkpoints.checkpoint import Reader
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
-WORKER = Path(__file__).with_name("checkpoint_worker.py")
+pytestmark = pytest.mark.usefixtures("warm_processes")
+ROOT = Path(__file__).parents[3]
 
 
 def start(processes: int, *arguments: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", WORKER]
-    root = str(Path(__file__).parents[3])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True)
+    launch = f"torchrun --standalone --nproc-per-node={processes}"
+    words = command(launch, "tests.pretrain.checkpoints.checkpoint_worker", [str(path) for path in arguments])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

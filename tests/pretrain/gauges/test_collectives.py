@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline.pretrain.gauges.collectives import behind, counts
+from pipeline.pretrain.processes.launch import command
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
-HANGS = """
-import os, sys, time, torch, torch.distributed as dist
-from pathlib import Path
-from pipeline.pretrain.gauges.watchdog import Watchdog
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-dog = Watchdog(Path(sys.argv[1]), "token", str(rank), 10.0)
-for number in range(4):
-    dog.beat()
-    if rank == 1 and number == 3:
-        time.sleep(90)
-    dist.all_reduce(torch.ones(3))
-"""
 
 
 def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the program lies elsewhere
-    program = tmp_path / "hangs.py"
-    program.write_text(HANGS)
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program), str(tmp_path)]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, timeout=100)
+    words = command("torchrun --standalone --nproc-per-node=2", "tests.pretrain.gauges.hanging_worker", [str(tmp_path)])
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=300)
     assert done.returncode
     found = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}
     assert found[0].exists() and found[1].exists(), done.stderr.decode()[-4000:]

@@ -5,18 +5,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 
 from pipeline.__main__ import main
+from pipeline.pretrain import profile
 from pipeline.pretrain.gauges.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings
-from tests.pretrain.test_segment import hashes, losses, start_apart, train, wait_for_step, workers_of
+from tests.pretrain.test_segment import hashes, losses, start_apart, train, workers_of
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 CPU = torch.device("cpu")
 
 
@@ -64,7 +66,7 @@ def test_a_request_that_is_taken_back_at_that_moment_costs_nothing(
 def test_a_training_that_runs_is_traced_without_another_start(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
-    chosen = settings(last_step=300, steps=300)
+    chosen = settings()
     train(chosen, tokens, tmp_path / "alone")
     run = tmp_path / "run"
     (run / "provenance").mkdir(parents=True)
@@ -72,8 +74,10 @@ def test_a_training_that_runs_is_traced_without_another_start(
     folder = run / "scratch/base/300/code"
     folder.symlink_to(tmp_path / "traced/scratch")
     process = start_apart(chosen, tokens, tmp_path / "traced", "")
-    wait_for_step(tmp_path / "traced", 5, process)
-    (worker,) = (psutil.Process(number) for number in workers_of(tmp_path / "traced"))
+    while not (workers := workers_of(tmp_path / "traced")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    (worker,) = map(psutil.Process, workers)
     worker.suspend()  # it is not done before it is asked: that takes seconds of imports
     words = [sys.executable, "-m", "pipeline", "profile", str(run), "base", "--steps", "2", "--seconds", "120"]
     asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -90,24 +94,30 @@ def test_a_training_that_runs_is_traced_without_another_start(
     assert hashes(tmp_path / "traced") == hashes(tmp_path / "alone")
 
 
-def test_a_trace_is_named_when_it_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def set_clock(monkeypatch: pytest.MonkeyPatch, *events: Callable[[], object]) -> list[float]:
+    """Let who waits for a trace see these events, one between two looks, and no other time; return its waits."""
+    waits: list[float] = []
+    following = iter(events)
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        next(following, lambda: None)()
+
+    monkeypatch.setattr(profile, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=sleep))
+    return waits
+
+
+def test_a_trace_is_named_when_it_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "provenance").mkdir()
     folder = tmp_path / "scratch/base/8/code"
     (folder / "starts").mkdir(parents=True)
     (folder / TRACES).mkdir()
-
-    def answer() -> None:
-        while not (folder / REQUEST).exists():
-            time.sleep(0.01)
-        partial = folder / TRACES / ".steps-3-5.json"  # large traces take their time
-        partial.write_text("{")
-        time.sleep(2)
-        partial.rename(folder / TRACES / "steps-3-5.json")
-
-    with ThreadPoolExecutor(1) as pool:
-        training = pool.submit(answer)
-        assert main(["profile", str(tmp_path), "base", "--seconds", "60"]) == 0
-        training.result()
+    partial = folder / TRACES / ".steps-3-5.json"  # large traces take their time
+    name = partial.with_name("steps-3-5.json")
+    waits = set_clock(monkeypatch, lambda: partial.write_text("{"), lambda: partial.rename(name))
+    assert main(["profile", str(tmp_path), "base", "--seconds", "60"]) == 0 and len(waits) == 2
     assert f"{TRACES}/steps-3-5.json:" in capsys.readouterr().out
 
 
@@ -122,16 +132,20 @@ def test_a_request_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: py
         path.write_text(content.decode())
 
     monkeypatch.setattr(Path, "write_bytes", write)
-    assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
+    set_clock(monkeypatch)
+    assert main(["profile", str(tmp_path), "base", "--seconds", "5"]) == 2
     assert seen == [False]
 
 
-def test_what_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_run_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = set_clock(monkeypatch)
     (tmp_path / "provenance").mkdir()
     assert main(["profile", str(tmp_path), "base"]) == 2
     assert "has no training of base that runs" in capsys.readouterr().err
     (tmp_path / "scratch/base/8/code/starts").mkdir(parents=True)
-    assert main(["profile", str(tmp_path), "base", "--seconds", "0.1"]) == 2
-    assert "no step was traced within 0.1 seconds" in capsys.readouterr().err
+    assert main(["profile", str(tmp_path), "base", "--seconds", "5"]) == 2
+    assert "no step was traced within 5 seconds" in capsys.readouterr().err and 5 < sum(waits) <= 6
     assert not (tmp_path / "scratch/base/8/code" / REQUEST).exists()
     assert main(["profile", str(tmp_path), "base", "--steps", "0"]) == 2

@@ -11,38 +11,56 @@ import pytest
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 SHAPE = {"width": 48, "base_width": None}
 SHAPES: dict[str, dict[str, Any]] = {
     "three heads": {**SHAPE, "heads": 3, "key_value_heads": 3},
     "six heads for two": {**SHAPE, "heads": 6, "key_value_heads": 2, "window": 9},
 }
-MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
-    2: [("three heads", {"context": 2})],
+# Each mesh once, with and without masked documents by turns.
+CASES: dict[int, list[tuple[str, bool, dict[str, int]]]] = {
+    2: [("three heads", True, {"context": 2}), ("three heads", False, {"context": 2})],
     4: [
-        ("three heads", {"context": 4}),
-        ("six heads for two", {"context": 4}),
-        ("six heads for two", {"context": 2, "tensor": 2}),
-        ("three heads", {"context": 2, "pipeline": 2}),
+        ("three heads", False, {"context": 4}),
+        ("six heads for two", True, {"context": 4}),
+        ("six heads for two", False, {"context": 2, "tensor": 2}),
+        ("three heads", True, {"context": 2, "pipeline": 2}),
     ],
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
-def test_processes_agree_with_one(
-    processes: int, settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
-) -> None:
-    def made(name: str, masks: bool, micro_batch_size: int, **training: Any) -> SegmentSettings:
-        sampling = {"mask_documents": masks}
-        chosen: SegmentSettings = case(settings, micro_batch_size, SHAPES[name], sampling=sampling, **training)
-        return chosen
+def case_settings(
+    settings: Callable[..., SegmentSettings], name: str, masks: bool, micro_batch_size: int, **training: Any
+) -> SegmentSettings:
+    """Return the settings of a case."""
+    sampling = {"mask_documents": masks}
+    chosen: SegmentSettings = case(settings, micro_batch_size, SHAPES[name], sampling=sampling, **training)
+    return chosen
 
-    alone = {f"{name} {masks}": made(name, masks, BATCH) for name in SHAPES for masks in (False, True)}
+
+@pytest.fixture(scope="module")
+def alone(
+    settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """Return what each shape gives in one process, with and without masked documents."""
     cases = {
-        f"{name} {masks} {mesh}": made(name, masks, BATCH // 2, mesh=mesh)
-        for name, mesh in MESHES[processes]
-        for masks in (False, True)
+        f"{name} {masks}": case_settings(settings, name, masks, BATCH) for name in SHAPES for masks in (False, True)
     }
-    expected = outcome(1, alone, tokens, tmp_path)
+    return outcome(1, cases, tokens, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", CASES)
+def test_processes_agree_with_one(
+    processes: int,
+    settings: Callable[..., SegmentSettings],
+    tokens: dict[str, Path],
+    tmp_path: Path,
+    alone: dict[str, Any],
+) -> None:
+    cases = {
+        f"{name} {masks} {mesh}": case_settings(settings, name, masks, BATCH // 2, mesh=mesh)
+        for name, masks, mesh in CASES[processes]
+    }
     for name, found in outcome(processes, cases, tokens, tmp_path).items():
-        check_equal(found, expected[name.partition(" {")[0]], name)
+        check_equal(found, alone[name.partition(" {")[0]], name)

@@ -1,7 +1,6 @@
 """Muon's update is the published one: that of PyTorch's own optimizer on whole matrices, and of a decomposition."""
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,10 @@ from torch import Tensor
 from pipeline.model.networks import initial_state
 from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
 from pipeline.pretrain.parallel.muon import orthogonalised
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import Model, SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
 VOCABULARY = 96
 RATE = 0.02
@@ -81,53 +82,9 @@ def test_blocks_move_as_by_pytorchs_muon_and_all_else_as_by_adamw(
             assert torch.equal(found[name], as_adamw[name]), name
 
 
-DIVIDES = """
-import sys, torch, torch.distributed as dist
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from pipeline.pretrain.parallel import muon
-dist.init_process_group("gloo")
-mesh = dist.init_device_mesh("cpu", (2, 2))
-SHAPES = [(6, 10), (12, 4), (8, 8), (5, 7), (9, 3), (4, 4), (2, 3)]
-LAID = [[Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)]]
-draw = torch.Generator().manual_seed(1)
-drawn = [(torch.randn(shape, generator=draw), torch.randn(shape, generator=draw)) for shape in SHAPES]
-calls, orthogonalised = [], muon.orthogonalised
-def counted(matrix, precision):
-    calls.append(tuple(matrix.shape))
-    return orthogonalised(matrix, precision)
-muon.orthogonalised = counted
-def moved(place, precision):
-    parameters = [torch.nn.Parameter(place(number, weight)) for number, (weight, _) in enumerate(drawn)]
-    optimizer = muon.Muon([{"params": parameters, "orthogonalises": True, "weight_decay": 0.1}], lr=0.01)
-    optimizer.precision = precision
-    for _ in range(2):
-        for number, (parameter, (_, gradient)) in enumerate(zip(parameters, drawn)):
-            parameter.grad = place(number, gradient)
-            optimizer.state.setdefault(parameter, {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(parameter)})
-        optimizer.step()
-        assert all(parameter.grad is None for parameter in parameters)
-    return parameters
-for precision in (torch.float32, torch.bfloat16):
-    alone = moved(lambda _, x: x.clone(), precision)
-    assert len(calls) == 2 * len(SHAPES)
-    calls.clear()
-    together = moved(lambda number, x: distribute_tensor(x, mesh, LAID[number % 3]), precision)
-    own = sorted(SHAPES, key=lambda shape: shape[0] * shape[1], reverse=True)[dist.get_rank() :: 4]
-    assert calls == own * 2, (calls, own)
-    calls.clear()
-    for one, other in zip(alone, together):
-        assert torch.equal(one, other.full_tensor())
-"""
-
-
-def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the program lies elsewhere
-    program = tmp_path / "divides.py"
-    program.write_text(DIVIDES)
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", str(program)]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300)
+def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same() -> None:
+    words = command("torchrun --standalone --nproc-per-node=4", "tests.pretrain.parallel.muon_worker", [])
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -16,9 +16,10 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Cases = dict[str, SegmentSettings]
-STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "12")), 8
+STEPS, BATCH = int(os.environ.get("PARITY_STEPS", "6")), 8
 SHAPE = {"heads": 8, "key_value_heads": 4, "base_width": 24}  # so that parameters learn at several rates
 MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
     1: [],
@@ -90,7 +91,8 @@ def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path)
     found: dict[str, Any] = {}
     for backend in ("fsdp", "deepspeed"):
         its = {name: settings for name, settings in cases.items() if settings.training.backend == backend}
-        found |= outcome_of_backend(processes, its, tokens, folder)
+        if its:
+            found |= outcome_of_backend(processes, its, tokens, folder)
     return found
 
 
@@ -130,7 +132,7 @@ def check_equal(found: dict[str, Any], expected: dict[str, Any], name: str) -> N
 @pytest.mark.slow
 def test_strategies_in_one_process_agree(alone: dict[str, Any]) -> None:
     expected = alone["no_shard"]
-    assert expected["losses"][-1] < expected["losses"][0] - 0.5
+    assert expected["losses"][-1] < expected["losses"][0] - 0.25
     for name, found in alone.items():
         check_equal(found, expected, f"1 | {name}")
 

@@ -13,6 +13,7 @@ from pipeline.model.networks import NETWORKS, parameter_shapes
 from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 STEPS = 3
 TWO: dict[str, dict[str, Any]] = {
     "full_shard": {},

@@ -18,10 +18,12 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.gauges.watchdog import stacks
 from pipeline.pretrain.processes import supervise
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
 from tests.pretrain.processes import chaos
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 Tokens = dict[str, Path]
 ROOT = Path(__file__).parents[3]
@@ -96,9 +98,8 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
     }
     given = {"cases": {name: chosen.model_dump(mode="json") for name, chosen in made.items()}}
     (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
-    words = [*TWO.split()[1:], str(ROOT / "tests/pretrain/refusals.py"), str(tmp_path / "given")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", *words], check=True, env=environment)
+    words = command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
+    subprocess.run(words, cwd=ROOT, check=True)
     found = json.loads((tmp_path / "found").read_text())
     assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
 
@@ -148,34 +149,49 @@ def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
     assert outcome["status"] == "refused" and str(broken) in outcome["error"]
 
 
+WATCHED = """
+import ctypes, faulthandler, sys, threading, time
+from pathlib import Path
+from types import SimpleNamespace
+from pipeline.pretrain.gauges import watchdog
+now, looks = 0.0, []
+def monotonic():
+    if threading.current_thread() is not threading.main_thread():
+        looks.append(now)
+    return now
+watchdog.time = SimpleNamespace(monotonic=monotonic, sleep=lambda seconds: None)
+dog = watchdog.Watchdog(Path(sys.argv[1]), "token", "0", 2.0)
+while len(looks) < 3:
+    now += 1.5  # of the two seconds
+    dog.beat()
+    time.sleep(0.01)
+"""
 HANGS = {
-    "time.sleep(60)": (70, "time.sleep"),
-    "re.match(r'(a+)+$', 'a' * 40 + 'b')": (1, "re"),  # holds the interpreter: no thread runs
+    "now += 9; time.sleep(600)": 70,
+    "ctypes.PyDLL(None).sleep(600)": 1,  # holds the interpreter: no thread runs
 }
 
 
 @pytest.mark.parametrize("statement", HANGS)
 def test_a_hung_process_leaves_its_stacks_and_ends(statement: str, tmp_path: Path) -> None:
-    program = (
-        "import re, sys, time; from pathlib import Path; from pipeline.pretrain.gauges.watchdog import Watchdog\n"
-        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 2.0)\n"
-        "for _ in range(30): dog.beat(); time.sleep(0.03)\n"
-        f"{statement}\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=120)
-    code, named = HANGS[statement]
-    assert done.returncode == code
-    (path,) = (tmp_path / "logs").iterdir()
-    assert "most recent call first" in path.read_text() and named in path.read_text() + statement
+    words = [sys.executable, "-c", WATCHED + statement, str(tmp_path)]
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, timeout=120).returncode == HANGS[statement]
+    (path,) = (tmp_path / "logs").glob("stacks-*")
+    assert "most recent call first" in path.read_text() and 'File "<string>"' in path.read_text()
+
+
+STOPPED = """
+cancel = faulthandler.cancel_dump_traceback_later
+faulthandler.cancel_dump_traceback_later = lambda: print("no dump will come") or cancel()
+dog.stop()
+print([thread.name for thread in threading.enumerate()])
+"""
 
 
 def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
-    program = (
-        "import sys, time; from pathlib import Path; from pipeline.pretrain.gauges.watchdog import Watchdog\n"
-        "dog = Watchdog(Path(sys.argv[1]), 'token', '0', 5.0); time.sleep(1); dog.stop()\n"
-        "dog.beat(-1); time.sleep(1)\n"  # its time is over twice a look ago
-    )
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120).returncode == 0
+    words = [sys.executable, "-c", WATCHED + STOPPED, str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "no dump will come\n['MainThread']\n"), done.stderr
     assert not list((tmp_path / "logs").iterdir())
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,19 +16,21 @@ from pipeline.model import weights
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
+from pipeline.pretrain.processes.launch import command
 from pipeline.pretrain.processes.turns import by_turns
 
-WORKER = Path(__file__).with_name("turns_worker.py")
+pytestmark = pytest.mark.usefixtures("warm_processes")
+ROOT = Path(__file__).parents[3]
+WORKER = "tests.pretrain.processes.turns_worker"
 ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
 
 
 def start(processes: int, tokens: dict[str, Path], out: Path) -> list[dict[str, Any]]:
     """Export a model by so many processes, then once more where the last has a full disk; return what each tells."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", WORKER]
-    root = str(Path(__file__).parents[3])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    words = [*command, tokens["tokenizer"], tokens["configuration"], out]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    places = [str(path) for path in (tokens["tokenizer"], tokens["configuration"], out)]
+    words = command(f"torchrun --standalone --nproc-per-node={processes}", WORKER, places)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     found: list[dict[str, Any]] = json.loads((out / "found.json").read_text())
     return found

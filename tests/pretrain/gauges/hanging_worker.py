@@ -1,0 +1,43 @@
+"""One of two processes under a watchdog, of which the second does not come to the fourth exchange."""
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+
+from pipeline.ground.parent import die_with_parent
+from pipeline.pretrain.gauges import watchdog
+
+now = 0.0
+
+
+def wait_for_both(folder: Path) -> None:
+    """Wait until both processes have written their collectives."""
+    while len([*folder.glob("logs/collectives-token-*.json")]) < 2:
+        time.sleep(0.05)
+
+
+def main(folder: Path) -> None:
+    """Exchange, and let the watchdog's clock go on when the exchange has begun that never ends."""
+    global now
+    die_with_parent()
+    watchdog.time = SimpleNamespace(monotonic=lambda: now, sleep=lambda _: wait_for_both(folder))  # type: ignore[attr-defined]
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    dog = watchdog.Watchdog(folder, "token", str(rank), 10.0)
+    for number in range(4):
+        dog.beat()
+        if number == 3:
+            exchange = dist.all_reduce(torch.ones(3), async_op=True) if rank == 0 else None
+            now += 100.0
+            if exchange is not None:
+                exchange.wait()
+            time.sleep(600)
+        dist.all_reduce(torch.ones(3))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
