@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import yaml
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
@@ -146,8 +147,9 @@ def few_files() -> Callable[[int], AbstractContextManager[None]]:
 class Project:
     """A copy of the project with its own results.
 
-    Its runs fork a warm Python. With `warm` false each process is a new one, where a test compares two runs, kills
-    processes, or looks at what they used.
+    Its runs fork a warm Python and use one core: on a busy machine, the threads of PyTorch mostly wait for each other.
+    With `warm` false each process is new and the runs use all cores, where a test compares two runs, kills processes,
+    or looks at the resources they used.
     """
 
     warm = True
@@ -170,13 +172,23 @@ class Project:
         """Let one process train instead of two: half the work, where a test looks at something else."""
         self.edit("workflow/platforms/local.yaml", "launch: torchrun --standalone --nproc-per-node=2\n", "")
 
+    def keep_sources(self, *names: str) -> None:
+        """Remove all other sources from the configuration of the micro run."""
+        path = self.path("config/micro.yaml")
+        config = yaml.safe_load(path.read_text())
+        config["sources"] = [source for source in config["sources"] if source["name"] in names]
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+
     def command(self, *options: str, configuration: str = "config/micro.yaml") -> list[str]:
         """Return the command line that runs the project."""
-        return [sys.executable, "-m", "snakemake", *options, "--profile", "local", "--configfile", configuration]
+        cores = ("--cores", "1") if self.warm and "--cores" not in options else ()
+        profile = ("--profile", "local", "--configfile", configuration)
+        return [sys.executable, "-m", "snakemake", *options, *profile, *cores]
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a run: nothing of the tests' own."""
-        return {**os.environ, "PYTHONPATH": "", "PYTHONHASHSEED": "random"}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, "PYTHONPATH": "", "PYTHONHASHSEED": "random"}
 
     def run(
         self,
@@ -203,9 +215,20 @@ class Project:
         self.returncode = done.returncode
         return done.stdout
 
-    def planned(self) -> Counter[str]:
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `python -m pipeline` in a fork of the warm Python."""
+        python, variables = warm_python.start()
+        return subprocess.run(
+            [python, "-m", "pipeline", *words],
+            cwd=self.folder,
+            env=self.environment() | variables,
+            text=True,
+            capture_output=True,
+        )
+
+    def planned(self, *options: str) -> Counter[str]:
         """Return the jobs, by rule, that a dry run says would run."""
-        printed = self.run("--dry-run")
+        printed = self.run("--dry-run", *options)
         if "Job stats:" not in printed:
             return Counter()
         table = printed.split("Job stats:")[1].split("total")[0].splitlines()
@@ -285,8 +308,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project = new_project(folder / "polder")
         project.warm = False  # what the others are compared with
         project.run()
-        for code in project.path("pipeline").rglob("*.nb[ci]"):  # of numba, half a minute's work: later copies take it
+        # Later copies of the project need not compile again: half a minute for numba.
+        for code in project.path("pipeline").rglob("__pycache__/*[ci]"):
             there = ROOT / code.relative_to(project.folder)
+            if there.exists() and code.suffix == ".pyc":
+                continue
             there.parent.mkdir(exist_ok=True)
             own_name = f"{there}.tmp.{os.getpid()}"  # the tests of Slurm have a run of their own
             shutil.copy2(code, own_name)

@@ -194,9 +194,10 @@ def start() -> tuple[str, dict[str, str]]:
     functions.write_text(f'python() {{ {client} "$@"; }}\n')
     offline = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
     one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     server = subprocess.Popen(
         [sys.executable, __file__, path],
-        env={**os.environ, "PYTHONPATH": "", "PYTHONHASHSEED": "random", **offline, **one_thread, SHOWN: "x" * 120_000},
+        env={**kept, "PYTHONPATH": "", "PYTHONHASHSEED": "random", **offline, **one_thread, SHOWN: "x" * 120_000},
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

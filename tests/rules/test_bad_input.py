@@ -42,6 +42,7 @@ def test_a_wrong_configuration_stops_before_anything_starts(
 
 @pytest.mark.slow
 def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
+    project.train_alone()
     project.edit(MICRO, "sequence_length: 64", "sequence_length: 900000")
     printed = project.run(check=False)
     assert project.returncode != 0
@@ -52,6 +53,7 @@ def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
 
 @pytest.mark.slow
 def test_a_truncated_gzip_stops_where_the_corpus_is_counted_and_names_the_file(fresh: Project) -> None:
+    fresh.keep_sources("en_guide")
     guide = fresh.path("config/corpus/en_guide.jsonl.gz")
     guide.write_bytes(guide.read_bytes()[:-200])
     with pytest.raises(EOFError):

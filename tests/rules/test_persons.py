@@ -22,7 +22,7 @@ from pipeline.__main__ import main
 from pipeline.corpus.personal_data import find
 from pipeline.corpus.personal_data.block import KINDS
 from pipeline.corpus.settings import PersonalData
-from tests.conftest import Project, new_project
+from tests.conftest import Project
 from tests.rules.test_reruns import MICRO
 
 # By kind: what is planted, and the part of it that must be nowhere.
@@ -168,8 +168,7 @@ def test_every_kind_is_planted() -> None:
 
 
 @pytest.mark.slow
-def test_no_person_is_left_in_the_results(tmp_path: Path) -> None:
-    project = new_project(tmp_path / "polder")
+def test_no_person_is_left_in_the_results(project: Project) -> None:
     plant(project)
     project.train_alone()
     printed = project.run(timeout_seconds=1800)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -16,19 +17,20 @@ from tests.rules.test_reruns import MICRO
 
 @pytest.mark.slow
 def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
+    earlier = project.results.parent / "earlier"
+    shutil.copytree(project.results, earlier)
     config: dict[str, Any] = yaml.safe_load(project.path(MICRO).read_text())
     base = config["models"].pop("base")
     base["architecture"]["rope_scaling"] = {"factor": 2, "original_context_length": 64}
     base["training"] |= {"sequence_length": 128, "steps": 4, "milestone_every": 2, "learning_rate": 0.0003}
-    folder = f"results/{project.results.name}/models/base/final"
+    folder = "results/earlier/models/base/final"
     config["models"]["longer"] = {**base, "pretrained": {"folder": folder, "license": "Apache-2.0"}}
-    config["run"]["name"] = "longer"
     config["tokenizer"]["main"]["vocabulary_size"] = 620
     config["evaluation"] = {"suites": ["dutch"], "checkpoints": "final"}
-    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
-    asked: dict[str, Any] = {"configuration": "config/longer.yaml"}
-    project.run(**asked)
-    results = project.results.parent / "longer"
+    project.path(MICRO).write_text(yaml.safe_dump(config))
+    project.train_alone()
+    project.run()
+    results = project.results
     record = json.loads((results / "provenance/records/pretrain.adopt.longer.json").read_text())
     assert not record["counts"]["same_tokenizer"] and record["counts"]["tokens_copied"] > 590
     first = json.loads((results / "provenance/records/pretrain.segment.longer.2.json").read_text())
@@ -42,14 +44,14 @@ def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
 
     # What long training began with stays, whatever is edited; another model is refused.
     config["run"] |= {"protected_device_hours": 0}
-    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
+    project.path(MICRO).write_text(yaml.safe_dump(config))
     project.edit(
         "pipeline/pretrain/transfer.py", "max(map(len, numbers), default=0)", "max(map(len, numbers), default=1)"
     )
     before = files(results / "models/longer/milestones")
-    assert "Nothing to be done" in project.run("pretrain", **asked)
-    config["models"]["longer"]["pretrained"]["folder"] = f"results/{project.results.name}/models/base/final/."
-    project.path("config/longer.yaml").write_text(yaml.safe_dump(config))
-    printed = project.run("pretrain", **asked, check=False)
+    assert "Nothing to be done" in project.run("pretrain")
+    config["models"]["longer"]["pretrained"]["folder"] = f"{folder}/."
+    project.path(MICRO).write_text(yaml.safe_dump(config))
+    printed = project.run("pretrain", check=False)
     assert f"it began with {folder}, and pretrained is {folder}/. now" in printed
     assert files(results / "models/longer/milestones") == before

@@ -12,6 +12,7 @@ from tests.conftest import new_project
 def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.warm = False
+    project.keep_sources("nl_gids")
     folder = project.results / "provenance/readings"
     project.run("sources", "--dry-run")
     assert not folder.exists()

@@ -18,15 +18,9 @@ from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
 
-def command(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipeline", *words], cwd=project.folder, text=True, capture_output=True
-    )
-
-
 def give_key(project: Project, algorithm: str) -> None:
     """Make a key with which the next start signs."""
-    assert command(project, "provenance", "keygen", "key.pem", "--algorithm", algorithm).returncode == 0
+    assert project.call("provenance", "keygen", "key.pem", "--algorithm", algorithm).returncode == 0
     settings = "provenance: {key: key.pem, owner: Stichting Proef, log: heads.jsonl}\n"
     project.edit("config/micro.yaml", "sources:\n", f"{settings}sources:\n")
 
@@ -50,7 +44,7 @@ def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
     """Verify a run with all that its last start has printed and published."""
     words = {line.partition(": ")[0]: line.partition(": ")[2].split()[0] for line in said.splitlines() if ": " in line}
     given = ["--key", "key.pem.pub", "--log", "heads.jsonl", "--log-checkpoint", words["log checkpoint"]]
-    return command(project, "verify", "results/micro", *given, "--crate-sha256", words["crate sha256"])
+    return project.call("verify", "results/micro", *given, "--crate-sha256", words["crate sha256"])
 
 
 @pytest.mark.slow
@@ -91,7 +85,7 @@ def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.Mon
     *_, last = log.lines(project.results)
     assert last.statement.kind == statements.START_ENDED
     assert heads(project.path("heads.jsonl"))[-1].sha256 == last.sha256
-    problems = command(project, "verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
+    problems = project.call("verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
     assert "attestation" not in problems, problems
     assert os.access(project.results / "provenance/signatures/base.sig", os.R_OK)
     done = pinned(project, project.run())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,12 +16,6 @@ from lxml import html
 
 from pipeline.provenance.verify import verify
 from tests.conftest import Project
-
-
-def _command(project: Project, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipeline", *options], cwd=project.folder, text=True, capture_output=True
-    )
 
 
 @pytest.mark.slow
@@ -62,7 +54,7 @@ def test_a_record_and_its_crate_altered_by_hand_are_found_by_the_printed_hash(pr
     after = hashlib.sha256(record.read_bytes()).hexdigest()
     assert before in crate.read_text()
     crate.write_text(crate.read_text().replace(before, after))
-    done = _command(project, "verify", "results/micro", "--crate-sha256", printed)
+    done = project.call("verify", "results/micro", "--crate-sha256", printed)
     assert done.returncode == 1
     assert "ro-crate-metadata.json" in done.stdout
 
@@ -94,6 +86,6 @@ def test_each_file_of_the_crate_opens_as_what_the_crate_calls_it(finished: Proje
 
 @pytest.mark.slow
 def test_trace_leads_from_the_model_to_the_licences(finished: Project) -> None:
-    done = _command(finished, "trace", "results/micro", "models/base/final/model.safetensors")
+    done = finished.call("trace", "results/micro", "models/base/final/model.safetensors")
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ("pretrain.segment", "corpus.filter", "en_guide", "CC0-1.0"))

@@ -64,7 +64,8 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
 @pytest.mark.parametrize("moment", ["its own lock", "Snakemake's lock", "a step"])
 def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, moment: str) -> None:
     project = new_project(tmp_path / "polder")
-    with begun(project, "plan") as first:
+    project.keep_sources("nl_gids")
+    with begun(project, "sources") as first:
         if moment == "its own lock":
             wait_until((project.results / lock.LOCK).exists, "it has the run")
         elif moment == "Snakemake's lock":
@@ -72,7 +73,7 @@ def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, momen
         else:
             wait_for_a_step(project)
         os.kill(first.pid, signal.SIGKILL)
-    said = project.run("plan")
+    said = project.run("sources")
     assert "is cleared: that process is dead" in said
     attempts = [json.loads(path.read_text()) for path in sorted(project.results.glob("provenance/attempts/[!.]*.json"))]
     assert all(earlier["ended"] <= later["started"] for earlier, later in pairwise(attempts)), "never two at once"
@@ -80,7 +81,8 @@ def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, momen
 
 def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
-    with begun(project, "plan") as first:
+    project.keep_sources("nl_gids")
+    with begun(project, "sources") as first:
         wait_for_a_step(project)
         first.send_signal(signal.SIGHUP)
     assert not (project.results / lock.LOCK).exists() and not [*project.path(".snakemake/locks").glob("*")]

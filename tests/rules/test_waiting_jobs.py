@@ -1,0 +1,118 @@
+"""Jobs that wait: a run does what was left to do once, and a job refuses what changed while it waited."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from pipeline.provenance.verify import verify
+from tests.conftest import Project
+from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch
+
+
+@pytest.mark.slow
+def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
+    first = min(finished.path(".snakemake/log").iterdir())  # named by when it began
+    assert first.read_text().count("DAG of jobs will be updated after completion") == 2
+
+
+@pytest.mark.slow
+def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: Project) -> None:
+    path = project.results / "provenance/records/corpus.filter.main.nl_gids.0.json"
+    record = json.loads(path.read_text())
+    path.unlink()
+    before = (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes()
+    raw = project.path("config/corpus/nl_gids.jsonl")
+    raw.write_bytes(raw.read_bytes().replace(b" de ", b" DE ", 1))
+    done = project.call(*record["command"][3:])
+    assert done.returncode == 2
+    assert "config/corpus/nl_gids.jsonl" in done.stderr and "Traceback" not in done.stderr
+    assert (project.results / "corpus/main/filtered/nl_gids.0.parquet").read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("language: nl, license: CC0-1.0", "language: nl, license: CC-BY-4.0", {**TOKENIZER, **TRAINING}),
+        pytest.param(
+            *("vocabulary_size: 600", "vocabulary_size: 640", {**TOKENIZER, **TRAINING, "plan_estimate": 1}),
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["licence", "vocabulary"],
+)
+def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
+    project: Project, old: str, new: str, expected: dict[str, int]
+) -> None:
+    project.train_alone()
+    for path in ("evaluation/base/8/results.json", "models/base/final", "tokenizer/main/fertility.json"):
+        left = project.results / path
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    project.edit(MICRO, old, new)
+    said = project.run("--dry-run").splitlines()[-1]
+    assert "Behind it may also run: " in said and "pretrain_segment (2)" in said
+    assert expected.items() <= project.ran().items()
+    assert dict(project.planned()) == {}
+
+
+@pytest.mark.slow
+def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(project: Project) -> None:
+    touch(project.path("config/corpus/nl_gids.jsonl"))
+    everything_is_large = ("--max-checksum-file-size", "1")
+    assert dict(project.ran(*everything_is_large)) == {"sources_manifest": 1, **REPORT}
+
+
+@pytest.mark.slow
+def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
+    final = project.results / "corpus" / "main" / "final"
+    project.edit(MICRO, "license: CC0-1.0, units: 2", "license: CC0-1.0, units: 1")
+    assert "nl_brieven.1" in project.run("--dry-run") and (final / "nl_brieven.1.parquet").is_file()
+    project.run()
+    assert sorted(path.name for path in final.iterdir()) == [
+        "en_guide.0.parquet",
+        "nl_brieven.0.parquet",
+        "nl_gids.0.parquet",
+    ]
+    left = [
+        path
+        for path in project.results.rglob("*nl_brieven.1.*")
+        if not {"attempts", "readings", "logs"} & set(path.parts)
+    ]
+    assert left == []
+    assert verify(project.results) == []
+
+
+@pytest.mark.slow
+def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(project: Project) -> None:
+    array = project.results / "tokens/main/suffixes/0.arrow"
+    before, page = array.read_bytes(), project.results / "report/index.html"
+    array.unlink()
+    done = project.call("provenance", "quote", "results/micro", "base", "Beste buren")
+    assert done.returncode == 2 and "delete provenance/records/tokens.suffixes.main.0.json, and start" in done.stderr
+    (project.results / "provenance/records/tokens.suffixes.main.0.json").unlink()
+    assert dict(project.ran()) == {"tokens_suffixes": 1, "tokens_index": 1, **REPORT}
+    assert array.read_bytes() == before and "most likely. Copied is what" in page.read_text()
+    project.edit(MICRO, "{shards: 2, ", "{shards: 2, suffixes: false, ")
+    assert dict(project.ran()) == {"tokens_index": 1, **REPORT}
+    assert dict(project.planned()) == {} and "most likely. Copied is what" not in page.read_text()
+    assert verify(project.results) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["corpus", "report"])
+def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: str) -> None:
+    shutil.rmtree(project.path(".snakemake"))
+    rewrite_in(project, "pipeline/corpus/statistics.py")
+    assert project.ran(target)["corpus_statistics"] == 1
+
+
+@pytest.mark.slow
+def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
+    record = json.loads((project.results / "provenance/records/tokenizer.train.main.json").read_text())
+    rewrite_in(project, "pipeline/tokenizer/train.py")
+    done = project.call(*record["command"][3:])
+    assert done.returncode == 2
+    assert "changed while the job waited" in done.stderr and "Traceback" not in done.stderr
