@@ -35,7 +35,7 @@ check: $(VENV)/installed-$(LOCK)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --profile local --lint
 
-# Three jobs at once: the tests of Slurm, which wait more than they compute, on one cluster; the checks of `check`; and
+# Three jobs at once: the tests of Slurm, which wait more than they compute, on two clusters; the checks of `check`; and
 # the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the
 # tests marked thorough, for the end of a larger piece of work.
 # A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
@@ -45,7 +45,8 @@ test-all: MARKS = not demo
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
 	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished; \
 	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
-	$(BIN)/python -m pytest tests/slurm -m "$(MARKS)" --durations 20 >$$shared/slurm 2>&1 & slurm=$$!; \
+	$(BIN)/python -m pytest tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	    --durations 20 >$$shared/slurm 2>&1 & slurm=$$!; \
 	trap "kill $$check $$slurm" INT TERM; \
 	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile \
 	    --no-loadscope-reorder --durations 20; others=$$?; \

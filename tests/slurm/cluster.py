@@ -324,7 +324,7 @@ class Cluster:
         run, data, user = self.folder / "run", self.folder / "mysql", getpass.getuser()
         here = ["--no-defaults", f"--user={user}", f"--datadir={data}"]
         install = ["mariadb-install-db", *here, "--skip-test-db", "--auth-root-authentication-method=normal"]
-        subprocess.run(install, check=True, capture_output=True, env=self.environment())
+        self.ask(*install)
         sock = f"--socket={run}/mysql.sock"
         small = ["--skip-networking", "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900"]
         self.run("mariadbd", "mariadbd", *here, sock, f"--pid-file={run}/mysql.pid", *small)
@@ -396,7 +396,9 @@ PidFile={folder}/run/slurmdbd.pid
             energy = "acct_gather_energy/pm_counters\nAcctGatherNodeFreq=1"
         # By default daemons listen on all addresses; told not to, they take what the host's name resolves to.
         communication = "" if self.link else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
+        # A training's port follows from its job's number, which no other cluster on this machine may have as well.
         slurm = f"""{authentication}ClusterName=loopback
+FirstJobId={self._controller}
 SlurmctldHost={host}({self.link.controller if self.link else "127.0.0.1"})
 SlurmctldPort={self._controller}
 SlurmUser={user}
@@ -429,7 +431,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobRequeue=1
 MinJobAge=300
-KillWait=5
+KillWait=2
 UnkillableStepTimeout=600
 OverTimeLimit=0
 BatchStartTimeout=20

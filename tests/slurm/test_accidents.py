@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import signal
 import threading
@@ -78,7 +79,19 @@ def test_jobs_that_somebody_cancels_all_at_once_are_tried_again(cluster: Cluster
     assert "ended as CANCELLED" in log.read_text()
 
 
+def test_files_that_are_seen_late_are_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, LATE, latency_seconds=120)
+    missing = re.compile(r"^Waiting at most 120 seconds for missing files:\n(\w+\.done)", re.MULTILINE)
+    wait_until(lambda: missing.findall(log.read_text()), "Snakemake waits for a file")
+    (tmp_path / missing.findall(log.read_text())[0]).touch()
+    wait_until(lambda: len(missing.findall(log.read_text())) == 2, "Snakemake waits for the other")
+    (tmp_path / missing.findall(log.read_text())[1]).touch()
+    assert run.wait(300) == 0, log.read_text()
+    assert (tries(tmp_path, "20"), tries(tmp_path, "90")) == (1, 1)
+
+
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_files_that_are_seen_20_and_90_seconds_late_are_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LATE, latency_seconds=120)
     timers = [threading.Timer(seconds, (tmp_path / f"{seconds}.done").touch) for seconds in (20, 90)]

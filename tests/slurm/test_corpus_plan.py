@@ -177,11 +177,14 @@ def test_what_was_measured_is_added_up() -> None:
     assert float(each["corpus.filter"][2]) == pytest.approx(2 * bytes_of_text, rel=0.01)
 
 
-def test_models_are_planned_where_the_texts_are_not_at_hand(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["config/open-text.yaml"]) == 0
+def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["sources"][1]["path"] = "{data}/text/nl_laws"
+    (tmp_path / "micro.yaml").write_text(yaml.safe_dump(raw))
+    assert command([str(tmp_path / "micro.yaml")]) == 0
     printed = capsys.readouterr().out
     assert "training flops 6nd" in printed
-    assert "of texts and their jobs nothing can be told: source nl_laws: its path {data}/text/nl_laws" in printed
+    assert "of texts and their jobs nothing can be told: source nl_gids: its path {data}/text/nl_laws" in printed
 
 
 def test_every_step_of_the_two_chapters_says_what_it_needs() -> None:

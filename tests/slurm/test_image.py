@@ -7,7 +7,6 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
-from signal import SIGUSR1
 from typing import Any
 
 import pytest
@@ -18,14 +17,10 @@ from pipeline.run.platforms import Platform
 from pipeline.slurm import accounting
 from pipeline.slurm.image import described
 from tests.conftest import Project, new_project
-from tests.pretrain.conftest import tokens  # noqa: F401
-from tests.pretrain.processes import chaos
 from tests.slurm import image
-from tests.slurm.cluster import CLIENTS, Cluster, wait_until
-from tests.slurm.training import SlurmTraining, has_got
+from tests.slurm.cluster import CLIENTS, Cluster
 
 LISTS = ["node1", "node[2-12]", "nid[005010-005012]", "a[1-2],b1", "cn-[001-002,13],a1", "n[1-2]-[3-4]"]
-STEPS, DISTURBED = 60, 8
 
 
 @pytest.fixture
@@ -59,34 +54,6 @@ def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: Cluster, nodes: str)
     told = slurm.ask("scontrol", "show", "hostnames", nodes).split()
     assert first_node(nodes) == told[0]
     assert sorted(accounting.hosts(nodes)) == sorted(told)
-
-
-@pytest.mark.slurm
-@pytest.mark.slow
-def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
-    cluster: Cluster,
-    tokens: dict[str, Path],  # noqa: F811
-    copy: Project,
-    tmp_path: Path,
-) -> None:
-    settings = chaos.small(STEPS, "full_shard", 600.0)
-    chaos.Training(settings, tokens, tmp_path / "local", "torchrun --standalone --nproc-per-node=4").finish()
-    folder = tokens["index"].parent
-    variables = image.make(tmp_path / "images", cluster.nodes, tmp_path, folder)
-    variables |= {"PATH": f"{tmp_path}/images/bin:$PATH", "PIPELINE_IMAGE": str(tmp_path / "images/torch.sif")}
-    variables |= {"PIPELINE_PYTHON": str(copy.path("envs/container/python"))}
-    exports = " ".join(f'{name}="{value}"' for name, value in variables.items())
-    options, before = f"--chdir={copy.folder}", f"export {exports};"
-    training = SlurmTraining(cluster, settings, tokens, tmp_path / "run", 2, 2, options, before=before)
-    training.wait_for_step(DISTURBED)
-    with training.frozen() as ranks, training.in_its_last_minutes():
-        assert len(ranks) == 4 and all(rank.environ()["APPTAINER_NAME"] == "torch.sif" for rank in ranks)
-        wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
-    training.finish()
-    assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert chaos.result(tmp_path / "run") == chaos.result(tmp_path / "local")
-    counts = json.loads((tmp_path / "run/counts").read_text())
-    assert (counts["container"], counts["world_size"]) == ("torch.sif", 4)
 
 
 @pytest.mark.slow

@@ -40,21 +40,24 @@ def test_a_bare_platform_trains_on_this_machine(project: Project) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("platform", [BARE, SRUN], ids=["bare", "one node of one device"])
-def test_one_device_trains_through_slurm(platform: str, project: Project, cluster: Cluster) -> None:
+@pytest.mark.thorough  # tests/slurm/test_live.py runs jobs on a platform without partitions
+def test_a_bare_platform_trains_through_slurm(project: Project, cluster: Cluster) -> None:
     forget_training(project)
     on_slurm = OnSlurm(project.folder, cluster)
-    on_slurm.describe(platform, SECTION % ACCOUNT)
+    on_slurm.describe(BARE, SECTION % ACCOUNT)
     on_slurm.run("pretrain")
     check(on_slurm)
 
 
 @pytest.mark.slurm
-def test_an_energy_policy_is_asked_of_slurm_and_stands_in_the_record(project: Project, cluster: Cluster) -> None:
+def test_one_device_with_an_energy_policy_trains_through_slurm_which_is_asked_for_the_policy(
+    project: Project, cluster: Cluster
+) -> None:
     project.edit("config/micro.yaml", "learning_rate: 0.003", "learning_rate: 0.003\n      energy_policy: slow")
     on_slurm = OnSlurm(project.folder, cluster)
     on_slurm.describe(SRUN + "energy_policies: {slow: --cpu-freq=Low}\n", SECTION % ACCOUNT)
     on_slurm.run("pretrain")
+    check(on_slurm)
     record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
     assert record["settings"]["training"]["energy_policy"] == "slow"
     assert record["operation"]["energy_options"] == "--cpu-freq=Low"

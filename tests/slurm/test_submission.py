@@ -25,6 +25,7 @@ from pipeline.slurm import executor, registration
 from pipeline.slurm.settings import Slurm
 
 executor.Executor.pause_seconds = 2.0
+executor.SECONDS_BETWEEN_SACCT = 2.0
 registration.register(Slurm(account="polder"), Path("results"), "")
 
 onstart:
@@ -40,7 +41,8 @@ rule job:
     input: "frozen"
     output: "done"
     resources: runtime=5, mem_mb=600, slurm_partition="cpu"
-    shell: "echo >> tries; sleep 8; touch {output}"
+    # It ends after the executor has seen it in the queue, which forgets it then.
+    shell: "echo >> tries; until grep -q 'rule_job has been submitted' log; do sleep 0.1; done; touch {output}"
 
 rule freeze:
     output: "frozen"
@@ -60,7 +62,8 @@ rule small:
     resources: runtime=5, mem_mb=100, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=400
     shell:
         "echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK $OMP_NUM_THREADS $SLURM_JOB_CPUS_PER_NODE >> {wildcards.number}.tries;"
-        " sleep 3; [ {wildcards.number} != 2 ] || [ $(wc -l < 2.tries) = 2 ] && touch {output}"
+        " until grep -q 'Slurm has no room' log; do sleep 0.1; done;"
+        " [ {wildcards.number} != 2 ] || [ $(wc -l < 2.tries) = 2 ] && touch {output}"
 
 rule refused:
     output: "refused.done"
@@ -119,7 +122,7 @@ def test_a_job_that_sbatch_got_no_answer_for_and_squeue_soon_forgot_runs_once(
             os.kill(controller, signal.SIGCONT)
         else:
             cluster.start_controller()
-    try:  # each time the accounting does not know the job's end yet, it is asked again a minute later
+    try:
         wait_until(lambda: run.poll() is not None, "the run ends", 420)
         assert run.returncode == 0, log.read_text()
     except TimeoutError as error:

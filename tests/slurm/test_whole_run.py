@@ -47,7 +47,7 @@ class OnSlurm(Project):
         """Return the user's command, asking for the jobs' states sooner than people do."""
         python, *words = super().command(*options, configuration=configuration)
         words[words.index("local")] = "slurm"
-        return [python, *words, "--seconds-between-status-checks", "3", "--latency-wait", "10"]
+        return [python, *words, "--seconds-between-status-checks", "1", "--latency-wait", "10"]
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which Slurm's commands find the cluster."""

@@ -110,7 +110,7 @@ class SlurmTraining:
         """Let the job have one minute or two from now on, however long it took so far; then it has enough again."""
         self.limit(int(self.lasts_seconds() + 45) // 60 + 1)
         yield
-        self.limit(5)
+        self.limit(20)
 
     def requeues(self) -> int:
         """Return how often Slurm has started the job again."""
