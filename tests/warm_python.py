@@ -25,9 +25,10 @@ from pathlib import Path
 
 LIBRARIES = (
     "psutil pydantic yaml jinja2 numpy pyarrow.parquet pyarrow.compute pyarrow.dataset numba scipy.stats pandas spacy "
-    "datatrove tokenizers transformers torch torch.distributed.run datasets lm_eval.evaluator snakemake.cli"
+    "datatrove tokenizers transformers torch torch.distributed.run datasets lm_eval.evaluator "
+    "lm_eval.models.huggingface snakemake.cli"
 )
-MODULES = ("pipeline", "snakemake", "torch")  # of others the client becomes the real Python
+MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client becomes the real Python
 SERVER = "WARM_PYTHON"  # the variable that names the server's socket
 SHOWN = "WARM_PYTHON_SHOWN"  # a variable as long as any environment: Linux shows a process's environment from there
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)

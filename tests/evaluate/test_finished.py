@@ -210,6 +210,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path: Path) -> None:
     scratch, whole = tmp_path / "scratch", tmp_path / "whole"
     killed = started(IN_PROCESSES, milestone, tmp_path / "killed", scratch)
