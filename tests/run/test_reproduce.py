@@ -22,6 +22,7 @@ from pipeline.run import again as again_module
 from pipeline.run.reproduce import draw, main
 from tests.conftest import Project, rewrite
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 Again = Callable[..., tuple[int, str]]
 FILTER = "corpus.filter.main.nl_gids.0"
 
