@@ -12,7 +12,7 @@ SMALL = ["--preset", "demo", "--layers", "1", "--sequence", "16", "--batch", "2"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["mfu", "determinism", "longest"])
+@pytest.mark.parametrize("command", ["mfu", pytest.param("determinism", marks=pytest.mark.thorough), "longest"])
 def test_a_measurement_is_appended(command: str, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [sys.executable, "benchmarks/gpu.py", command, *SMALL, "--largest", "16", "--results", str(results)]

@@ -27,7 +27,7 @@ LIBRARIES = (
     "psutil pydantic yaml jinja2 numpy pyarrow.parquet pyarrow.compute pyarrow.dataset numba scipy.stats pandas spacy "
     "datatrove tokenizers transformers torch torch.distributed.run torch._dynamo torch.nn.attention.varlen "
     "torch.distributed.tensor.parallel torch.distributed.fsdp torch.distributed.pipelining torch.utils.tensorboard "
-    "datasets lm_eval.evaluator snakemake.cli"
+    "datasets lm_eval.evaluator lm_eval.models.huggingface snakemake.cli"
 )
 MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client becomes the real Python
 ON_CPUS = "deepspeed.runtime.zero.muon.muon_optimizer"  # the engine imports it; elsewhere each process has its device

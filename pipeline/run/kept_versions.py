@@ -30,7 +30,7 @@ def keep(file: Path = FILE) -> None:
         package = package_sha256()
     except OSError:  # an editor's lock is a link to nothing, and other files come and go
         return
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         told = json.loads(file.read_bytes())
         if told["package"] == package:
             versions.take({module: (code, frozenset(names)) for module, (code, names) in told["modules"].items()})

@@ -39,10 +39,10 @@ from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.energy.watch import NodeMeter
 child = [sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < float('%s'): sum(range(1000))"]
 with NodeMeter(Path(sys.argv[1])):
-    one = subprocess.Popen([*child[:3], child[3] % 1.5])
-    for _ in range(20):
+    one = subprocess.Popen([*child[:3], child[3] % 0.8])
+    for _ in range(10):
         subprocess.run([*child[:3], child[3] % 0.05])
-    burn(0.5)
+    burn(0.3)
     one.wait()
     seconds = cpu_seconds_of_process_tree()
 print(seconds)

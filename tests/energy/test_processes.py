@@ -18,7 +18,7 @@ from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_b
 BURNING_CHILD = """
 import sys, time
 ballast = bytearray(120_000_000)
-while time.process_time() < 0.6: sum(range(1000))
+while time.process_time() < 1.0: sum(range(1000))
 print(time.process_time(), flush=True)
 sys.stdin.read()
 """
@@ -41,8 +41,8 @@ def test_children_count_while_they_run_and_after_they_ended() -> None:
         with_child_bytes = peak_memory_bytes_of_process_tree()
         own_bytes = psutil.Process().memory_info().rss
     ended_seconds = cpu_seconds_of_process_tree() - time.process_time() - before_seconds
-    assert running_seconds == pytest.approx(child_seconds, abs=0.3)
-    assert ended_seconds == pytest.approx(child_seconds, abs=0.3), "not as a running and as a finished child"
+    assert running_seconds == pytest.approx(child_seconds, rel=0.5)
+    assert ended_seconds == pytest.approx(child_seconds, rel=0.5), "not as a running and as a finished child"
     assert with_child_bytes > own_bytes + 100_000_000
     assert peak_memory_bytes_of_process_tree() >= 120_000_000, "an ended child's peak is remembered"
 

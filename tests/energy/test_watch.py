@@ -17,7 +17,7 @@ from pipeline.energy import uses, watch
 from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.energy.readings import Interval, Reading, read_intervals
 from pipeline.energy.watch import NodeMeter, boards_of_job, other_node_metered, processors
-from tests.energy.programs import BURN, CHILDREN, QUICK, ROOT, run
+from tests.energy.programs import BURN, QUICK, ROOT, run
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ burn(60)
 
 def test_the_first_interval_begins_with_the_process(tmp_path: Path) -> None:
     path, began = tmp_path / "a@node.jsonl", time.time()
-    program = f"import time; print(time.time())\n{QUICK}{BURN}{CHILDREN}"  # before it imports anything that takes long
+    meter = "import sys; from pathlib import Path; watch.NodeMeter(Path(sys.argv[1])).end()"
+    program = f"import time; print(time.time())\n{QUICK}{meter}"  # before it imports anything that takes long
     words = [sys.executable, "-c", program, str(path)]
     told = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     # The system counts the moments at which processes begin in hundredths of a second.

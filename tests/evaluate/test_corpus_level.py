@@ -113,21 +113,21 @@ def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> N
 
 
 def test_sentences_of_one_document_are_drawn_together() -> None:
-    """Ten documents of thirty sentences, each translated as well or as badly as the others of it."""
-    texts, draw = references(300), random.Random(4)
-    levels = [level for level in (draw.uniform(0.2, 0.9) for _ in range(10)) for _ in range(30)]
+    """Ten documents of twelve sentences, each translated as well or as badly as the others of it."""
+    texts, draw = references(120), random.Random(4)
+    levels = [level for level in (draw.uniform(0.2, 0.9) for _ in range(10)) for _ in range(12)]
     pairs = [*zip(texts, translated(texts, levels), strict=True)]
-    documents = [number // 30 for number in range(300)]
-    together, apart = (interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(300)))
+    documents = [number // 12 for number in range(120)]
+    together, apart = (interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(120)))
     assert together.value == apart.value and together.high - together.low > 2 * (apart.high - apart.low)  # type: ignore[operator]
     # Another way: documents drawn by a loop over the texts themselves.
     scores = []
     for _ in range(150):
-        rows = [30 * number + place for number in draw.choices(range(10), k=10) for place in range(30)]
+        rows = [12 * number + place for number in draw.choices(range(10), k=10) for place in range(12)]
         scores.append(sacrebleu.corpus_chrf([pairs[row][1] for row in rows], [[pairs[row][0] for row in rows]]).score)
     reach = 2.262 * np.sqrt(10 / 9) * np.std(scores)
     assert 0.95 * reach < (together.high - together.low) / 2 < 1.5 * reach  # type: ignore[operator]
-    assert interval(pairs, ["one"] * 300, metrics.chrf, 0.0).low is None
+    assert interval(pairs, ["one"] * 120, metrics.chrf, 0.0).low is None
 
 
 def test_differences_are_drawn_with_the_same_items_on_both_sides() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pipeline.evaluate import scores, suites
 from pipeline.evaluate.failures import is_of_task
 from pipeline.evaluate.settings import Suite
 from pipeline.ground.errors import DiskFull, InputError
+from tests import warm_python
 from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
 
 BAD = """task: bad
@@ -208,46 +208,13 @@ def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Pa
     assert not (tmp_path / "results.json").exists()
 
 
-PROCESS = """
-import sys
-import torch.distributed as dist
-from pipeline.evaluate import suites
-from pipeline.evaluate.failures import exchange
-from pipeline.evaluate.scorer import Scorer
-from pipeline.ground.errors import InputError
-
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-scorer = Scorer.__new__(Scorer)
-scorer.processes, scorer.place = 2, rank
-
-def alone():  # fails in one process, before the others exchange anything, or after that
-    return 1 // rank
-
-def before_the_answers():
-    alone()
-    return shared(lambda part: part)
-
-def of_one_part():
-    return shared(lambda part: 1 // part)
-
-def shared(do):
-    return scorer._shared([3, 2, 1, 0], do)
-
-for number, do in enumerate([alone, before_the_answers, of_one_part, lambda: shared(lambda part: part * 2)]):
-    try:
-        print(number, suites._together(f"quiz{number}", "asking it", do), flush=True)
-    except InputError as error:
-        print(number, error, flush=True)
-print(exchange(rank))
-"""
-
-
 def test_processes_agree_on_which_task_failed(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", PROCESS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    python, variables = warm_python.start()
+    words = [python, "-m", "tests.evaluate.agreeing"]
+    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    pipe = subprocess.PIPE
     started = [
-        subprocess.Popen([*words, str(rank), str(tmp_path / "meeting")], stdout=subprocess.PIPE, env=environment)
+        subprocess.Popen([*words, str(rank), str(tmp_path / "meeting")], stdout=pipe, env=environment)
         for rank in range(2)
     ]
     printed = [process.communicate(timeout=300)[0].decode() for process in started]

@@ -44,9 +44,11 @@ evaluate(Path(milestone), Path(results), *map(Suite.model_validate_json, given),
 IN_PROCESSES = """
 import sys
 from pathlib import Path
+from pipeline.evaluate.settings import Suite
 from tests.evaluate.test_processes import LAUNCH, evaluated
-milestone, folder, scratch = map(Path, sys.argv[1:])
-evaluated(milestone, folder, LAUNCH.replace("=3", "=2"), scratch=scratch)
+milestone, folder, scratch = map(Path, sys.argv[1:4])
+suites = [Suite.model_validate_json(given) for given in sys.argv[4:]]
+evaluated(milestone, folder, LAUNCH.replace("=3", "=2"), suites, scratch)
 """
 
 
@@ -210,9 +212,11 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
 
 
 @pytest.mark.slow
-def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path: Path, given: list[Suite]) -> None:
     scratch, whole = tmp_path / "scratch", tmp_path / "whole"
-    killed = started(IN_PROCESSES, milestone, tmp_path / "killed", scratch)
+    suites = [suite.model_dump_json() for suite in given]
+    killed = started(IN_PROCESSES, milestone, tmp_path / "killed", scratch, *suites)
     while not (scratch.is_dir() and any(path.suffix == ".json" for path in scratch.iterdir())):
         assert killed.poll() is None
         time.sleep(0.05)
@@ -220,9 +224,9 @@ def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path
     killed.wait()
     assert not (tmp_path / "killed" / "results.json").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in scratch.iterdir()}
-    assert started(IN_PROCESSES, milestone, tmp_path / "continued", scratch).wait(timeout=300) == 0
+    assert started(IN_PROCESSES, milestone, tmp_path / "continued", scratch, *suites).wait(timeout=300) == 0
     assert {name: (scratch / name).stat().st_mtime_ns for name in kept} == kept, "they are not asked and written again"
-    assert started(IN_PROCESSES, milestone, whole, tmp_path / "other").wait(timeout=300) == 0
+    assert started(IN_PROCESSES, milestone, whole, tmp_path / "other", *suites).wait(timeout=300) == 0
     for name in ("results.json", "items.parquet"):
         assert (tmp_path / "continued" / name).read_bytes() == (whole / name).read_bytes()
     assert len([*scratch.iterdir()]) == len([*(tmp_path / "other").iterdir()]) > len(kept)

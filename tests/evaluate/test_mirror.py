@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -65,13 +63,13 @@ def evaluate(folder: Path, *tasks: str) -> None:
     suites.ask(AskedSettings(suites=[suite]), mock.Mock(), suite_files(suite))
 
 
-def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(hub: Hub, folder: Path) -> None:
+def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(
+    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = {"README_md": CARD, "data__nld_parquet": b"PAR1...", "data__nld_jsonl": ROWS, "old_csv_gz": b"\x1f"}
     code = {"make_py": "import os", "data__evil_pkl": b"\x80", "data_json_py": "import os", "all_zip": b"PK"}
     commit = hub.add(BELEBELE, **data, **code)
-    command = [sys.executable, "-m", "pipeline", "mirror", str(folder), "belebele_nld_Latn"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert mirror(folder, "belebele_nld_Latn") == 0
     names = {"README.md": CARD.encode(), "data/nld.parquet": b"PAR1...", "data/nld.jsonl": ROWS, "old.csv.gz": b"\x1f"}
     found = files_of(folder)
     listed = json.loads(found.pop("mirror.json"))
@@ -85,7 +83,7 @@ def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(hub
     assert list(listed["data_sets"][BELEBELE]["files"]) == sorted(names)
     assert [path.name for path in folder.parent.iterdir()] == ["mirror"], "nothing is left beside it"
     said = f"{BELEBELE}: 4 files, {sum(map(len, names.values())):,} bytes, 4 others left out\n"
-    assert done.stdout == f"{said}{BELEBELE}: revision {commit}, license cc-by-sa-4.0\n"
+    assert capsys.readouterr().out == f"{said}{BELEBELE}: revision {commit}, license cc-by-sa-4.0\n"
 
 
 def test_the_second_time_nothing_is_asked_for_and_the_revision_stays(hub: Hub, folder: Path) -> None:

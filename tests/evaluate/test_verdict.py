@@ -139,12 +139,13 @@ def test_holm_is_that_of_the_paper() -> None:
     assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("pages", [250, pytest.param(1000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", ["guessing", "like a counter of words"])
-def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kind: str) -> None:
-    """Of a thousand pages of five tasks at most 5 % name one, whether models guess or do what a baseline does."""
+def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kind: str, pages: int) -> None:
+    """Of the pages of five tasks at most 5 % name one, whether models guess or do what a baseline does."""
     random, wrong = np.random.default_rng(5), 0
     texts = [("a b", "c d"), ("e f", "g h")]
-    for _ in range(1000):
+    for _ in range(pages):
         rows = []
         for _ in range(5):
             words = random.normal(0, 1, (40, 2))
@@ -157,7 +158,7 @@ def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kin
             rows.append(found | {"constant_answer": None})
         judge(rows)
         wrong += any(one["verdict"] == "better" for one in rows)
-    assert wrong <= 50
+    assert wrong <= 0.05 * pages
 
 
 def test_a_model_that_understands_is_called_better() -> None:

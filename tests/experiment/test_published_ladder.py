@@ -127,6 +127,7 @@ def test_over_all_measures_only_a_law_of_compute_with_a_constant_errs_less() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_intervals_hold_what_the_two_models_measure() -> None:
     held, reaches = 0, []
     for measure in MEASURES:

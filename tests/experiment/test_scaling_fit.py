@@ -119,10 +119,11 @@ def test_points_that_tell_no_law_are_one_sentence(points: list[Point], message: 
 
 
 @pytest.mark.slow
-def test_of_many_ladders_the_interval_holds_what_the_largest_run_measures() -> None:
+@pytest.mark.parametrize(("ladders", "least"), [(10, 8), pytest.param(40, 33, marks=pytest.mark.thorough)])
+def test_of_many_ladders_the_interval_holds_what_the_largest_run_measures(ladders: int, least: int) -> None:
     held = 0
-    for seed in range(40):
+    for seed in range(ladders):
         *points, largest = made(16, noise=0.004, seed=100 + seed)
         predicted = fit(points, "nats per token", draws=60).predict(largest.parameters, largest.tokens)
         held += predicted.low <= largest.loss <= predicted.high
-    assert 33 <= held <= 40, "of 95 %, fewer than 33 of 40 happen once in 2,000 times"
+    assert held >= least, "of 95 %, fewer than 8 of 10 happen once in 90 times, fewer than 33 of 40 in 2,000"

@@ -170,7 +170,9 @@ def test_a_data_step_says_so_and_goes_on_when_there_is_room(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch", ["", "torchrun --standalone --nproc-per-node=2"])
+@pytest.mark.parametrize(
+    "launch", ["", pytest.param("torchrun --standalone --nproc-per-node=2", marks=pytest.mark.thorough)]
+)
 def test_a_training_without_room_for_its_milestone_says_so_and_continues(
     launch: str,
     settings: Callable[..., SegmentSettings],  # noqa: F811

@@ -206,7 +206,7 @@ print(sum(os.times()[:4]))
 """
 
 
-@pytest.mark.parametrize("cores", ["1", "2", "3"])
+@pytest.mark.parametrize("cores", ["2", *(pytest.param(few, marks=pytest.mark.thorough) for few in ("1", "3"))])
 def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp_path: Path) -> None:
     printed = in_a_process(PROGRAM, cores, tmp_path)
     folder = tmp_path / "results/test/provenance"

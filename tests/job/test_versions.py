@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -34,20 +35,59 @@ def version(folder: Path, kind: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
-@pytest.fixture(scope="module")
-def unedited() -> dict[str, str]:
-    return all_versions(ROOT)
+# Prints the versions of all steps, first of its folder as it is, then after each edit that it is given as a line: a
+# file and its text. What else was read of the package is kept from one edit to the next.
+VERSIONS = """
+import json, sys
+from pathlib import Path
+from pipeline.job import reach, versions
+from pipeline.run.steps import STEPS
 
+modules = {}
 
+def module_of(file):
+    if file not in modules:
+        modules[file] = reach.Module(file)
+    return modules[file]
+
+def tell():
+    reach.reach.cache_clear()
+    versions.code_version.cache_clear()
+    print(json.dumps({step: versions.code_version(f"pipeline.{step}") for step in STEPS}), flush=True)
+
+reach.module_of = module_of
+tell()
+for line in sys.stdin:
+    name, text = json.loads(line)
+    file = Path(name)
+    before = file.read_text()
+    file.write_text(text)
+    modules.pop(file, None)
+    tell()
+    file.write_text(before)
+    modules.pop(file, None)
+"""
+Changed = Callable[[str, str], set[str]]
 FILTERING = {"corpus.filter", "opt_out.reserved"}
 
 
-def all_versions(folder: Path) -> dict[str, str]:
-    code = "import json; from pipeline.job import versions; from pipeline.run.steps import STEPS;"
-    code += "print(json.dumps({step: versions.code_version(f'pipeline.{step}') for step in STEPS}))"
-    printed = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, text=True, capture_output=True)
-    found: dict[str, str] = json.loads(printed.stdout)
-    return found
+@pytest.fixture(scope="module")
+def changed_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
+    """Return what edits a file of the package and returns the steps that have another version then."""
+    folder, pipe = tmp_path_factory.mktemp("package"), subprocess.PIPE
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    with subprocess.Popen([sys.executable, "-c", VERSIONS], cwd=folder, stdin=pipe, stdout=pipe, text=True) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin and stdout
+        unedited = json.loads(stdout.readline())
+
+        def changed(name: str, text: str) -> set[str]:
+            print(json.dumps([str(folder / "pipeline" / name), text]), file=stdin, flush=True)
+            after = json.loads(stdout.readline())
+            return {step for step in unedited if unedited[step] != after[step]}
+
+        yield changed
+        stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -62,14 +102,11 @@ def all_versions(folder: Path) -> dict[str, str]:
     ],
 )
 def test_an_edit_concerns_the_steps_that_run_what_was_edited(
-    copy: Path, unedited: dict[str, str], file: str, old: str, new: str, changed: set[str]
+    changed_by: Changed, file: str, old: str, new: str, changed: set[str]
 ) -> None:
-    path = copy / "pipeline" / file
-    if old not in path.read_text():
-        pytest.fail(f"{old!r} is not in {file}")
-    path.write_text(path.read_text().replace(old, new, 1))
-    after = all_versions(copy)
-    assert {step for step in unedited if unedited[step] != after[step]} == changed
+    text = (ROOT / "pipeline" / file).read_text()
+    assert old in text
+    assert changed_by(file, text.replace(old, new, 1)) == changed
 
 
 @pytest.mark.parametrize(
@@ -89,11 +126,11 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
     ],
 )
 def test_another_function_concerns_the_steps_that_run_it(
-    copy: Path, unedited: dict[str, str], file: str, function: str, changed: set[str]
+    changed_by: Changed, tmp_path: Path, file: str, function: str, changed: set[str]
 ) -> None:
-    rewrite(copy / "pipeline" / file, function)
-    after = all_versions(copy)
-    assert {step for step in unedited if unedited[step] != after[step]} == changed
+    edited = Path(shutil.copy(ROOT / "pipeline" / file, tmp_path))
+    rewrite(edited, function)
+    assert changed_by(file, edited.read_text()) == changed
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,18 @@ def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path)
 
 
 def test_of_several_refusals_the_first_in_order_is_told() -> None:
-    def fail(name: str, seconds: float) -> None:
-        time.sleep(seconds)
-        raise InputError(name)
+    def later() -> None:
+        first = seen.recv()
+        while alive(first):
+            time.sleep(0.01)
+        raise InputError("a")
 
-    works = [Work("a", 1, lambda: fail("a", 0.5)), Work("b", 1, lambda: fail("b", 0))]
+    def fail() -> None:
+        failing.send(os.getpid())
+        raise InputError("b")
+
+    seen, failing = multiprocessing.Pipe(duplex=False)
+    works = [Work("a", 1, later), Work("b", 1, fail)]
     with pytest.raises(InputError, match=r"^a$"):
         side_by_side(works, 2)
 

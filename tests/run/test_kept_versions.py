@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.run import kept_versions
 from pipeline.run.kept_versions import FILE
+from pipeline.run.steps import STEPS
 from tests.conftest import ROOT, rewrite
 
 KEEP = """
@@ -56,33 +57,44 @@ def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) ->
     assert kept(copy, "only", check=False) == {}
 
 
-def test_a_link_to_nothing_among_the_code_stops_no_start(copy: Path) -> None:
-    before, lock = kept(copy), copy / "pipeline/run/.#dag.py"
-    lock.symlink_to("somebody@somewhere.1234")
-    try:
-        assert kept(copy) == before
-    finally:
-        lock.unlink()
-
-
-def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def worked_out(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
+    """Return what is worked out from now on: of each step the same, which takes no time."""
+    monkeypatch.setattr(kept_versions, "package_sha256", lambda: "a")
     monkeypatch.setattr(kept_versions.versions, "code_version", lambda _: "0")
-    monkeypatch.setattr(kept_versions.versions, "imported", lambda _: set())
+    monkeypatch.setattr(kept_versions.versions, "imported", lambda _: {"torch", "numpy"})
+    return {f"pipeline.{step}": ["0", ["numpy", "torch"]] for step in STEPS}
+
+
+def test_a_link_to_nothing_among_the_code_stops_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package := tmp_path / "pipeline").mkdir()
+    (package / ".#dag.py").symlink_to("somebody@somewhere.1234")
+    monkeypatch.setattr(kept_versions, "PACKAGE", package)
+    kept_versions.keep(tmp_path / "kept.json")
+    assert not (tmp_path / "kept.json").exists()
+
+
+@pytest.mark.usefixtures("worked_out")
+def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
         monkeypatch.setattr(kept_versions, "package_sha256", iter(hashes).__next__)
         kept_versions.keep(tmp_path / "kept.json")
         assert (tmp_path / "kept.json").exists() == is_kept
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"package": 1}'])
-def test_a_file_that_says_nothing_is_written_again(copy: Path, content: str) -> None:
-    before = kept(copy)
-    (copy / FILE).write_text(content)
-    assert kept(copy) == before and json.loads((copy / FILE).read_text())["modules"] == before
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"package": 1}', '{"package": "a"}', '{"package": "a", "modules": 0}']
+)
+def test_a_file_that_says_nothing_is_written_again(
+    worked_out: dict[str, list[object]], tmp_path: Path, content: str
+) -> None:
+    (file := tmp_path / "kept.json").write_text(content)
+    kept_versions.keep(file)
+    assert json.loads(file.read_text()) == {"package": "a", "modules": worked_out}
 
 
-def test_where_it_cannot_be_written_all_is_worked_out(copy: Path, tmp_path: Path) -> None:
-    before = kept(copy)
-    shutil.rmtree(copy / FILE.parent)
-    (copy / FILE.parent).write_text("no folder")
-    assert kept(copy) == before
+@pytest.mark.usefixtures("worked_out")
+def test_where_it_cannot_be_written_nothing_stops(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("no folder")
+    kept_versions.keep(tmp_path / "folder" / "kept.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from pipeline.run.config import load
 from pipeline.run.memory_plan import memory_lines
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))
 NAME, MODEL = next(iter(MICRO["models"].items()))
 

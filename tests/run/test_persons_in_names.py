@@ -13,6 +13,7 @@ import yaml
 from pipeline.run import foreseen, persons_in_names
 from pipeline.run.config import load
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
 

@@ -22,6 +22,8 @@ from pipeline.run import again as again_module
 from pipeline.run.reproduce import draw, main
 from tests.conftest import Project, rewrite
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+PYTHON = sys.executable  # no fork: it runs the code of a project
 Again = Callable[..., tuple[int, str]]
 FILTER = "corpus.filter.main.nl_gids.0"
 
@@ -45,7 +47,7 @@ def state(folder: Path) -> dict[str, Any]:
 def project_run(project: Project, *words: str) -> tuple[int, bool]:
     """Return the exit code of a command that runs the project's own code, and whether it warned of other code."""
     done = subprocess.run(
-        [sys.executable, *words], cwd=project.folder, env=project.environment(), text=True, capture_output=True
+        [PYTHON, *words], cwd=project.folder, env=project.environment(), text=True, capture_output=True
     )
     return done.returncode, "warning: the code is" in done.stdout
 
@@ -56,13 +58,20 @@ def edit_record(project: Project, name: str, **changes: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_step_of_a_run_is_identical_and_the_run_is_left_as_it_was(finished: Project, again: Again) -> None:
-    before = state(finished.results)
-    steps = len(load_records(finished.results))
-    code, printed = again(finished, "--sample", str(steps))
-    assert code == 0, printed
-    assert printed.count(": identical\n") == steps
-    assert printed.endswith("not drawn: none\n")
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_each_step_of_a_run_is_identical_and_the_run_is_left_as_it_was(
+    finished: Project, again: Again, every: bool
+) -> None:
+    """One job of each step, or all jobs."""
+    before, records = state(finished.results), load_records(finished.results)
+    jobs = {record.step: Path(record.file).stem for record in records}
+    number = len(records) if every else len(jobs)
+    asked = [["--sample", str(number)]] if every else [[name] for name in jobs.values()]
+    codes, texts = zip(*(again(finished, *words) for words in asked), strict=True)
+    printed = "".join(texts)
+    assert {*codes} == {0}, printed
+    assert printed.count(": identical\n") == number
+    assert printed.endswith("not drawn: none\n") is every
     assert "models/base/milestones/8/metrics.jsonl: the same but for clock times and speeds" in printed
     assert "report.page: identical" in printed and "warning" not in printed
     assert state(finished.results) == before

@@ -110,7 +110,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     numbers=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 60)), max_size=3),
     pieces=st.lists(st.sampled_from(PIECES), min_size=4, max_size=4),

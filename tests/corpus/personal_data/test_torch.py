@@ -22,7 +22,7 @@ print(has_torch)
 """
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_spacy_loads_torch_only_where_names_are_sought(named: bool, names_model: Path) -> None:
     command = [sys.executable, "-c", LOADED, str(names_model) if named else ""]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

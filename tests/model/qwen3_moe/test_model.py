@@ -158,6 +158,7 @@ def test_recomputation_changes_no_bit(switches: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_compiled_blocks_compute_the_same() -> None:
     """In bf16, in which a token may choose another expert, they are as near to the gradients in fp32."""
     read, target = batch()

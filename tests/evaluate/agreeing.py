@@ -1,0 +1,44 @@
+"""One process of two that ask tasks, some of which fail: `python -m tests.evaluate.agreeing RANK MEETING`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from pipeline.evaluate import scorer, suites
+from pipeline.evaluate.failures import exchange
+from pipeline.ground.errors import InputError
+
+
+def main(rank: int, meeting: str) -> None:
+    """Print what each task comes to, and what an exchange after them gives."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    model = scorer.Scorer.__new__(scorer.Scorer)
+    model.processes, model.place = 2, rank
+
+    def shared(do: Callable[[int], Any]) -> Any:
+        return model._shared([3, 2, 1, 0], do)
+
+    def alone() -> float:  # fails in one process, before the others exchange anything, or after that
+        return 1 // rank
+
+    def before_the_answers() -> Any:
+        alone()
+        return shared(lambda part: part)
+
+    def of_one_part() -> Any:
+        return shared(lambda part: 1 // part)
+
+    for number, do in enumerate([alone, before_the_answers, of_one_part, lambda: shared(lambda part: part * 2)]):
+        try:
+            print(number, suites._together(f"quiz{number}", "asking it", do), flush=True)
+        except InputError as error:
+            print(number, error, flush=True)
+    print(exchange(rank))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
