@@ -56,6 +56,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
             rows.append(torch.cat([model(part[None]) for part in row_T.tensor_split(begins) if len(part)], dim=1))
         return torch.cat(rows)
 
+    torch.set_num_threads(1)  # each operation is so small that threads only wait for each other
     training, reader = settings.training, TokenReader(index, "train")
     order = Sampler(reader, training.sequence_length, 1, settings.seed)  # one sequence a step: the order itself
     model = Llama(settings.architecture, reader.vocabulary_size)
