@@ -322,7 +322,8 @@ class Cluster:
 
     def _start_mariadb(self) -> None:
         run, data, user = self.folder / "run", self.folder / "mysql", getpass.getuser()
-        here = ["--no-defaults", f"--user={user}", f"--datadir={data}"]
+        # A MariaDB that starts deletes the temporary tables of all others in the folder for these.
+        here = ["--no-defaults", f"--user={user}", f"--datadir={data}", f"--tmpdir={run}"]
         install = ["mariadb-install-db", *here, "--skip-test-db", "--auth-root-authentication-method=normal"]
         self.ask(*install)
         sock = f"--socket={run}/mysql.sock"
