@@ -39,6 +39,7 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 # How long one example takes tells of the machine and of what else runs on it.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("polder"), max_examples=400)  # --hypothesis-profile
 settings.load_profile("polder")
 
 ROOT = Path(__file__).parents[1]
