@@ -43,6 +43,7 @@ os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORM
 
 # How long one example takes tells of the machine and of what else runs on it.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("polder"), max_examples=400)  # --hypothesis-profile
 settings.load_profile("polder")
 
 ROOT = Path(__file__).parents[1]

@@ -113,7 +113,7 @@ def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
 LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(LINES, min_size=1, max_size=12))
 def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]) -> None:
     special = {"blank": b"", "broken": b"{", "empty": b'{"text": ""}', "latin": b'"\xe9"'}

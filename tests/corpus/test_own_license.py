@@ -107,7 +107,7 @@ def test_no_document_gets_the_licence_of_its_source_where_it_names_another(
 WRITTEN = st.sampled_from(["CC BY 4.0", "cc-by-sa-4.0", "CC-BY-NC-4.0", "permissive", "", None, "Public Domain", 7])
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=9))
 def test_nothing_is_lost_and_each_licence_is_counted(new_chain: Any, texts: dict[str, str], written: list[Any]) -> None:
     chain = new_chain(Corpus(deduplication={"exact": False, "minhash": False}))

@@ -87,7 +87,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, ROWS.map(lambda rows: rows[:5]), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 5)
 def test_clusters_with_a_reserved_document_go_and_the_others_stay_as_they_are(
     documents: list[dict[str, Any]], listed: list[dict[str, Any]], divided: int, random: Any
 ) -> None:

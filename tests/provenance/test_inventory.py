@@ -121,14 +121,21 @@ def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, Trusted]) -> Non
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_every_change_of_every_file_is_named(
-    pinned: tuple[Path, Trusted], tmp_path: Path, change: Callable[[Path], list[Path]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_every_change_of_a_file_is_named(
+    pinned: tuple[Path, Trusted],
+    tmp_path: Path,
+    change: Callable[[Path], list[Path]],
+    every: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """One file of each kind, or every file."""
     original, trusted = pinned
     folder = shutil.copytree(original, tmp_path / "run")
     monkeypatch.setenv("OUTSIDE", str(tmp_path / "outside"))
     unnamed = []
-    for path in files_below(folder):
+    files = files_below(folder)
+    for path in files if every else {kind_of(path): path for path in files}.values():
         if change in (flip, cut) and not (folder / path).stat().st_size:
             continue
         changed = change(folder / path)
