@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -14,15 +16,25 @@ ROOT = Path(__file__).parents[1]
 ALL = {Path("tests/conftest.py"), Path("tests/warm_python.py"), Path("tests/cpu_seconds.py")}  # all tests need them
 
 
+def _names(tree: ast.AST, *, in_texts: bool) -> Iterator[str]:
+    """Yield the modules, and the names in them, that code imports; of tests those too that a text names or imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif in_texts and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\b(?:pipeline|tests)(?:\.\w+)+", node.value)
+            if "import " in node.value:
+                with suppress(SyntaxError, ValueError):
+                    yield from _names(ast.parse(node.value), in_texts=True)
+
+
 @cache
 def imported(file: Path) -> frozenset[Path]:
     """Return the files of `pipeline` and `tests` that a file imports, in functions too; a test has its conftests."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    tree, is_test = ast.parse(file.read_text(encoding="utf-8")), file.is_relative_to(ROOT / "tests")
+    names = {*_names(tree, in_texts=is_test)}
     files = {file_of(name) or file_of(name.rpartition(".")[0]) for name in names}
     if file.name.startswith("test_"):
         files |= {folder / "conftest.py" for folder in file.parents if (folder / "conftest.py").exists()}

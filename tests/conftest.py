@@ -57,8 +57,10 @@ def is_lacking(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-# What a file of tests imports that takes seconds: it starts processes, trains, plans a run, or loads large libraries.
-LONG = {"subprocess", "concurrent", "multiprocessing", "segment", "new_project", "torch", "datatrove", "spacy"}
+# What a file of tests imports that takes seconds: it starts processes, trains, plans a run, asks a model, or loads
+# large libraries.
+LONG = {"subprocess", "concurrent", "multiprocessing", "warm_python", "segment", "memory_trace", "new_project"}
+LONG |= {"memory_plan", "corpus_plan", "test_suites", "torch", "datatrove", "spacy", "datasets"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the longest first; with --quick or --changed, leave out the tests of a whole run and what is marked."""
     items.sort(key=lambda item: [not item.nodeid.startswith(name) for name in MINUTES])
     if config.getoption("--quick") or config.getoption("--changed"):
-        named = {"slurm", "demo", "finished"}  # marks, and the fixture of a whole run
+        named = {"slurm", "demo", "thorough", "finished"}  # marks, and the fixture of a whole run
         named |= {"slow"} if config.getoption("--quick") else set()
         items[:] = [
             item

@@ -75,6 +75,7 @@ UNITS = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), RO
 LISTED = st.one_of(st.just({}), st.dictionaries(st.just(("d", 0)), ROWS))
 
 
+@pytest.mark.slow
 @given(UNITS, LISTED, st.integers(1, 17), st.booleans(), st.randoms(use_true_random=False))
 @settings(max_examples=40)
 def test_any_number_of_jobs_finds_the_same_bytes(

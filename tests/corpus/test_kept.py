@@ -68,6 +68,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(1, 11).flatmap(lambda n: st.tuples(st.just(n), st.dictionaries(st.integers(0, n - 1), CHANGES))))
 def test_what_is_read_is_what_was_told_of_each_document(

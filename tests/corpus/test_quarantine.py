@@ -124,6 +124,7 @@ def test_a_source_of_nothing_but_damage_has_valid_files(chain: Any) -> None:
 KINDS = st.lists(st.sampled_from(["good", "short", "copy", *DAMAGED]), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KINDS)
 def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], kinds: list[str]) -> None:

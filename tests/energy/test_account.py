@@ -74,6 +74,7 @@ def test_a_long_time_line_is_thinned_and_keeps_the_energy() -> None:
     assert joules == pytest.approx(found.of_job("a").joules, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_many_jobs_cost_seconds() -> None:
     """A tenth of 2,000 jobs × 500 intervals, on one node, 20 at a time."""
     jobs = []

@@ -155,6 +155,7 @@ def meters(
         yield JobUse(job.name, step, {}, job.fate, None, lines)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedules", [200, pytest.param(1000, marks=pytest.mark.thorough)])
 def test_the_account_is_the_truth_or_says_how_far_it_may_be_off(schedules: int) -> None:
     covered, held, wide, mixed = [], [], [], 0

@@ -70,6 +70,7 @@ def scatter(random: np.random.Generator) -> float:
     return module.RUN_ERROR * math.sqrt(module.RUN_ERROR_FREEDOM / random.chisquare(module.RUN_ERROR_FREEDOM))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("works", [(1e3, 1e5), (1e3, 1e3, 1e5, 1e5), (1e3, 1e4, 1e5)])
 def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[float, ...]) -> None:
     random, held = np.random.default_rng(1), 0
@@ -82,6 +83,7 @@ def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[floa
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_chain_holds_its_truth_in_95_percent() -> None:
     random, held, works = np.random.default_rng(2), 0, (1e3, 1e3, 1e5, 1e5)
     for _ in range(2000):

@@ -112,6 +112,7 @@ def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> N
     assert found[:3] == (pytest.approx(value), pytest.approx(low), pytest.approx(high))
 
 
+@pytest.mark.slow
 def test_sentences_of_one_document_are_drawn_together() -> None:
     """Ten documents of twelve sentences, each translated as well or as badly as the others of it."""
     texts, draw = references(120), random.Random(4)
@@ -167,6 +168,7 @@ def test_clusters_change_sides_together() -> None:
     assert randomised_p_value(*apart, METRICS["chrf"]) < 0.001
 
 
+@pytest.mark.slow
 def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> None:
     wrong = missed = 0
     for seed in range(100):

@@ -81,6 +81,7 @@ def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> Non
     assert [*compared(one, Checkpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
 
 
+@pytest.mark.slow
 def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() -> None:
     draw, wrong = np.random.default_rng(1), 0
     for _ in range(1000):
@@ -146,6 +147,7 @@ def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path
     assert [*compared(reader("a", better, sizes), reader("b", nats, sizes))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [50, pytest.param(150, marks=pytest.mark.thorough)])
 def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_found(rounds: int) -> None:
     draw, wrong, covered, found = np.random.default_rng(4), 0, 0, 0
@@ -255,6 +257,7 @@ def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path)
     assert [row["differ_in_seed_alone"] for row in rows] == [False, False]
 
 
+@pytest.mark.slow
 def test_of_equal_writers_few_pages_mark_a_difference() -> None:
     draw, wrong, covered = np.random.default_rng(7), 0, 0
     for _ in range(60):  # pages of two tasks

@@ -45,6 +45,7 @@ def drawn(draw: np.random.Generator, rates_C: list[float], items: int, spread: f
     return draw.random((items, len(rates_C))) < 1 / (1 + np.exp(-logits - easy))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_flips")
 @pytest.mark.parametrize("count", [3, 4, 5])
 @pytest.mark.parametrize("pages", [120, pytest.param(400, marks=pytest.mark.thorough)])
@@ -60,6 +61,7 @@ def test_of_pages_of_pure_noise_at_most_5_in_100_call_anything_growing(count: in
     assert 1.0 < np.mean(ratios) < 2.1, "as the docstring says"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_flips")
 @pytest.mark.parametrize("count", [3, 4, 5])
 @pytest.mark.parametrize("pages", [40, pytest.param(100, marks=pytest.mark.thorough)])
@@ -81,6 +83,7 @@ def test_clear_growth_is_mostly_found_and_what_shrinks_is_not(count: int, pages:
     assert min(found.values()) >= 0.85 * pages and shrunk == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_flips")
 def test_noise_that_all_items_share_is_called_growth_no_more_often_than_told() -> None:
     """Every checkpoint is luckier or less lucky as a whole; items alone would call one of two of them growing."""

@@ -139,6 +139,7 @@ def test_holm_is_that_of_the_paper() -> None:
     assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", [250, pytest.param(1000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", ["guessing", "like a counter of words"])
 def test_pages_of_models_that_understand_nothing_rarely_call_anything_better(kind: str, pages: int) -> None:

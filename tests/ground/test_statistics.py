@@ -63,6 +63,7 @@ def test_values_that_are_skewed_have_their_longer_side_where_larger_ones_may_be(
     assert found.low == pytest.approx(even.low) and found.high > even.high + 0.1 * (even.high - even.low)  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("units", "least"), [(5, 0.88), (20, 0.91), (60, 0.93)])
 def test_intervals_of_skewed_means_hold_the_truth(units: int, least: float) -> None:
     """Lognormal values, of which Student's intervals hold it in 82 to 90 of 100."""
@@ -81,6 +82,7 @@ def test_the_coverage_that_is_printed_is_what_the_benchmark_simulates() -> None:
     assert simulated_coverage("mean", 1.2) == COVERAGE["mean"][0] and simulated_coverage("share", 10**6) >= 0.94
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("documents", "spread", "least", "rounds"),
     [
@@ -134,6 +136,7 @@ def test_a_share_of_all_is_not_certain_and_a_single_cluster_tells_nothing() -> N
     assert share(np.array([3.0]), np.array([5])) == (0.6, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [40, 100, 1000])
 def test_intervals_of_shares_cover_the_truth_nineteen_times_of_twenty(items: int) -> None:
     random, rounds, hits = np.random.default_rng(items), 600, 0
@@ -145,6 +148,7 @@ def test_intervals_of_shares_cover_the_truth_nineteen_times_of_twenty(items: int
     assert 0.94 <= round(hits / (rounds * len(truths)), 2) <= 0.96
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alike", [0.05, 0.3])
 def test_intervals_of_items_that_are_alike_cover_it_too(alike: float) -> None:
     """Forty texts with 1 to 20 questions each, whose answers are alike; taken one by one they would claim too much."""

@@ -66,6 +66,7 @@ def test_a_time_by_a_stated_utilization_knows_nothing_but_what_was_measured() ->
     assert found and found.low < 1 < 1.21 < found.high
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_published_rows_that_nothing_was_fitted_on() -> None:
     found = unseen_errors()
     assert len(found) == 34

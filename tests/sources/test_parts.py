@@ -185,6 +185,7 @@ def test_the_rows_are_dealt_in_blocks_over_the_units(
     ]
 
 
+@pytest.mark.slow
 def test_more_parts_are_written_than_files_may_be_open(
     tmp_path: Path, few_files: Callable[[int], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(
     numbers=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 60)), max_size=3),
@@ -149,6 +150,7 @@ def monotonous(
     return Search(index, tokenizer), held
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     words=st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), min_size=2, max_size=6),

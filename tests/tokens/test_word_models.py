@@ -85,6 +85,7 @@ def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: 
     assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
 
 
+@pytest.mark.slow
 def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: Path) -> None:
     """Of tokens that are common, that are never seen, and that are seen at the end of a shard alone."""
     models, size = WordModels(built), TokenReader(built, "train").vocabulary_size

@@ -14,6 +14,7 @@ from pipeline.corpus.settings import Corpus, Deduplication
 SECTION = Deduplication(paragraphs=True, paragraph_characters=40, prefer=["b"])
 
 
+@pytest.mark.slow
 def test_a_paragraph_stays_where_it_occurs_first(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain = new_chain(Corpus(deduplication=SECTION))
     notice = "Overname van deze tekst is toegestaan, mits met een duidelijke bronvermelding."
