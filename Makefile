@@ -42,13 +42,14 @@ check: $(VENV)/installed-$(LOCK)
 test test-all: export OMP_WAIT_POLICY = passive
 test: MARKS = not demo and not thorough
 test-all: MARKS = not demo
+test-all: MORE = --hypothesis-profile thorough
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
 	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished; \
 	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
 	$(BIN)/python -m pytest tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 	    --durations 20 >$$shared/slurm 2>&1 & slurm=$$!; \
 	trap "kill $$check $$slurm" INT TERM; \
-	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile \
+	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 2 --dist loadfile \
 	    --no-loadscope-reorder --durations 20; others=$$?; \
 	wait $$slurm; alone=$$?; wait $$check; checked=$$?; \
 	cat $$shared/slurm $$shared/check; rm -r $$shared; exit $$((others + alone + checked))
