@@ -309,7 +309,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         if (folder / "complete").exists():
             return Project(folder / "polder")
         project = new_project(folder / "polder")
-        project.warm = False  # what the others are compared with
         project.run()
         # Later copies of the project need not compile again: half a minute for numba.
         for code in project.path("pipeline").rglob("__pycache__/*[ci]"):

@@ -15,10 +15,23 @@ from pipeline.slurm.corpus_plan import CorpusPlan
 from tests.conftest import Project
 
 
+def plan_corpus() -> dict[str, Any]:
+    """Return the plan of the micro run in the working directory, as before its first job."""
+    raw: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
+    return CorpusPlan(load({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
+
+
+def check_memory() -> None:
+    """Assert that no job of the micro run in the working directory used more memory than planned."""
+    plan = plan_corpus()
+    for record in load_records(Path("results/micro")):
+        asked = {**plan["sources"]["steps"], **plan["corpora"]["main"]["steps"]}.get(record.step)
+        assert asked is None or record.peak_memory_bytes < asked["memory_bytes"], record.title
+
+
 def test_a_finished_run_is_what_was_planned(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.folder)
-    raw: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
-    told = CorpusPlan(load({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
+    told = plan_corpus()
     corpus, run = told["corpora"]["main"], Path("results/micro")
     records = load_records(run)
     # The unit is a job where `units_per_job` is 1 or a source has one.
@@ -32,6 +45,3 @@ def test_a_finished_run_is_what_was_planned(finished: Project, monkeypatch: pyte
     for name, size in corpus["disk_bytes"].items():
         found = sum(path.stat().st_size for path in (run / "corpus/main" / name).glob("*.parquet"))
         assert size / 1.5 < found < 1.5 * size, name  # files of a few kB are mostly what every file has
-    for record in records:
-        asked = {**told["sources"]["steps"], **corpus["steps"]}.get(record.step)
-        assert asked is None or record.peak_memory_bytes < asked["memory_bytes"], record.title

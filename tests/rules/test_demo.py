@@ -29,10 +29,13 @@ REASONS = {
 }
 
 
+TRAINING = (
+    "{training: {steps: 16, batch_size: 8, micro_batch_size: 8, learning_rate: 0.004, milestone_every: 16, "
+    "warmup_steps: 2, validation_every: 16}}"
+)
 SHORTER = [
     "--config",
-    "models={base: {training: {steps: 20, milestone_every: 20, warmup_steps: 4, validation_every: 10}}, "
-    "base_zero2: {training: {steps: 20, milestone_every: 20, warmup_steps: 4, validation_every: 10}}}",
+    f"models={{base: {TRAINING}, base_zero2: {TRAINING}}}",
     "evaluation={memorization: {prompts: 2}}",
 ]
 

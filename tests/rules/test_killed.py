@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project, new_project
+from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
 
 STAGES = {
@@ -101,7 +102,7 @@ def run_with_kills(project: Project, stages: set[str], *options: str) -> dict[st
     ids=["three stages, one core", "all stages"],
 )
 def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
-    stages: set[str], options: list[str], finished: Project, tmp_path: Path
+    stages: set[str], options: list[str], finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = new_project(tmp_path / "polder")
     project.warm = False
@@ -119,3 +120,5 @@ def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
     # What writes the report, and what comes after it, cannot stand in it.
     shown = stages - {"report.page", "provenance.crate"}
     assert all(killed[stage].removesuffix(".json") in page for stage in shown)
+    monkeypatch.chdir(project.folder)
+    check_memory()  # here, because a fork's memory holds that of the warm Python
