@@ -25,9 +25,12 @@ from pathlib import Path
 
 LIBRARIES = (
     "psutil pydantic yaml jinja2 numpy pyarrow.parquet pyarrow.compute pyarrow.dataset numba scipy.stats pandas spacy "
-    "datatrove tokenizers transformers torch torch.distributed.run torch._dynamo torch.nn.attention.varlen "
+    "tokenizers transformers torch torch.distributed.run torch._dynamo torch.nn.attention.varlen "
     "torch.distributed.tensor.parallel torch.distributed.fsdp torch.distributed.pipelining torch.utils.tensorboard "
-    "datasets lm_eval.evaluator lm_eval.models.huggingface snakemake.cli"
+    "datasets lm_eval.evaluator lm_eval.models.huggingface datatrove.executor.local datatrove.pipeline.readers "
+    "datatrove.pipeline.filters datatrove.pipeline.dedup numba.typed phonenumbers stdnum.nl ftfy mlcroissant babel "
+    "transformers.models.llama.modeling_llama transformers.models.auto.modeling_auto transformers.generation.utils "
+    "faker snakemake.cli"
 )
 MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client becomes the real Python
 ON_CPUS = "deepspeed.runtime.zero.muon.muon_optimizer"  # the engine imports it; elsewhere each process has its device
@@ -134,12 +137,18 @@ def serve(path: str) -> None:
     import gc
     import importlib
 
+    import numba
+    from py3langid import langid
+
     _die_with_parent()
     for name in LIBRARIES.split():
         importlib.import_module(name)
     if sys.modules["torch"].version.cuda is None:
         os.environ["DS_ACCELERATOR"] = "cpu"
         importlib.import_module(ON_CPUS)
+    numba.njit(lambda number: number)(1)  # the first compilation imports the rest of numba
+    langid._load_model_file = cache(langid._load_model_file)
+    langid._load_model_file(langid.MODEL_DIR / langid.MODEL_FILE)  # each filter would decompress it for 0.7 seconds
     gc.freeze()  # else the first collection of each fork copies everything
     ready = selectors.DefaultSelector()
     forks: dict[socket.socket, int] = {}
