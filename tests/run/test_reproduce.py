@@ -187,6 +187,12 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 
 
+def test_a_folder_with_what_was_kept_before_is_refused(finished: Project, again: Again, tmp_path: Path) -> None:
+    (tmp_path / FILTER).mkdir()
+    code, printed = again(finished, FILTER, "--folder", str(tmp_path))
+    assert code == 2 and f"{FILTER} is there already: name another --folder" in printed
+
+
 def test_what_is_no_step_is_a_sentence(finished: Project) -> None:
     with pytest.raises(InputError, match=r"no record corpus\.filter\.main\.gids: did you mean corpus\.filter\.main"):
         main([str(finished.results), "corpus.filter.main.gids"])
