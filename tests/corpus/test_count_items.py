@@ -11,6 +11,8 @@ from pipeline.corpus import count_items
 from pipeline.corpus.contamination_settings import CountItemsSettings
 from tests.corpus.items.conftest import rows
 
+pytestmark = pytest.mark.slow
+
 SENTENCE = "Hij weegt het meel, mengt het met gist en zout, en laat het deeg rusten"
 
 

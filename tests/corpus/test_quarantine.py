@@ -28,6 +28,8 @@ from pipeline.sources.parts import raw_bytes, read_part
 from pipeline.sources.settings import SplitSettings
 from tests.sources.test_web import archive
 
+pytestmark = pytest.mark.slow
+
 QUARANTINE = {"quarantine": True}
 
 

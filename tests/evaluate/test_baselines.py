@@ -23,6 +23,8 @@ from pipeline.model.networks import initial_state
 from pipeline.run.config import load
 from pipeline.run.dag import Dag
 
+pytestmark = pytest.mark.slow
+
 MICRO = Path(__file__).parents[2] / "config" / "micro.yaml"
 PAIRS = [{"good": f"Zij loopt {n} meter.", "bad": f"Zij lopen loopt {n} meter."} for n in range(8)]
 TASK = """task: pairs

@@ -23,6 +23,8 @@ from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import compared_in_corpus, randomised_p_value
 from pipeline.ground.statistics import number_clusters
 
+pytestmark = pytest.mark.slow
+
 OF_TEXTS: dict[str, Any] = {
     "bleu": sacrebleu.BLEU(),
     "chrf": sacrebleu.CHRF(),

@@ -31,6 +31,8 @@ from pipeline.opt_out import reserved
 from pipeline.opt_out.reserved_settings import ReservedSettings, line_rules
 from tests.corpus.copies.test_clusters import FEW, KEYS, expected
 
+pytestmark = pytest.mark.slow
+
 Units = dict[tuple[str, int], list[dict[str, Any]]]
 
 

@@ -29,13 +29,14 @@ def test_the_hashes_of_batches_are_the_same_for_any_processes_and_meshes(
     assert batches(tmp_path / "mesh") == batches(alone) and len({*batches(alone)}) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("training", "launch"),
     [
         ({}, ""),
-        pytest.param({"mesh": {"pipeline": 2}, "strategy": "no_shard"}, TWO, marks=pytest.mark.slow),
-        pytest.param({"mesh": {"tensor": 2}}, TWO, marks=pytest.mark.slow),
-        pytest.param({"backend": "deepspeed", "strategy": "zero3"}, TWO, marks=pytest.mark.slow),
+        pytest.param({"mesh": {"pipeline": 2}, "strategy": "no_shard"}, TWO),
+        pytest.param({"mesh": {"tensor": 2}}, TWO),
+        pytest.param({"backend": "deepspeed", "strategy": "zero3"}, TWO),
     ],
     ids=["one process", "pipeline", "tensor", "zero3"],
 )

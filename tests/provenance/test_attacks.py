@@ -27,6 +27,8 @@ from pipeline.provenance.verify import verify
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import FROZEN, Signed, describe, entry
 
+pytestmark = pytest.mark.slow
+
 RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
 SHARD = f"{RECORDS}/tokens.shard.main.0.json"
 FILTER = f"{RECORDS}/corpus.filter.main.laws.0.json"

@@ -16,6 +16,8 @@ from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import ROOT, RunBuilder, sign
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/auditor.md").read_text(encoding="utf-8")
 STEPS = {
     "evaluate.baseline": "baselines/ngram/results.json",

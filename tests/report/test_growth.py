@@ -12,6 +12,8 @@ from pipeline.evaluate.trends import trends
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
+pytestmark = pytest.mark.slow
+
 
 def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
     """Write the checkpoints of a model that learns two tasks, beats the baselines of one, and knows nothing of `luck`.
