@@ -158,9 +158,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def loaded(hub: Path, folder: Path, units: int = 1, text_key: str = "body", **keys: Any) -> list[Any]:
+def loaded(
+    hub: Path, folder: Path, units: int = 1, text_key: str = "body", id_key: str = "key", **keys: Any
+) -> list[Any]:
     described = {"name": str(hub), "configuration": "klein", **keys}
-    config = configured(hub, path=None, dataset=described, units=units, text_key=text_key, id_key="key")
+    config = configured(hub, path=None, dataset=described, units=units, text_key=text_key, id_key=id_key)
     settings = step_settings(config, "sources.dataset", {"source": "s"})
     assert isinstance(settings, DatasetSettings)
     dataset.run(settings, files=[], parts=folder)
@@ -172,6 +174,14 @@ def test_a_folder_in_hub_layout_is_read_without_a_network(hub: Path, tmp_path: P
     assert found == [(f"s/train/{shard}-{n}", f"tekst {shard} {n}") for shard in range(2) for n in range(3)]
     (found,) = loaded(hub, tmp_path / "test", split="test")
     assert found == [("s/test/0", "toets")]
+
+
+@pytest.mark.parametrize(("id_key", "expected"), [("meta.id", "s/test/column"), ("inner.id", "s/test/field")])
+def test_a_key_with_a_dot_is_a_column_or_a_field_of_one(hub: Path, tmp_path: Path, id_key: str, expected: str) -> None:
+    row = {"body": "toets", "meta.id": "column", "inner": {"id": "field"}}
+    for file in (hub / "klein").iterdir():  # all splits have the same columns
+        pq.write_table(pa.Table.from_pylist([row]), file)
+    assert loaded(hub, tmp_path / "parts", id_key=id_key, split="test") == [[(expected, "toets")]]
 
 
 def test_the_rows_are_dealt_in_blocks_over_the_units(
