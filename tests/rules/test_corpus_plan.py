@@ -31,12 +31,12 @@ def check_memory() -> None:
 
 def test_a_finished_run_is_what_was_planned(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.folder)
-    told = plan_corpus()
-    corpus, run = told["corpora"]["main"], Path("results/micro")
+    plan = plan_corpus()
+    corpus, run = plan["corpora"]["main"], Path("results/micro")
     records = load_records(run)
     # The unit is a job where `units_per_job` is 1 or a source has one.
     jobs = Counter(record.step for record in records)
-    planned = {step: one["jobs"] for step, one in {**told["sources"]["steps"], **corpus["steps"]}.items()}
+    planned = {step: one["jobs"] for step, one in {**plan["sources"]["steps"], **corpus["steps"]}.items()}
     assert planned == {step: jobs[step] for step in planned}
     assert {step for step in jobs if step.split(".")[0] in ("sources", "corpus")} == planned.keys()
     (counts,) = (record.counts for record in records if record.step == "corpus.statistics")
