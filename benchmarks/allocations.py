@@ -22,10 +22,10 @@ from typing import Any
 
 import yaml
 
-from pipeline.run.config import Config, load
-from pipeline.run.dag import Dag
+from pipeline.config.configuration import Config, load
 from pipeline.slurm.packing import Request, allocations, pack
 from pipeline.slurm.resources import Requests
+from pipeline.workflow.dag import Dag
 
 MEASURED_BYTES = 63.7e6
 BATCHES = {

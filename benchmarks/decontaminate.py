@@ -20,12 +20,12 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from pipeline.config.configuration import load
+from pipeline.config.evaluation_items import leaving
 from pipeline.corpus.items.decide import Decision
 from pipeline.corpus.items.ngrams import hash_items
 from pipeline.corpus.items.search import Search
-from pipeline.run.config import load
-from pipeline.run.items import leaving
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
 

@@ -33,6 +33,7 @@ import pyarrow as pa
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus import equal_keys, find_duplicates, signatures
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signed import CONTENT, SignatureWriter, content_hash
@@ -43,7 +44,6 @@ from pipeline.corpus.settings import (
     FindDuplicatesSettings,
     SignaturesSettings,
 )
-from pipeline.ground.hashing import sha256_of
 
 UNIT_DOCUMENTS, BATCH_DOCUMENTS, PIECE_BYTES = 100_000, 20_000, 2000
 COPY_EVERY = 5

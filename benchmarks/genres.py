@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from datatrove.data import Document
 
 from benchmarks.decontaminate import texts_of
+from pipeline.config.configuration import Config, load
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.language import identifier
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.run.config import Config, load
 from pipeline.sources.settings import Source
 
 DRAWN = 100

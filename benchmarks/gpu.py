@@ -33,8 +33,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.checkout import checkout
-from pipeline.ground.errors import InputError
+from pipeline.core.checkout import checkout
+from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.pretrain.gauges.peaks import peak_flops_per_second

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.ground.machine import facts
+from pipeline.core.machine import facts
 from pipeline.model.determinism import set_determinism
 from pipeline.model.llama.model import Llama
 from pipeline.model.prepare import prepare

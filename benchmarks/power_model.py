@@ -17,8 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from pipeline.core.errors import InputError
 from pipeline.energy.power_model import Between, Observed, fit
-from pipeline.ground.errors import InputError
 
 
 def rows(path: Path) -> list[Observed]:

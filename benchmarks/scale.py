@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.run import copy_project
-from pipeline.run.config import load
-from pipeline.run.dag import Dag
+from pipeline.config.configuration import load
 from pipeline.sources.files import assign_unit
+from pipeline.workflow.dag import Dag
 
 OF_UNITS = {
     "fingerprint": ("sources/{source}/fingerprints/{unit}.json",),

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipeline.ground.hashing import sha256_of, sha256_of_each
+from pipeline.core.hashing import sha256_of, sha256_of_each
 from pipeline.model import weights
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from pipeline.ground.words import aligned
+from pipeline.core.formatting import aligned
 from tests.plan.published_steps import (
     FSDP,
     MEGATRON,

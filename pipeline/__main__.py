@@ -13,31 +13,31 @@ import os
 import signal
 import sys
 
-from pipeline.ground import space
-from pipeline.ground.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
-from pipeline.ground.words import visible_output
+from pipeline.core import disk_space
+from pipeline.core.errors import NO_ROOM, TRY_AGAIN, InputError, Stopped
+from pipeline.core.formatting import visible_output
 from pipeline.slurm import requeue
 
 COMMANDS = {
     "verify": ("pipeline.commands", "verify"),
     "trace": ("pipeline.commands", "trace"),
-    "audit": ("pipeline.pretrain.audit", "main"),
-    "provenance quote": ("pipeline.pretrain.quote", "main"),
-    "corpus why": ("pipeline.corpus.why", "main"),
+    "audit": ("pipeline.audit.training_documents", "main"),
+    "provenance quote": ("pipeline.audit.quote", "main"),
+    "corpus why": ("pipeline.audit.document_lineage", "main"),
     "model import": ("pipeline.model.commands", "import_model"),
     "model export": ("pipeline.model.commands", "export_model"),
     "provenance attest": ("pipeline.provenance.evidence", "main"),
     "provenance pack": ("pipeline.provenance.pack", "main"),
-    "runs": ("pipeline.run.runs", "main"),
-    "ladder": ("pipeline.run.ladder", "main"),
-    "scaling": ("pipeline.run.scaling", "main"),
+    "runs": ("pipeline.experiment.runs", "main"),
+    "ladder": ("pipeline.experiment.ladder", "main"),
+    "scaling": ("pipeline.experiment.scaling", "main"),
     "compare": ("pipeline.commands", "compare"),
-    "reproduce": ("pipeline.run.reproduce", "main"),
+    "reproduce": ("pipeline.audit.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),
     "plan": ("pipeline.commands", "plan"),
     "mirror": ("pipeline.commands", "mirror"),
     "items": ("pipeline.commands", "items"),
-    "energy": ("pipeline.run.progress", "main"),
+    "energy": ("pipeline.workflow.progress", "main"),
     "follow": ("pipeline.slurm.follow", "main"),
     "profile": ("pipeline.pretrain.profile", "main"),
     "platform check": ("pipeline.slurm.check", "main"),
@@ -82,12 +82,12 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if not space.is_full(error):
+        if not disk_space.is_full(error):
             raise
-        space.say(str(space.disk_full(error)))
+        disk_space.say(str(disk_space.disk_full(error)))
         return NO_ROOM
 
 
 if __name__ == "__main__":
-    space.forgive_full_logs()
+    disk_space.forgive_full_logs()
     sys.exit(main(sys.argv[1:]))

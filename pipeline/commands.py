@@ -6,11 +6,17 @@ import argparse
 import json
 from pathlib import Path
 
+from pipeline.audit.available_evidence import at_hand
+from pipeline.audit.code_differences import changed_code
+from pipeline.audit.reproduce import recomputed
+from pipeline.audit.rerun import ELSEWHERE, options_in
+from pipeline.audit.token_origin import trace_token
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import printable
+from pipeline.core.yaml_files import load_yaml
 from pipeline.evaluate.mirroring import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.ground.errors import InputError
-from pipeline.ground.words import printable
-from pipeline.ground.yaml_files import load_yaml
 from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
@@ -24,15 +30,9 @@ from pipeline.provenance.trace import is_of_the_run
 from pipeline.provenance.trace import trace as trace_file
 from pipeline.provenance.verify import main as verified
 from pipeline.provenance.verify import options_of
-from pipeline.run.again import ELSEWHERE, options_in
-from pipeline.run.at_hand import at_hand
-from pipeline.run.changed_code import changed_code
-from pipeline.run.config import Config, load
-from pipeline.run.memory_plan import memory_lines
-from pipeline.run.reproduce import recomputed
-from pipeline.run.steps import step_settings
-from pipeline.run.token_origin import trace_token
 from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.workflow.memory_plan import memory_lines
+from pipeline.workflow.steps import step_settings
 
 
 def read(path: Path, **changes: str) -> Config:

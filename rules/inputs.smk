@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from pipeline.ground.ranges import shorten
-from pipeline.run.steps import CHAPTERS
+from pipeline.core.path_ranges import shorten
+from pipeline.workflow.steps import CHAPTERS
 
 
 # A chapter's target asks for the records up to it, so that a step whose record is gone runs again, whatever the target.

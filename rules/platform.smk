@@ -4,7 +4,7 @@ import atexit
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.run import foreseen, may_follow
+from pipeline.workflow import preflight, deferred_jobs
 from pipeline.slurm import before, image
 from pipeline.slurm.modules import Modules
 
@@ -50,7 +50,7 @@ def refuse_what_is_missing():
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
-    for hint in foreseen.hints(run, launched):
+    for hint in preflight.hints(run, launched):
         logger.warning(hint)
 
 
@@ -63,15 +63,15 @@ def say_of_the_plan():
     if dag_of_jobs is None:  # it ended before, with a sentence of its own
         return
     jobs = {job: dag_of_jobs.needrun(job) for job in dag_of_jobs.jobs}
-    would_be = foreseen.launches(run)
+    would_be = preflight.launches(run)
     on_a_cluster = bool(run.platform.partitions) or run.slurm.nodes > 1
-    problems = foreseen.problems(run, would_be, slurm=on_a_cluster)
+    problems = preflight.problems(run, would_be, slurm=on_a_cluster)
     said = [
-        may_follow.sentence(
+        deferred_jobs.sentence(
             (job.rule.name for job, runs in jobs.items() if runs),
             (job.rule.name for job, runs in jobs.items() if not runs),
         ),
-        *foreseen.hints(run, would_be),
+        *preflight.hints(run, would_be),
         *(f"This would be refused: {problem}" for problem in problems),
     ]
     for sentence in filter(None, said):

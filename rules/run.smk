@@ -7,12 +7,12 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.ground.errors import InputError
-from pipeline.ground.yaml_files import load_yaml
-from pipeline.run.calibration import forecast_plan
-from pipeline.run.config import load
-from pipeline.run import invocation, kept_versions
-from pipeline.run.dag import Dag
+from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import load_yaml
+from pipeline.forecast.calibration import forecast_plan
+from pipeline.config.configuration import load
+from pipeline.workflow import invocation, version_cache
+from pipeline.workflow.dag import Dag
 from pipeline.slurm import image
 from pipeline.slurm.resources import Requests
 
@@ -43,7 +43,7 @@ try:
     ]:
         load_yaml(Path(written))
     run = load(config)
-    kept_versions.keep()
+    version_cache.keep()
     dag = Dag(run, in_image())
     if other_than_lock := dag.other_than_lock():
         refuse(other_than_lock)

@@ -2,7 +2,7 @@
 
 import os
 
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.hashing import sha256_of
 from pipeline.slurm import accounting, registration
 
 try:

@@ -8,9 +8,9 @@ from pipeline.energy import readings, watch
 from pipeline.job import frozen
 from pipeline.job.attempt import SNAKEMAKE
 from pipeline.provenance import evidence, seal
-from pipeline.run import invocation, lock
-from pipeline.run.renamed import in_new_words
-from pipeline.run.stale import Stale, is_locked
+from pipeline.workflow import invocation, run_lock
+from pipeline.config.renamed_keys import in_new_words
+from pipeline.workflow.stale_records import Stale, is_locked
 from pipeline.slurm import live
 
 
@@ -26,7 +26,7 @@ def seal_start():
 action = invocation.action(sys.argv[1:]) if workflow.is_main_process else "other"
 try:
     if action == "execution":
-        held = lock.take(Path(RUN), logger.warning)
+        held = run_lock.take(Path(RUN), logger.warning)
         seal.begin(Path(RUN), run.provenance, logger.warning)
         # At the end of a start, also of one that had nothing to do or was refused, when its own meter has ended.
         atexit.register(seal_start)
@@ -45,7 +45,7 @@ try:
         )
         atexit.register(meter.end)
     elif action == "unlock":
-        lock.unlock(Path(RUN), logger.warning)
+        run_lock.unlock(Path(RUN), logger.warning)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
@@ -67,7 +67,7 @@ for difference in frozen.differences(last_start or frozen_now, frozen_now):
 # and deletes nothing.
 stale = Stale(dag, Path(".snakemake/metadata"))
 # Neither does a start that Snakemake is about to refuse, because its own lock lies there.
-keeps = action != "execution" or is_locked(RUN, Path(lock.SNAKEMAKE_LOCKS))
+keeps = action != "execution" or is_locked(RUN, Path(run_lock.SNAKEMAKE_LOCKS))
 
 
 def make_again(records, because):

@@ -129,6 +129,19 @@ def nothing_left() -> Iterator[None]:
             getattr(torch, SWITCHES[name])(value)
 
 
+@pytest.fixture(scope="module")
+def warm_commands() -> Iterator[None]:
+    """Fork what the commands of a run start from a Python that has imported the large libraries."""
+    tools = Path(sys.executable).parent
+    client, variables = warm_python.start()
+    variables = {**variables, "PYTHONPATH": "", "PATH": os.pathsep.join([os.environ["PATH"], str(tools)])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", client)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture
 def few_files() -> Callable[[int], AbstractContextManager[None]]:
     """Return what lets this process open so many more files than it has open."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run.steps import CHAPTERS, STEPS, chapter
+from pipeline.workflow.steps import CHAPTERS, STEPS, chapter
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ ROOMS = sorted(
 
 def drawn(number: int) -> dict[str, list[str]]:
     """Return the arrows of one of the three drawings, in their order: of the floors, of rooms in rooms, exceptions."""
-    section = PAGE.split("## The floors")[1].split("\n## ")[0]
+    section = PAGE.split("## Packages")[1].split("\n## ")[0]
     arrows: dict[str, list[str]] = {}
     last: list[str] = []
     for line in section.split("```")[2 * number + 1].splitlines():
@@ -115,10 +115,10 @@ def test_arrows_point_downwards() -> None:
 
 
 def test_what_the_floors_are_for() -> None:
-    assert FLOORS["ground"] == [] and set(FLOORS["job"]) <= {"attestation", "energy", "ground"}
+    assert FLOORS["core"] == [] and set(FLOORS["job"]) <= {"energy", "core"}
     rooms = {step.partition(".")[0] for step in STEPS} | {"model"}
     for room in rooms:
-        assert not {"run", "job", "slurm", "report", "commands"} & set(FLOORS[room]), room
+        assert not {"config", "workflow", "audit", "job", "slurm", "commands"} & set(FLOORS[room]), room
 
 
 def pairs(arrows: dict[str, list[str]]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 
 class Words(Settings):

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import DocumentWriter, read_metadata, write_removed
 from pipeline.corpus.kept import KEPT_SCHEMA, beside, without_paragraphs
 from pipeline.corpus.removal import DUPLICATE_PARAGRAPHS
 from pipeline.corpus.removed_texts import removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
-from pipeline.ground.errors import InputError
 
 
 def _copies(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:

@@ -11,6 +11,8 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.execute import execute
 from pipeline.corpus.own_license import OwnLicense, refuse_other_licenses
@@ -29,8 +31,6 @@ from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import FilterSettings
 from pipeline.corpus.text.language import IdentifyLanguage
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.unit import refuse_other_files

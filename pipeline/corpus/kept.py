@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.paragraphs import without
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, read_metadata
-from pipeline.ground.errors import InputError
 
 KEPT_SCHEMA = pa.schema(
     [

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.shingles import Hashes, Shingles
 from pipeline.corpus.copies.signed import Numbers, SignedUnit
-from pipeline.ground.errors import InputError
 
 ROWS_AT_ONCE = 100
 

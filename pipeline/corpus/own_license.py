@@ -7,10 +7,10 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import LICENSE_DIFFERS, LICENSE_NOT_ALLOWED, LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD
 from pipeline.corpus.settings import FilterSettings
-from pipeline.ground.errors import InputError
 from pipeline.sources.licenses import is_allowed, say_the_same
 from pipeline.sources.written_licenses import read_license
 

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.quality_settings import PerplexitySettings
 from pipeline.corpus.scored import schema_of
-from pipeline.ground.errors import InputError
 
 LOGITS = 1 << 24  # that are computed at a time: 64 MB
 

@@ -17,12 +17,12 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
+from pipeline.core import markup
 from pipeline.corpus.data_set import plots
 from pipeline.corpus.data_set.croissant import metadata
 from pipeline.corpus.data_set.description import LENGTHS_PER_DOUBLING, SCORES, describe
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
-from pipeline.ground import markup
 
 CARD, PAGE, STYLE = "data_set/dataset_card.md.jinja", "data_set/dataset.html.jinja", "data_set/dataset.css"
 SECTIONS = (

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 from pipeline.sources.licenses import canonical
 
 Label = Literal["good", "bad"]

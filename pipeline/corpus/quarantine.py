@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.damage import DamagedFile, Quarantined
 from pipeline.sources.formats import read_records
 from pipeline.sources.parts import raw_bytes, read_part

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
+from pipeline.core import lease
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus.documents import REMOVED_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.personal_data import MaskPersonalData
 from pipeline.corpus.removal import HARMFUL
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground import owner
-from pipeline.ground.hashing import sha256_of
 from pipeline.sources.licenses import is_allowed
 
 WITHOUT_TEXT = (*OF_RIGHTS, HARMFUL)  # the reasons for which no text is kept
@@ -45,7 +45,7 @@ class RemovedTexts:
     def __init__(self, path: Path | None, *, samples: bool, licenses: list[str] | None = None) -> None:
         self._licenses = licenses
         self._path = path
-        self._partial = path and owner.partial(path)
+        self._partial = path and lease.partial(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
         self._mask = MaskPersonalData(PersonalData())
         self._rows: list[dict[str, Any]] = []

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA
-from pipeline.ground.errors import InputError
 
 SCORES = ("quality", "perplexity")
 

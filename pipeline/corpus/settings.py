@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.contamination_settings import Decontamination
 from pipeline.corpus.quality_settings import Perplexity, QualitySeeds, Seeds
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.rules.presets import PRESETS, Preset, by_genre, completed, for_source, with_scores
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.ground.settings import Settings
 from pipeline.sources.settings import FieldKeys, Genre, Source
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.licenses import OF_LICENSE
 from pipeline.corpus.quarantine import joined, refuse_too_much
 from pipeline.corpus.removal import MIXED_LANGUAGE
 from pipeline.corpus.scored import SCORES
 from pipeline.corpus.settings import StatisticsSettings
-from pipeline.ground.errors import InputError
 
 # The steps that remove documents, in their order.
 REFUSED_SHOWN = 20

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.core.errors import InputError
+from pipeline.core.markup import number
 from pipeline.energy.carbon import JOULES_PER_KWH
-from pipeline.ground.errors import InputError
-from pipeline.ground.markup import number
 
 ACCOUNT = "report/energy.json"
 NOT_MEASURED = "not measured"

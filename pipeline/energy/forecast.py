@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 # Standard deviation, as a share, of the energy of runs of the same work on nodes of one kind, and the degrees of
 # freedom that it is known with: two steps on 100,000 documents, ten runs of more than a minute alone on a genoa node of

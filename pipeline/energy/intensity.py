@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.energy.books.plausible import figure
 from pipeline.energy.books.table import Row, Table, text_of
 from pipeline.energy.figures import Intensity, Stretch
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 
 GAP = 1.5  # times the usual time between two rows
 MOST_GRAMS_PER_KWH = 2000.0

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.settings import Settings
+from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 
 NORMAL_95 = 1.96
 # A row shorter than this is weighed by its length: a meter that is read every few seconds says little of it.

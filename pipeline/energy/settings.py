@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 # Whoever states a figure states where it comes from; the words of another figure do not stay with it.
 SOURCE_OF = {

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.corpus_level import Statistics
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Item, Key, read_answers
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.verdict import SLOR, credit, scaled
-from pipeline.ground.errors import InputError
 
 
 class Answers(NamedTuple):

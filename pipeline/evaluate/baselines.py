@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.disk_space import remove
+from pipeline.core.errors import InputError
+from pipeline.core.lease import Owner
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.settings import BaselineSettings
 from pipeline.evaluate.suites import ask, finished_tasks, prepared, write_none, write_results
-from pipeline.ground.errors import InputError
-from pipeline.ground.owner import Owner
-from pipeline.ground.space import remove
 from pipeline.model.huggingface import end_ids, export, read_architecture
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import outcome

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from pipeline.core import markup
+from pipeline.core.errors import InputError
 from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.items import SCHEMA, hash_of
 from pipeline.evaluate.scores import seeded
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.tasks import task_sources
-from pipeline.ground import markup
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

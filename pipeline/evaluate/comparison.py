@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ground.composed import all_composed
+from pipeline.core.normalization import all_composed
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

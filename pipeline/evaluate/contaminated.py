@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from pipeline.core.statistics import share
 from pipeline.evaluate.items import Answered, Key
 from pipeline.evaluate.verdict import holm
-from pipeline.ground.statistics import share
 
 
 def beside_clean(answers: Answered, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:

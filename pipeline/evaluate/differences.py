@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.core.statistics import effective, number_clusters, ratio, simulated_coverage
 from pipeline.evaluate.checkpoint import Checkpoint, read
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, sums
 from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value, randomised_p_value
-from pipeline.ground.statistics import effective, number_clusters, ratio, simulated_coverage
 
 POWER = 0.8
 REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors

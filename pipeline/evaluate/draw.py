@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.trivial import answers
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.space import is_full
+from pipeline.core.disk_space import is_full
+from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

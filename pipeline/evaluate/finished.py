@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from pipeline.core.atomic_files import write
+from pipeline.core.hashing import sha256_of, sha256_of_each
 from pipeline.evaluate.items import Measured, hash_of
-from pipeline.ground.hashing import sha256_of, sha256_of_each
-from pipeline.ground.whole import write
 
 
 class Asked(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.core.statistics import Ratio, effective, number_clusters, ratio, share, simulated_coverage
 from pipeline.evaluate.corpus_level import (
     METRICS,
     Statistics,
@@ -16,7 +17,6 @@ from pipeline.evaluate.corpus_level import (
     statistics_of,
     sums,
 )
-from pipeline.ground.statistics import Ratio, effective, number_clusters, ratio, share, simulated_coverage
 
 # Aggregations of lm-eval that are made of what each item gives by itself.
 SUMMED = ("mean", "perplexity", "weighted_perplexity", "bits_per_byte")

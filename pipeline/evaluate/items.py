@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
 from pipeline.evaluate.corpus_level import Statistics, statistics_of
 from pipeline.evaluate.intervals import is_right_or_wrong
 from pipeline.evaluate.request_tokenizer import move_trailing_space
 from pipeline.evaluate.written import GRADED
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

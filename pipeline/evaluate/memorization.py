@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from datatrove.data import Document
 
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
+from pipeline.core.statistics import share
 from pipeline.corpus.personal_data import find
 from pipeline.corpus.personal_data.block import KINDS
 from pipeline.corpus.personal_data.synthetic import is_synthetic
 from pipeline.corpus.rules.harmful import FlagHarmful
 from pipeline.evaluate.settings import MemorizationSettings
 from pipeline.evaluate.writing import Writer
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
-from pipeline.ground.statistics import share
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.search import Search
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.core.settings import Settings
 from pipeline.evaluate.shipped import data_sets_of
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.settings import Settings
 
 LIST = "mirror.json"
 

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.parent import die_with_parent
+from pipeline.core.errors import InputError
+from pipeline.core.parent_process import die_with_parent
 from pipeline.pretrain.processes.launch import command, launcher
 
 WORKER = "pipeline.evaluate.worker"

@@ -30,10 +30,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.failures import description, exchange, is_of_task
 from pipeline.evaluate.items import hash_of
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
-from pipeline.ground.errors import InputError
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")

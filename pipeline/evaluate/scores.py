@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.comparison import compare_composed
 from pipeline.evaluate.draw import not_asked
@@ -32,7 +33,6 @@ from pipeline.evaluate.verdict import (
     scaled,
 )
 from pipeline.evaluate.written import BOUNDS, UNTESTED
-from pipeline.ground.errors import InputError
 from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:

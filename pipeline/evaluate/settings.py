@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from pipeline.core.data_folder import with_data
+from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.data_folder import with_data
-from pipeline.ground.errors import InputError
-from pipeline.ground.settings import Settings
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]

@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager

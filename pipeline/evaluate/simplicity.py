@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pipeline.ground.composed import composed
+from pipeline.core.normalization import composed
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # one of these is a word, with what an apostrophe or hyphen joins to it

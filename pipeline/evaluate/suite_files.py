@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_files import data_file, fewshot_file, included, read_task, searched_fields
-from pipeline.ground.errors import InputError
 
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 NO_ITEMS = "dataset_infos.json"  # what a data set's library knows of it

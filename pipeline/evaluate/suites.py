@@ -12,6 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline.core.disk_space import remove
+from pipeline.core.errors import InputError
+from pipeline.core.lease import Owner
 from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.draw import draw, not_asked, print_not_asked, too_long
 from pipeline.evaluate.failures import ProcessFailure, SharedFailure, blame_items, blamed_on, exchange
@@ -22,9 +25,6 @@ from pipeline.evaluate.processes import answered
 from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.tasks import TaskSource, task_sources
-from pipeline.ground.errors import InputError
-from pipeline.ground.owner import Owner
-from pipeline.ground.space import remove
 from pipeline.pretrain import outcome
 from pipeline.pretrain.processes.launch import set_variables, world_size
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, meta
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.yaml_files import parse_json, parse_yaml
+from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import parse_json, parse_yaml
 
 
 @cache

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import all_composed
 from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.shipped import data_sets_of, members_of, shipped_index
 from pipeline.evaluate.task_files import data_file, fewshot_file, given_data_file, included, read_rows, read_task
 from pipeline.evaluate.texts import text_files, text_task
 from pipeline.evaluate.written import OWN, problem, score
-from pipeline.ground.composed import all_composed
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

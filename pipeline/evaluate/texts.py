@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.items import BITS
 from pipeline.evaluate.settings import TextSettings
 from pipeline.evaluate.task_files import read_rows
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

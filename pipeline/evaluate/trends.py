@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.core.statistics import number_clusters
 from pipeline.evaluate.checkpoint import Checkpoint
 from pipeline.evaluate.corpus_level import METRICS, merits, sums
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
-from pipeline.ground.statistics import number_clusters
 
 FEWEST = 3  # checkpoints: of two, any noise is in order half of the time
 ENUMERATED = 8  # checkpoints, of which all orders are tried

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.corpus_level import statistics_of
 from pipeline.evaluate.items import Trivial
 from pipeline.evaluate.written import READABILITY
-from pipeline.ground.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.core.normalization import composed
+from pipeline.core.statistics import number_clusters
 from pipeline.evaluate.corpus_level import METRICS, CorpusMetric, Statistics, sums
 from pipeline.evaluate.items import Item
-from pipeline.ground.composed import composed
-from pipeline.ground.statistics import number_clusters
 
 LEVEL = 0.05
 SLOR = "acc_slor"  # the right sentence has the higher SLOR

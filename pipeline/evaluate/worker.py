@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
+from pipeline.core.parent_process import die_with_parent
 from pipeline.energy.watch import other_node_metered
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.suites import evaluate, prepared
-from pipeline.ground.errors import InputError
-from pipeline.ground.parent import die_with_parent
 
 
 def main() -> int:

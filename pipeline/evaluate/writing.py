@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
-from pipeline.ground.errors import InputError
 
 
 class Writer:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.experiment.settings import CORPUS, Cell, Experiment, ExperimentPage, Values
-from pipeline.ground.errors import InputError
-from pipeline.ground.settings import Settings
 from pipeline.model.size import training_flops
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.gauges import fits

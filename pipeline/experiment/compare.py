@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from pipeline.core.statistics import CONFIDENCE
 from pipeline.evaluate import differences
 from pipeline.evaluate.checkpoint import Checkpoint
 from pipeline.evaluate.items import BITS, Key
-from pipeline.ground.statistics import CONFIDENCE
 
 Floats = NDArray[np.float64]
 Score = tuple[str, str, str]

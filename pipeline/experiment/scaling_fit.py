@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.statistics import CONFIDENCE
+from pipeline.core.errors import InputError
+from pipeline.core.statistics import CONFIDENCE
 from pipeline.plan.scaling_law import ScalingLaw, Unit
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 Values = dict[str, Any]
 """By key of a model's section, such as `training.learning_rate`, its value."""

@@ -15,16 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipeline.attestation import statements
+from pipeline.core import attestations, platform_files
+from pipeline.core.atomic_files import write_json
+from pipeline.core.checkout import checkout
+from pipeline.core.errors import InputError, Stopped, anonymous
+from pipeline.core.machine import facts
 from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
 from pipeline.energy.readings import READINGS
 from pipeline.energy.uses import ATTEMPT
 from pipeline.energy.watch import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
-from pipeline.ground import platform_files
-from pipeline.ground.checkout import checkout
-from pipeline.ground.errors import InputError, Stopped, anonymous
-from pipeline.ground.machine import facts
-from pipeline.ground.whole import write_json
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""
@@ -157,7 +156,7 @@ class Attempt:
             Attempt.counted_cpu_seconds += self.content["cpu_seconds"]
         if status != "finished":  # of that tells what attests the record
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
-                statements.ended(self._run_directory, self.path, status, self._readings())
+                attestations.ended(self._run_directory, self.path, status, self._readings())
 
     def _readings(self) -> list[Path]:
         """Return the files of what meters have read of this attempt, on all its nodes."""
@@ -173,7 +172,7 @@ class Attempt:
             InputError: the signing key cannot be used.
             DiskFull: there was no room.
         """
-        statements.finished(self._run_directory, self.path, self._readings(), record, content)
+        attestations.finished(self._run_directory, self.path, self._readings(), record, content)
 
     def refused(self, sentence: str) -> None:
         """Write down that the job stopped before it began, and why."""
@@ -185,7 +184,7 @@ class Attempt:
 
     def __enter__(self) -> Attempt:
         self._write()
-        statements.began(self._run_directory, self.path, self.content)
+        attestations.began(self._run_directory, self.path, self.content)
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pipeline.core.atomic_files import write_json
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.core.recorded import as_written
 from pipeline.energy.processes import cpu_seconds_of_process_tree
 from pipeline.energy.uses import share_start
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.recorded import as_written
-from pipeline.ground.whole import write_json
 from pipeline.job import workers
 from pipeline.job.attempt import Attempt
 from pipeline.job.contract import Job, files_below, given_paths

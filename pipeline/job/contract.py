@@ -21,17 +21,17 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
-from pipeline.attestation.log import refuse_without_key
-from pipeline.ground import owner
-from pipeline.ground.errors import DiskFull, InputError, Superseded
-from pipeline.ground.hashing import sha256_of_each
-from pipeline.ground.owner import Owner
-from pipeline.ground.platform_files import folder
-from pipeline.ground.ranges import expand
-from pipeline.ground.recorded import recorded
-from pipeline.ground.settings import Settings, joined
-from pipeline.ground.space import disk_full, give_back, is_full, remove
-from pipeline.ground.whole import write_json
+from pipeline.core import lease
+from pipeline.core.atomic_files import write_json
+from pipeline.core.attestation_log import refuse_without_key
+from pipeline.core.disk_space import disk_full, give_back, is_full, remove
+from pipeline.core.errors import DiskFull, InputError, Superseded
+from pipeline.core.hashing import sha256_of_each
+from pipeline.core.lease import Owner
+from pipeline.core.path_ranges import expand
+from pipeline.core.platform_files import folder
+from pipeline.core.recorded import recorded
+from pipeline.core.settings import Settings, joined
 from pipeline.job import environments, frozen, twin, versions
 from pipeline.job.attempt import Attempt, command_line, execution_context
 
@@ -142,7 +142,7 @@ class Job:
                 if not appears(path):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
-        self.partial = {name: owner.partial(path) for name, path in self.outputs.items()}
+        self.partial = {name: lease.partial(path) for name, path in self.outputs.items()}
         keywords |= self.partial
         if "launch" in parameters:
             keywords["launch"] = self.arguments.launch
@@ -256,8 +256,8 @@ class Job:
         with suppress(OSError, ValueError, KeyError, TypeError):  # no record
             record = json.loads(self.record_path.read_text(encoding="utf-8"))
             its = {"host": record["host"], **(record["slurm"] or {})}
-            if owner.is_later(its, owner.this_start()):
-                raise Superseded(f"a later start of this step has finished it ({owner.shown(its)}): nothing is changed")
+            if lease.is_later(its, lease.this_start()):
+                raise Superseded(f"a later start of this step has finished it ({lease.shown(its)}): nothing is changed")
 
     def put_in_place(self) -> None:
         """Give the outputs their names; a file that is there is replaced in one stroke."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.ground import platform_files
+from pipeline.core import platform_files
 from pipeline.job import installed
 
 

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.job import installed, versions
 from pipeline.job.installed import Difference
 from pipeline.job.reach import PACKAGE

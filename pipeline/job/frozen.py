@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.ground import whole
-from pipeline.ground.errors import InputError
+from pipeline.core import atomic_files
+from pipeline.core.errors import InputError
 
 FOLDER = "provenance/frozen"
 VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
@@ -53,7 +53,7 @@ def freeze(run_directory: Path, content: Content) -> str:
     last, path = max(files.items(), default=(0, run_directory / FOLDER / "0.json"))
     if not last or path.read_text(encoding="utf-8") != text:
         path = run_directory / FOLDER / f"{last + 1}.json"
-        whole.write(path, text.encode())
+        atomic_files.write(path, text.encode())
     return f"{hashlib.sha256(text.encode()).hexdigest()}:{path.absolute()}"
 
 

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.job.reach import PACKAGE, names_in
 
 LOCKS = PACKAGE.parent / "envs"

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from types import FrameType
 
-from pipeline.ground.errors import InputError, Stopped
-from pipeline.ground.parent import die_with_parent
+from pipeline.core.errors import InputError, Stopped
+from pipeline.core.parent_process import die_with_parent
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 

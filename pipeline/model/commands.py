@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface, weights
 from pipeline.model.networks import parameter_shapes
 from pipeline.model.settings import Architecture

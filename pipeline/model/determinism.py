@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 _NONE_IS_DETERMINISTIC = "does not have a deterministic implementation"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import weights
 from pipeline.model.networks import NETWORKS, network, parameter_shapes
 from pipeline.model.settings import Architecture

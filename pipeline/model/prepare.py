@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, activate_flash_attention_impl
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.attention import best_kernels
 from pipeline.model.decoder import Block, Decoder
 from pipeline.model.recompute import Recomputation

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 from pipeline.model.architectures import presets, shape
 
 INITIAL_DEVIATION = 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.ground.ramp import Batches
+from pipeline.core.ramp import Batches
 from pipeline.model.architectures import Precision, shape
 from pipeline.model.settings import Architecture
 

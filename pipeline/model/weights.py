@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.ground import whole
-from pipeline.ground.errors import InputError
+from pipeline.core import atomic_files
+from pipeline.core.errors import InputError
 
 LARGEST_FILE_BYTES = 1_000_000_000
 """So that many processes can write a large model at once; which file holds what depends on the model alone."""
@@ -73,7 +73,7 @@ def write(
             for name in files[file]
             for theirs, tensor in _parts(rename(name), get(name).detach().float().contiguous())
         }
-        with whole.mode_of_umask(path):
+        with atomic_files.mode_of_umask(path):
             save_file(tensors, path, metadata={"format": "pt"})
 
     def write_index() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
+from pipeline.core.hosts import host_of, suffixes_of
+from pipeline.core.normalization import composed
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import OPT_OUT
-from pipeline.ground.composed import composed
-from pipeline.ground.hosts import host_of, suffixes_of
 from pipeline.opt_out.lists import OptOut
 
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
-from pipeline.ground.hosts import host_of, suffixes_of
+from pipeline.core.errors import InputError
+from pipeline.core.hosts import host_of, suffixes_of
+from pipeline.core.normalization import composed
 from pipeline.opt_out.lists import KINDS, OptOut
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import column_at, python_value, read_records, refuse_types, split_name, stored_keys

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signed import CONTENT, band_columns
 from pipeline.corpus.documents import read_metadata
 from pipeline.corpus.removal import OPT_OUT
-from pipeline.ground.errors import InputError
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.lists import KINDS, shown
 from pipeline.opt_out.reserved_settings import ForgottenSettings

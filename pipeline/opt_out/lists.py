@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
+from pipeline.core.errors import InputError
+from pipeline.core.hosts import parse_host
+from pipeline.core.normalization import composed
+from pipeline.core.settings import Settings
+from pipeline.core.yaml_files import parse_yaml
 from pipeline.corpus.personal_data import marked
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
-from pipeline.ground.hosts import parse_host
-from pipeline.ground.settings import Settings
-from pipeline.ground.yaml_files import parse_yaml
 from pipeline.sources.reading import iso_date
 
 KINDS = ("domains", "ids", "holders")

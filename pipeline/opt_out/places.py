@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignaturesSettings
-from pipeline.ground.hashing import sha256_of
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.others import RECORDS, private
 from pipeline.opt_out.search import Reserved, hashed, joined, on_domains

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signed import Keys
-from pipeline.ground.errors import InputError
 from pipeline.opt_out.archives import search_archive
 from pipeline.opt_out.entries import contains
 from pipeline.opt_out.others import archives, runs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.settings import SignaturesSettings
-from pipeline.ground.settings import Settings
 
 
 class RemainsSettings(Settings):

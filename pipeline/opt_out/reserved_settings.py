@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import C4, LanguageRules
 from pipeline.corpus.settings import Normalisation, PersonalData, SignaturesSettings
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.ground.settings import Settings
 from pipeline.sources.settings import FieldKeys
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from pipeline.core.hosts import host_of, suffixes_of
 from pipeline.corpus.copies.signed import CONTENT, Keys, band_columns
 from pipeline.corpus.documents import REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.removal import OPT_OUT
 from pipeline.corpus.settings import Signatures
-from pipeline.ground.hosts import host_of, suffixes_of
 from pipeline.opt_out.entries import contains
 
 Mask = npt.NDArray[np.bool_]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.ground.words import aligned
+from pipeline.core.formatting import aligned
 from pipeline.plan.table import readable
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.energy.forecast import Forecast, Prediction, Range, account_ends, chain, widened
-from pipeline.ground.errors import InputError
 from pipeline.plan.settings import ForecastPlan, StepCost
 
 NO_RUNS = (

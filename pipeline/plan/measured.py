@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from pipeline.core.formatting import counted
 from pipeline.energy.forecast import student_95
-from pipeline.ground.words import counted
 from pipeline.plan.run_time import obstacles, run_time
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
 from pipeline.plan.table import readable

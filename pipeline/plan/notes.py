@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.ground.words import counted
+from pipeline.core.formatting import counted
 from pipeline.plan.measured import interval_note, ratios
 from pipeline.plan.published import alike
 from pipeline.plan.run_time import obstacles

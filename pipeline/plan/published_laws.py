@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.ground.statistics import CONFIDENCE
+from pipeline.core.statistics import CONFIDENCE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.scaling_law import ScalingLaw, Unit

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from pipeline.ground.ramp import Stretch
+from pipeline.core.ramp import Stretch
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
 from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike

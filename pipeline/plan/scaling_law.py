@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 FLAT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
 Unit = Literal["nats per token", "bits per byte"]

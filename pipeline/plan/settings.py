@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from pipeline.ground.ramp import Batches, RampStage
-from pipeline.ground.settings import Settings
+from pipeline.core.ramp import Batches, RampStage
+from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import StrategyName
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.ground.words import aligned, in_blocks
+from pipeline.core.formatting import aligned, in_blocks
 from pipeline.plan.forecast import NO_RUNS
 from pipeline.plan.published_laws import SCOPE
 from pipeline.plan.run_time import FORMULAS as RUN_TIME

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.networks import parameter_shapes
 from pipeline.model.settings import Architecture, RopeScaling

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain import outcome
 from pipeline.pretrain.gauges.metrics import TensorBoardWriter, read
 from pipeline.pretrain.settings import ExportSettings

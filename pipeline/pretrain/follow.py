@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.energy.lately import power
 from pipeline.energy.readings import READINGS
-from pipeline.ground.errors import InputError
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.gauges.slowest import SLOW
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.ground.errors import Diverged, InputError, OutOfMemory
+from pipeline.core.errors import Diverged, InputError, OutOfMemory
 
 FILE = "outcome.json"
 STATUS = {OutOfMemory: "out of memory", Diverged: "diverged"}

@@ -6,8 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from pipeline.ground import whole
-from pipeline.ground.errors import InputError
+from pipeline.core import atomic_files
+from pipeline.core.errors import InputError
 from pipeline.pretrain.follow import trains_in
 from pipeline.pretrain.gauges.profiler import REQUEST, TRACES
 
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     if folder is None:
         raise InputError(f"{options.run_directory} has no training of {options.model} that runs: look with `follow`")
     before = {*(folder / TRACES).glob("[!.]*.json")}
-    whole.write(folder / REQUEST, f"{options.steps}\n".encode())  # found empty it would be thrown away
+    atomic_files.write(folder / REQUEST, f"{options.steps}\n".encode())  # found empty it would be thrown away
     deadline = time.monotonic() + options.seconds
     try:
         while not (made := {*(folder / TRACES).glob("[!.]*.json")} - before):

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import Diverged, InputError, OutOfMemory
-from pipeline.ground.owner import Owner
+from pipeline.core.errors import Diverged, InputError, OutOfMemory
+from pipeline.core.lease import Owner
 from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import outcome
@@ -41,9 +41,9 @@ WATCHING = (
     "pipeline.tokens.word_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.tidy",
-    "pipeline.ground.owner",
-    "pipeline.ground.parent",
-    "pipeline.ground.space",
+    "pipeline.core.lease",
+    "pipeline.core.parent_process",
+    "pipeline.core.disk_space",
 )
 
 

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.pretrained import Pretrained
-from pipeline.ground.settings import Settings
+from pipeline.core.pretrained import Pretrained
+from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.training_settings import Training
 

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.ramp import Batches, RampStage
-from pipeline.ground.settings import Settings
+from pipeline.core.ramp import Batches, RampStage
+from pipeline.core.settings import Settings
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, of_backend
 from pipeline.tokens.settings import Sampling
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.energy.figures import Account, Figure, read_account
-from pipeline.ground.errors import InputError
 from pipeline.provenance.contents import METRICS, changed, content_differences, flat, is_timed, is_timed_key
 from pipeline.provenance.records import RECORDS, Record, load_records
 

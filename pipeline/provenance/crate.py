@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.attestation.log import FILE
-from pipeline.attestation.statements import checkpoint_before
+from pipeline.core.attestation_log import FILE
+from pipeline.core.attestations import checkpoint_before
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.energy.figures import read_account
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.crate_actions import COMPLETED, Actions
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import (

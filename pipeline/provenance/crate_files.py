@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.words import name_problem
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import name_problem
+from pipeline.core.hashing import sha256_of
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.records import FileEntry, Record, producers
 

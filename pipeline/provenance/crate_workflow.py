@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.records import Attempt, Record, producers
 

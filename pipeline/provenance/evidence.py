@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.attestation.log import FILE, Line, append, lines, resource
-from pipeline.attestation.statements import BEGAN, CHANGED, EVIDENCE, REMOVED
+from pipeline.core.attestation_log import FILE, Line, append, lines, resource
+from pipeline.core.attestations import BEGAN, CHANGED, EVIDENCE, REMOVED
 from pipeline.provenance.inventory import (
     AUTHORITY,
     BATCHES,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.attestation.log import FILE, SLSA, Line, append, lines, resource
-from pipeline.attestation.statements import BEGAN, CHANGED, ENDED, START_ENDED
+from pipeline.core.attestation_log import FILE, SLSA, Line, append, lines, resource
+from pipeline.core.attestations import BEGAN, CHANGED, ENDED, START_ENDED
 from pipeline.provenance.evidence import Attested, attested, difference, files, sha256_of_first
 from pipeline.provenance.records import ATTEMPTS
 

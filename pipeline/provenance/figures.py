@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.energy.figures import Figure, read_account
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from pipeline.provenance.contents import flat
 from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.provenance.trace import trace

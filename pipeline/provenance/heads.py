@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.attestation.log import Line, lines
-from pipeline.attestation.statements import BEGAN
-from pipeline.ground.errors import InputError
+from pipeline.core.attestation_log import Line, lines
+from pipeline.core.attestations import BEGAN
+from pipeline.core.errors import InputError
 
 
 class Head(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.attestation.log import FILE
+from pipeline.core.attestation_log import FILE
 from pipeline.provenance.records import ATTEMPTS, RECORDS
 
 METADATA = "ro-crate-metadata.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.attestation import keys
+from pipeline.core import signing_keys
 
 
 def main(arguments: list[str]) -> int:
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
         "--algorithm", choices=("p256", "ed25519"), default="p256", help="models are signed with P-256 keys alone"
     )
     options = parser.parse_args(arguments)
-    public = keys.generate(options.file, options.algorithm)
+    public = signing_keys.generate(options.file, options.algorithm)
     print(f"private key: {options.file} (keep it to yourself: whoever has it can sign as you)")
-    print(f"public key: {public} (publish it, and its sha256 {keys.key_sha256(keys.public(public))})")
+    print(f"public key: {public} (publish it, and its sha256 {signing_keys.key_sha256(signing_keys.public(public))})")
     return 0

@@ -15,10 +15,10 @@ from urllib.parse import quote, unquote
 
 import bagit
 
-from pipeline.attestation.log import FILE
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.words import name_problem
+from pipeline.core.attestation_log import FILE
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import name_problem
+from pipeline.core.hashing import sha256_of
 from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.verify_files import LARGE
 

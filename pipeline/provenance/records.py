@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.strict_json import parse_json
+from pipeline.core.errors import InputError
+from pipeline.core.strict_json import parse_json
 
 RECORDS = "provenance/records"
 ATTEMPTS = "provenance/attempts"

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.attestation import keys
-from pipeline.attestation.log import FILE, KEY, lines, remove_remainder
-from pipeline.attestation.statements import START_ENDED
-from pipeline.ground import owner, whole
-from pipeline.ground.errors import InputError
+from pipeline.core import atomic_files, lease, signing_keys
+from pipeline.core.attestation_log import FILE, KEY, lines, remove_remainder
+from pipeline.core.attestations import START_ENDED
+from pipeline.core.errors import InputError
 from pipeline.provenance import evidence, heads
 from pipeline.provenance.evidence_changes import attest_changes
 from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
@@ -57,8 +56,8 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
             raise InputError(f"{run_directory} is signed: give provenance.key, so that what is added is signed as well")
         return
     path = Path(settings.key).expanduser().absolute()
-    public = keys.private(path).public_key()
-    text, own = keys.public_text(public), run_directory / PUBLIC_KEY
+    public = signing_keys.private(path).public_key()
+    text, own = signing_keys.public_text(public), run_directory / PUBLIC_KEY
     if own.is_file() and own.read_bytes() != text:
         raise InputError(f"provenance.key: {run_directory} is signed with another key: go on with that one, or anew")
     if any(not line.signatures for line in lines(run_directory)) and not own.is_file():
@@ -67,10 +66,14 @@ def _begin_signing(run_directory: Path, settings: Provenance) -> None:
             "take another run.name"
         )
     os.environ[KEY] = str(path)
-    whole.write(own, text)  # half a key would be another one for the next start
-    signer = {"owner": settings.owner, "algorithm": keys.algorithm(public), "key_sha256": keys.key_sha256(public)}
+    atomic_files.write(own, text)  # half a key would be another one for the next start
+    signer = {
+        "owner": settings.owner,
+        "algorithm": signing_keys.algorithm(public),
+        "key_sha256": signing_keys.key_sha256(public),
+    }
     told = {**signer, "timestamp": settings.timestamps and settings.timestamps.url}
-    whole.write_json(run_directory / SIGNER, told)
+    atomic_files.write_json(run_directory / SIGNER, told)
 
 
 def sign_models(run_directory: Path, key: Path) -> None:
@@ -79,14 +82,14 @@ def sign_models(run_directory: Path, key: Path) -> None:
     Raises:
         InputError: a model cannot be signed.
     """
-    if keys.algorithm(keys.private(key).public_key()) != "p256":
+    if signing_keys.algorithm(signing_keys.private(key).public_key()) != "p256":
         return  # the format knows no Ed25519 keys
     for record in sorted((run_directory / RECORDS).glob("pretrain.export.*.json")):
         model = record.name.removeprefix("pretrain.export.").removesuffix(".json")
         folder, signature = run_directory / "models" / model / "final", run_directory / SIGNATURES / f"{model}.sig"
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
-            partial = owner.partial(signature)
+            partial = lease.partial(signature)
             words = [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", str(key)]
             words += ["--signature", str(partial), str(folder)]
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -114,7 +117,7 @@ def publish(run_directory: Path, settings: Provenance, say: Say) -> None:
 
         try:
             answer = timestamps.ask(published.sha256, settings.timestamps)
-            whole.write(run_directory / TIMESTAMPS / f"{published.sha256}.tsr", answer)
+            atomic_files.write(run_directory / TIMESTAMPS / f"{published.sha256}.tsr", answer)
         except InputError as error:
             say(str(error))
     if settings.log:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.pretrained import Pretrained
-from pipeline.ground.settings import Settings
+from pipeline.core.pretrained import Pretrained
+from pipeline.core.settings import Settings
 
 
 class Timestamps(Settings):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.ground.ranges import shorten
+from pipeline.core.path_ranges import shorten
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import RECORDS, Record, load_records
 

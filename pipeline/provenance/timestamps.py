@@ -15,7 +15,7 @@ from rfc3161_client import (
     decode_timestamp_response,
 )
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.settings import Timestamps
 
 PATIENCE_SECONDS = 60.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import counted
+from pipeline.core.pretrained import Pretrained
 from pipeline.energy.figures import JOULE, Account, Figure, read_account, together
-from pipeline.ground.errors import InputError
-from pipeline.ground.pretrained import Pretrained
-from pipeline.ground.words import counted
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import (
     RECORDS,

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from pipeline.attestation.log import FILE
-from pipeline.attestation.statements import Checkpoint
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.strict_json import parse_json
-from pipeline.ground.words import counted, printable
+from pipeline.core.attestation_log import FILE
+from pipeline.core.attestations import Checkpoint
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import counted, printable
+from pipeline.core.hashing import sha256_of
+from pipeline.core.strict_json import parse_json
 from pipeline.provenance.crate_graph import CHECKPOINT
 from pipeline.provenance.heads import run_names
 from pipeline.provenance.inventory import CLOSED, CRATE, CRATE_RECORD, METADATA, closed_evidence, take_inventory

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from pipeline.attestation.log import FILE, SLSA, Line
-from pipeline.attestation.statements import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
-from pipeline.ground.holder import Holder
-from pipeline.ground.strict_json import parse_json
+from pipeline.core.attestation_log import FILE, SLSA, Line
+from pipeline.core.attestations import ATTEMPT_FACTS, BEGAN, CHANGED, ENDED
+from pipeline.core.lock_owner import Holder
+from pipeline.core.strict_json import parse_json
 from pipeline.provenance.evidence import Attested, attested, difference
 from pipeline.provenance.inventory import APPENDED, AUTHORITY, FIXED, LOCK, LOG, TIMESTAMPS, Inventory, kind_of
 from pipeline.provenance.records import ATTEMPTS

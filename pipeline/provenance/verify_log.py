@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.attestation import keys
-from pipeline.attestation.log import FILE, NOTHING_BEFORE, SLSA, Line, lines
-from pipeline.attestation.statements import Checkpoint
-from pipeline.ground.errors import InputError
-from pipeline.ground.strict_json import parse_json
+from pipeline.core import signing_keys
+from pipeline.core.attestation_log import FILE, NOTHING_BEFORE, SLSA, Line, lines
+from pipeline.core.attestations import Checkpoint
+from pipeline.core.errors import InputError
+from pipeline.core.strict_json import parse_json
 from pipeline.provenance.heads import heads, of_run, run_names
 from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER, TIMESTAMPS
 from pipeline.provenance.records import ATTEMPTS, RECORDS
@@ -74,13 +74,13 @@ class Log:
             self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} is missing: give the owner's key with --key.")
             return None
         try:
-            key = keys.public(given or own)
+            key = signing_keys.public(given or own)
         except InputError as error:
             if given:
                 raise
             self.tell(PUBLIC_KEY, f"{PUBLIC_KEY} was changed: {error}.")
             return None
-        name = keys.key_sha256(key)
+        name = signing_keys.key_sha256(key)
         for line in self.lines[signed[0].number - 1 :]:
             if not line.signatures:
                 self.tell(FILE, f"{FILE}, line {line.number} ({_told(line)}), is not signed, and one before it is.")
@@ -88,7 +88,7 @@ class Log:
                 self.tell(
                     FILE, f"{FILE}, line {line.number} ({_told(line)}), is signed with another key than {name[:16]}…"
                 )
-            elif not keys.verifies(key, line.signatures[name], line.signed):
+            elif not signing_keys.verifies(key, line.signatures[name], line.signed):
                 self.tell(FILE, f"{FILE}, line {line.number} ({_told(line)}), was changed: its signature is not of it.")
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.records import ATTEMPTS, Record, load_attempt
 
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds

@@ -9,7 +9,7 @@ from itertools import cycle
 
 from markupsafe import Markup, escape
 
-from pipeline.ground.markup import number
+from pipeline.core.markup import number
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44

@@ -9,7 +9,7 @@ from typing import Literal
 from markupsafe import Markup
 from pydantic import Field
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 Language = Literal["en", "nl"]
 Text = str | dict[Language, str]

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
-from pipeline.ground.markup import number, size
+from pipeline.core.markup import number, size
 from pipeline.report.formats import duration
 from pipeline.report.read import Artefact, Json, Material
 from pipeline.report.training import present

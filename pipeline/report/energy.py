@@ -13,13 +13,13 @@ from typing import Literal
 
 import numpy as np
 
+from pipeline.core.errors import InputError, anonymous
 from pipeline.energy.account import Account, JobUse, account, read_job_uses
 from pipeline.energy.figures import Account as Told
 from pipeline.energy.figures import Figure, checked
 from pipeline.energy.intensity import Series, read_series
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import Book
-from pipeline.ground.errors import InputError, anonymous
 from pipeline.report.consumption import attempt_of, computed_by, standing_attempts
 from pipeline.report.formats import period
 from pipeline.report.read import UNCOUNTED, Json, Material

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.markup import number, percent
 from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
 from pipeline.energy.figures import NOT_MEASURED, Account, Figure, Intensity, together
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.ground.markup import number, percent
 from pipeline.report import formats
 from pipeline.report.consumption import Attempt, Consumption, Use, consumption
 from pipeline.report.formats import Amount, amount_of, period

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from pipeline.core.errors import InputError
 from pipeline.energy.figures import Account, Figure, Read, together
-from pipeline.ground.errors import InputError
 from pipeline.report.consumption import attempt_of
 from pipeline.report.read import Material
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.markup import number, size
 from pipeline.energy.figures import Figure
-from pipeline.ground.markup import number, size
 from pipeline.report import formats
 from pipeline.report.footprint import Footprint
 from pipeline.report.read import Artefact, Json, Material

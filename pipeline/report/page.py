@@ -17,9 +17,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from pipeline.core import markup
 from pipeline.energy.figures import checked
 from pipeline.evaluate.verdict import is_mostly_truncated
-from pipeline.ground import markup
 from pipeline.report import charts, footprint, formats, training
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.disclosure import Stated

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.step_seconds import step_seconds
 from pipeline.energy.figures import Account, Figure, together
-from pipeline.ground.step_seconds import step_seconds
 from pipeline.report.read import Json, Material
 
 ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError, anonymous
 from pipeline.energy.books.table import Books
 from pipeline.energy.books.written import read_books
-from pipeline.ground.errors import InputError, anonymous
 
 Json = dict[str, Any]
 UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written

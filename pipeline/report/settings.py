@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from pipeline.core.pretrained import Pretrained
+from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import CarbonIntensitySeries
 from pipeline.experiment.settings import ExperimentPage
-from pipeline.ground.pretrained import Pretrained
-from pipeline.ground.settings import Settings
 from pipeline.report.disclosure import Disclosure
 
 

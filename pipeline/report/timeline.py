@@ -14,9 +14,9 @@ from math import ceil
 
 from markupsafe import Markup
 
+from pipeline.core.markup import number
 from pipeline.energy.attribution.books_beside import joined
 from pipeline.energy.figures import Account, Moment
-from pipeline.ground.markup import number
 from pipeline.report.charts import POINTS, tick_texts, ticks
 from pipeline.report.consumption import attempt_of, standing_attempts
 from pipeline.report.energy import seconds_of

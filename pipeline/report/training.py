@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.ground.pretrained import Pretrained
+from pipeline.core.pretrained import Pretrained
 from pipeline.report.charts import Series, lines
 from pipeline.report.read import Json, Material
 

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.core.settings import joined
 from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.removal import HARMFUL
 from pipeline.energy.figures import Account, together
 from pipeline.evaluate.items import ANSWER_BITS
-from pipeline.ground.settings import joined
 from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
 from pipeline.report.comparison import contaminated, side_by_side

@@ -22,11 +22,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.attestation.log import KEY
+from pipeline.core.atomic_files import write_json
+from pipeline.core.attestation_log import KEY
+from pipeline.core.errors import InputError
 from pipeline.energy.books.ear import METER
 from pipeline.energy.books.written import PROBLEMS, WrittenBooks
-from pipeline.ground.errors import InputError
-from pipeline.ground.whole import write_json
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import PUBLIC_KEY
 from pipeline.slurm import ear, energy, queue, sacct, starts, tables

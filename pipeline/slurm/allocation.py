@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import TRY_AGAIN
+from pipeline.core.errors import TRY_AGAIN
 from pipeline.slurm import requeue
 
 ALLOCATIONS = Path(".snakemake/allocations")  # beside Snakemake's own marks of what is incomplete

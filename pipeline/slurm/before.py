@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipeline.ground.errors import InputError
-from pipeline.run import foreseen
-from pipeline.run.config import Config
+from pipeline.config.configuration import Config
+from pipeline.core.errors import InputError
 from pipeline.slurm import modules as modules_of_jobs
 from pipeline.slurm import site
 from pipeline.slurm.site import Finding
+from pipeline.workflow import preflight
 
 
 def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
@@ -21,7 +21,9 @@ def refuse(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str,
     Raises:
         InputError: something of it is not there, or cannot work.
     """
-    for sentence in foreseen.problems(config, foreseen.launches(config) if launched is None else launched, slurm=slurm):
+    for sentence in preflight.problems(
+        config, preflight.launches(config) if launched is None else launched, slurm=slurm
+    ):
         raise InputError(sentence)
     for finding in _findings(config, slurm, modules):
         if finding.ok is False:

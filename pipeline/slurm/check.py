@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
-from pipeline.run import platforms
-from pipeline.run.platforms import Partition, Platform
+from pipeline.config import platforms
+from pipeline.config.platforms import Partition, Platform
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.slurm import image, modules, site
 from pipeline.slurm.site import Finding
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.run.config import Config
-from pipeline.run.dag import Dag
-from pipeline.run.expected import Expected, documents_allowed, expected, memory_needed
-from pipeline.run.steps import STEPS, chapter
-from pipeline.run.text_rates import JOINING, Rate, rates_of
+from pipeline.config.configuration import Config
+from pipeline.forecast.corpus_size import Expected, documents_allowed, expected, memory_needed
+from pipeline.forecast.text_rates import JOINING, Rate, rates_of
 from pipeline.slurm.packing import Request, pack
 from pipeline.slurm.resources import HOLD_KEYS, Requests
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, chapter
 
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/tokenizer.md
 LEAST_VOCABULARY = 8192

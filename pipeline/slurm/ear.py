@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.ear import read_ear
 from pipeline.energy.books.table import Books
 from pipeline.energy.readings import Book, Reading
-from pipeline.ground.errors import InputError
 
 SECONDS = 300
 NOTHING = re.compile(r"\bno (jobs?|applications?|loops?)\b.*\bfound\b", re.IGNORECASE)

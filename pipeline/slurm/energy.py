@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.slurm_energy import Allocated, plugin_of, read_slurm
 from pipeline.energy.readings import Book
-from pipeline.ground.errors import InputError
 from pipeline.slurm import ear, sacct
 from pipeline.slurm.values import hosts
 

@@ -24,12 +24,12 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.ground.errors import NO_ROOM, InputError
+from pipeline.config.slurm_settings import Slurm
+from pipeline.core.errors import NO_ROOM, InputError
 from pipeline.slurm import allocation, queue, retry, sacct, submission
 from pipeline.slurm.allocation import ALLOCATIONS, REFUSED
 from pipeline.slurm.packing import pack
 from pipeline.slurm.ready import Ready, prepared, side_by_side, whole
-from pipeline.slurm.settings import Slurm
 from pipeline.slurm.waiting import Waiting
 
 KILLED = 128 + 9  # a job that nobody has cancelled is killed for lack of memory, by Slurm or by the kernel

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.config.platforms import Platform
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.job import environments
 from pipeline.job.environments import Environment
-from pipeline.run.platforms import Platform
-from pipeline.run.steps import STEPS
 from pipeline.slurm.site import Finding
+from pipeline.workflow.steps import STEPS
 
 PYTHON = Path(__file__).parents[2] / "envs/container/python"
 NEEDED = ("torch", "pyarrow", "datatrove", "pydantic")

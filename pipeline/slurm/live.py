@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.job.attempt import HEARTBEAT_SECONDS
-from pipeline.run.stale import file_of
 from pipeline.slurm import allocation, queue, starts
 from pipeline.slurm.allocation import ALLOCATIONS
 from pipeline.slurm.starts import Start
+from pipeline.workflow.stale_records import file_of
 
 Say = Callable[[str], None]
 SECONDS_BETWEEN = 10.0

@@ -8,8 +8,8 @@ import sys
 import time
 from importlib.util import find_spec
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.slurm import image, site
 
 MEGABYTES = {"gloo": 64, "nccl": 512}

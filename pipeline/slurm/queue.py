@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0

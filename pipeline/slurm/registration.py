@@ -14,10 +14,10 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
-from pipeline.ground.errors import InputError
+from pipeline.config.slurm_settings import Slurm
+from pipeline.core.errors import InputError
 from pipeline.slurm import starts
 from pipeline.slurm.executor import Executor
-from pipeline.slurm.settings import Slurm
 
 WRITTEN_FOR = {"snakemake": "9.27", "snakemake-interface-executor-plugins": "9.4"}
 

@@ -14,7 +14,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from pipeline.ground.errors import Stopped
+from pipeline.core.errors import Stopped
 
 TRIES, SECONDS_BETWEEN = 4, 10.0
 

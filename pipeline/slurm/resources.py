@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
+from pipeline.config.configuration import Config
+from pipeline.config.platforms import Allocation, Partition
 from pipeline.model.size import parameter_count, training_flops
 from pipeline.pretrain.processes.launch import cpus_per_task, launcher
-from pipeline.run.config import Config
-from pipeline.run.dag import Dag
-from pipeline.run.platforms import Allocation, Partition
-from pipeline.run.steps import STEPS, Bytes, Need
 from pipeline.slurm.retry import Growth, factor
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, Bytes, Need
 
 # Of units that a core of a batch does one after another, so that unequal ones even out; where there are enough.
 ROUNDS = 4

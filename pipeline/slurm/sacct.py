@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.slurm_energy import joules_of
-from pipeline.ground.errors import InputError
 from pipeline.slurm.values import bytes_of, gpus, hosts, seconds_of, state_of, tres
 
 FIELDS = (

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
-from pipeline.run.platforms import Platform
+from pipeline.config.platforms import Platform
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.slurm.values import gpus, minutes, state_of
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")

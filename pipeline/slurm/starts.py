@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.ground import whole
+from pipeline.core import atomic_files
 
 STARTS = "provenance/accounting/starts"
 
@@ -40,7 +40,7 @@ class Start(BaseModel):
 
     def write(self, run_directory: Path) -> None:
         """Write the file of this start."""
-        whole.write(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
+        atomic_files.write(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
 
     def end(self, run_directory: Path) -> None:
         """Write down that it submits no more and that none of its jobs lives."""

@@ -14,17 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.config.error_messages import sentence
+from pipeline.config.platforms import described
+from pipeline.core.atomic_files import write_json
+from pipeline.core.errors import InputError
 from pipeline.energy.books.ear import read_ear
 from pipeline.energy.books.smart_meter import read_smart_meter
 from pipeline.energy.books.table import Books
 from pipeline.energy.books.written import FOLDER
 from pipeline.energy.readings import READINGS, Book, Interval
 from pipeline.energy.settings import Energy
-from pipeline.ground.errors import InputError
-from pipeline.ground.whole import write_json
 from pipeline.job import frozen
-from pipeline.run.mistakes import sentence
-from pipeline.run.platforms import described
 from pipeline.slurm.starts import Start
 
 

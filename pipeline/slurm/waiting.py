@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.slurm import starts
 from pipeline.slurm.queue import Queued, jobs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 Damage = Literal["truncated", "damaged", "decompression_bomb", "broken_records"]
 

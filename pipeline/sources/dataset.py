@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.parts import PartWriter
 from pipeline.sources.reading import raw_documents
 from pipeline.sources.records import Keys, Record, too_large

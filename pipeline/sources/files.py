@@ -6,8 +6,8 @@ import glob
 import hashlib
 from pathlib import Path
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.words import name_problem
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import name_problem
 
 
 def divide_pattern(pattern: str) -> tuple[Path, str]:

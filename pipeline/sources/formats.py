@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.encodings import decode_utf
 from pipeline.sources.reading import no_text

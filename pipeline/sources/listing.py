@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.files import list_files
 from pipeline.sources.settings import ListingSettings
 from pipeline.sources.units import dataset_units, divide, listing_sha256, sizes_of

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.opt_out.entries import ListedEntries, read_entries
 from pipeline.opt_out.lists import KINDS, read_opt_out, shown
 from pipeline.sources.settings import ManifestSettings

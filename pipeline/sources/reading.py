@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.encodings import KnownBy
 from pipeline.sources.records import Keys, Record, Unreadable, value_at
 from pipeline.sources.written_licenses import as_written

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.ground.composed import composed
-from pipeline.ground.settings import Settings
+from pipeline.core.normalization import composed
+from pipeline.core.settings import Settings
 from pipeline.sources.licenses import canonical
 from pipeline.sources.records import Keys
 

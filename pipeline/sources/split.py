@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import read_records
 from pipeline.sources.parts import PartWriter, count_parts, write_in_order

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.damage import Damage, DamagedFile
 
 PIECE_BYTES = 1 << 16

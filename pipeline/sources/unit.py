@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 
 
 def refuse_other_files(content: dict[str, Any], files: list[Path]) -> None:

@@ -7,8 +7,8 @@ import json
 from functools import cached_property
 from pathlib import Path
 
-from pipeline.ground.data_folder import with_data
-from pipeline.ground.errors import InputError
+from pipeline.core.data_folder import with_data
+from pipeline.core.errors import InputError
 from pipeline.sources.files import assign_unit, divide_pattern, list_files
 from pipeline.sources.parts import count_parts, file_number, part_name, part_unit
 from pipeline.sources.settings import Source

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.ground.composed import composed
-from pipeline.ground.hosts import split_address
+from pipeline.core.hosts import split_address
+from pipeline.core.normalization import composed
 from pipeline.sources.licenses import canonical
 
 PUBLIC_DOMAIN = "LicenseRef-Public-Domain"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 
 @dataclass(frozen=True)

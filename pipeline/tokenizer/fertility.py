@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.sample import Sample, draw
 from pipeline.tokenizer.settings import FertilitySettings

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 BYTE_ALPHABET = 256
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -20,8 +20,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer.pretokens import pretokenizer
 from pipeline.tokenizer.sample import draw
 from pipeline.tokenizer.settings import TrainSettings

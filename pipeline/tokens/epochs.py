@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pipeline.ground.ramp import Batches
+from pipeline.core.ramp import Batches
 from pipeline.tokens.settings import Mixture, Sampling
 
 Groups = Sequence[Mapping[str, Any]]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens.mapped import Group
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, share_of

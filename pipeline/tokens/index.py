@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.mapped import Group, Shard, encoded, group_of
 from pipeline.tokens.reader import TokenReader

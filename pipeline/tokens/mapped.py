@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 END = b"\xff\xff\xff\xff\0\0\0\0"

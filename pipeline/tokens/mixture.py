@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from pipeline.ground.ramp import Batches
+from pipeline.core.ramp import Batches
 from pipeline.tokens.permutation import Integers, permute
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of_each
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of_each
 from pipeline.tokens.mapped import Group, Integers, Shard, decoded, group_of
 
 

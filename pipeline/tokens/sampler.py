@@ -16,8 +16,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.ramp import Batches, RampStage
+from pipeline.core.errors import InputError
+from pipeline.core.ramp import Batches, RampStage
 from pipeline.tokens.mapped import Group
 from pipeline.tokens.mixture import Order
 from pipeline.tokens.permutation import Integers

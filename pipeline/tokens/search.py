@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.spelling import SPECIAL, spelling
 from pipeline.tokens import suffix_search

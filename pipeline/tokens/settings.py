@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 MINIMUM_CHARACTERS = 40
 """Shorter parts of a text stand in many documents by chance: this is about seven words."""

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation, read_batches
 from pipeline.corpus.merging import merge_documents
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import GROUP, ShardSettings
 from pipeline.tokens.strata import columns_of, is_in, with_strata

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 SPARE_BYTES = 2**24
 BLOCK_BYTES = 2**24

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydivsufsort import divsufsort
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus.text.compiled import compiled
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.spelling import SPECIAL, spelling
 from pipeline.tokens.mapped import open_shard

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 _SPACE = "\u2581"  # which SentencePiece writes for a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")

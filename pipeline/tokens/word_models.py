@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens.reader import TokenReader
 
 COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more

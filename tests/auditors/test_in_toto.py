@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.attestation import keys, log
+from pipeline.core import attestation_log, signing_keys
 from pipeline.provenance import seal
 from pipeline.provenance.settings import Provenance
 from tests.auditors.conftest import Run
@@ -41,18 +41,18 @@ print(len(kinds), kinds.count("https://slsa.dev/provenance/v1"))
 
 @pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
 def test_in_toto_verifies_every_attestation(
-    algorithm: keys.Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
+    algorithm: signing_keys.Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
 ) -> None:
-    public = keys.generate(tmp_path / "key.pem", algorithm)
-    monkeypatch.setenv(log.KEY, str(tmp_path / "key.pem"))
+    public = signing_keys.generate(tmp_path / "key.pem", algorithm)
+    monkeypatch.setenv(attestation_log.KEY, str(tmp_path / "key.pem"))
     run = build(tmp_path / "run").folder
-    lines, jobs = sum(1 for _ in log.lines(run)), len([*(run / "provenance/records").iterdir()])
-    name = keys.key_sha256(keys.public(public))
-    done = auditor("python", "-c", CHECK, run / log.FILE, public, name)
+    lines, jobs = sum(1 for _ in attestation_log.lines(run)), len([*(run / "provenance/records").iterdir()])
+    name = signing_keys.key_sha256(signing_keys.public(public))
+    done = auditor("python", "-c", CHECK, run / attestation_log.FILE, public, name)
     assert done.stdout.split() == [str(lines), str(jobs)], done.stderr
-    changed = (run / log.FILE).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
-    (run / log.FILE).write_text(changed)
-    assert auditor("python", "-c", CHECK, run / log.FILE, public, name).returncode != 0
+    changed = (run / attestation_log.FILE).read_text().replace('"payload":"eyJ', '"payload":"eyK', 1)
+    (run / attestation_log.FILE).write_text(changed)
+    assert auditor("python", "-c", CHECK, run / attestation_log.FILE, public, name).returncode != 0
 
 
 def verified(public: Path, run: Path) -> int:
@@ -62,8 +62,8 @@ def verified(public: Path, run: Path) -> int:
 
 
 def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(log.KEY, "")
-    public, run = keys.generate(tmp_path / "key.pem", "p256"), tmp_path / "run"
+    monkeypatch.setenv(attestation_log.KEY, "")
+    public, run = signing_keys.generate(tmp_path / "key.pem", "p256"), tmp_path / "run"
     settings = Provenance(key=str(tmp_path / "key.pem"), owner="Stichting Proef")
     seal.begin(run, settings, print)
     build(run)

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, documents, kept, statistics
 from pipeline.corpus.copies.groups import Groups
 from pipeline.corpus.copies.minhash import MinhashSignature, PlainWords, configuration
 from pipeline.corpus.copies.signed import content_hash
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication, StatisticsSettings
-from pipeline.ground.errors import InputError
 
 
 def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import equal_keys, find_duplicates
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.settings import Comparison, Copies, Deduplication, EqualKeysSettings, FindDuplicatesSettings
-from pipeline.ground.errors import InputError
 
 SECTION = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0, paragraphs=True)
 Unit = tuple[str, int]

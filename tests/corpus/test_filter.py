@@ -17,6 +17,7 @@ from datatrove.pipeline.writers import JsonlWriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
 from pipeline.corpus.filter import blocks
@@ -24,7 +25,6 @@ from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalisation
 from pipeline.corpus.text.language import IdentifyLanguage
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.ground.errors import InputError
 
 
 def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, documents
 from pipeline.corpus.copies.paragraphs import without
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, DOCUMENT_SCHEMA, DocumentWriter, id_hash
 from pipeline.corpus.find_duplicates import DUPLICATE_SCHEMA
 from pipeline.corpus.kept import KEPT_SCHEMA, beside, read_kept, schema_of
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, Deduplication
-from pipeline.ground.errors import InputError
 
 COUNTED = ("documents", "bytes", "languages", "licenses", "flags")
 PARAGRAPHS = Corpus(deduplication=Deduplication(paragraphs=True, paragraph_characters=80))

@@ -15,11 +15,11 @@ from datatrove.data import Document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.own_license import OwnLicense
 from pipeline.corpus.settings import Corpus
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 
 ALLOWED = ["CC-BY-4.0", "CC-BY-SA-4.0", "LicenseRef-Public-Domain"]
 OWN = {"license_key": "license", "allowed_licenses": ALLOWED}

@@ -15,11 +15,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import perplexity
 from pipeline.corpus.documents import DocumentCollector, read_documents
 from pipeline.corpus.quality_settings import PerplexitySettings
 from pipeline.corpus.scored import read_scores, with_scores
-from pipeline.ground.errors import InputError
 
 WORDS = ["<bos>", "de", "boot", "ligt", "bij", "brug", "?"]
 

@@ -20,16 +20,16 @@ import yaml
 from datatrove.data import Document
 from markdown_it import MarkdownIt
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import is_hidden
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
 from pipeline.corpus.data_set.description import Counts
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.removed_texts import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings
-from pipeline.ground.errors import InputError
-from pipeline.ground.words import is_hidden
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> | `a` [b](javascript:c) {{ 7 * 7 }}'
 OUTPUTS = {"card": "README.md", "croissant": "croissant.json", "dataset": "dataset.json", "page": "dataset.html"}

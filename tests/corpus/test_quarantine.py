@@ -17,15 +17,15 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.quarantine import joined
 from pipeline.corpus.settings import Corpus
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
 from pipeline.sources import split
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.parts import raw_bytes, read_part
 from pipeline.sources.settings import SplitSettings
+from pipeline.workflow.steps import step_settings
 from tests.sources.test_web import archive
 
 pytestmark = pytest.mark.slow

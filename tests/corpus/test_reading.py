@@ -21,10 +21,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.errors import InputError
 from pipeline.sources import streams
 from pipeline.sources.formats import read_records
 from pipeline.sources.reading import raw_documents

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.model import Classifier, save
 from pipeline.corpus.classifier.ngrams import BUCKETS
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
 from pipeline.corpus.quality_settings import ScoresSettings
 from pipeline.corpus.scored import read_scores, schema_of, with_scores
-from pipeline.ground.errors import InputError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.energy.figures import Account, Figure, JobFigure, read_account, together
-from pipeline.ground.errors import InputError
 
 KWH = 3.6e6
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.energy import forecast as module
 from pipeline.energy.forecast import Forecast, Job, chain, remaining, student_95
-from pipeline.ground.errors import InputError
 from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
 
 RUNS = runs(table(Path(__file__).with_name("ear_jobs.csv")))

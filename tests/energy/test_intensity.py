@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.energy.account import Account
 from pipeline.energy.figures import Intensity, Stretch
 from pipeline.energy.intensity import Series, read_series
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from tests.energy.accounts import job, line, made, reading
 
 HOUR = 3600.0

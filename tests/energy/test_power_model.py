@@ -9,9 +9,9 @@ from statistics import fmean
 import pytest
 from pydantic import ValidationError
 
+from pipeline.config import platforms
+from pipeline.core.errors import InputError
 from pipeline.energy.power_model import GENERIC, Between, Observed, PowerModel, fit
-from pipeline.ground.errors import InputError
-from pipeline.run import platforms
 from tests.energy.ear_jobs import LARGE, SMALL, calibrated, model_errors, shared_errors, table
 
 JOBS = table(Path(__file__).with_name("ear_jobs.csv"))

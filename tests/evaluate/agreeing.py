@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate import scorer, suites
 from pipeline.evaluate.failures import exchange
-from pipeline.ground.errors import InputError
 
 
 def main(rank: int, meeting: str) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from lm_eval.api import metrics
 from numpy.typing import NDArray
 
+from pipeline.core.statistics import Ratio, ratio, share
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_function, interval_of_sums
 from pipeline.evaluate.differences import interval as interval_of_pairs
-from pipeline.ground.statistics import Ratio, ratio, share
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[Ratio, float]]

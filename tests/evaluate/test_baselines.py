@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.answers import read_baselines
 from pipeline.evaluate.scores import _scored_with
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.ground.errors import InputError
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state
-from pipeline.run.config import load
-from pipeline.run.dag import Dag
+from pipeline.workflow.dag import Dag
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.commands import compare as command
+from pipeline.core.errors import InputError
 from pipeline.evaluate.between_runs import told
 from pipeline.evaluate.items import Item, Measured, read_answers, write_items
-from pipeline.ground.errors import InputError
 from tests.conftest import Project
 
 

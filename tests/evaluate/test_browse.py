@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.core.errors import InputError
 from pipeline.evaluate.browse import write_page
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.ground.errors import InputError
 from tests.conftest import Project
 from tests.evaluate.test_suites import CONFIG, evaluate
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.normalization import all_composed, composed
 from pipeline.evaluate import simplicity
 from pipeline.evaluate.items import Item, _right
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.verdict import constant_answer, majority_answer, scaled
 from pipeline.evaluate.written import OWN, score
-from pipeline.ground.composed import all_composed, composed
 from tests.evaluate.test_trivial import asked
 
 FORMS = ("NFC", "NFD")

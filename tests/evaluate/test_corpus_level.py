@@ -13,6 +13,7 @@ from lm_eval.api import metrics
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
+from pipeline.core.statistics import number_clusters
 from pipeline.evaluate import corpus_level
 from pipeline.evaluate.checkpoint import Checkpoint, read
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
@@ -21,7 +22,6 @@ from pipeline.evaluate.intervals import interval
 from pipeline.evaluate.items import Item, Measured, write_items
 from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import compared_in_corpus, randomised_p_value
-from pipeline.ground.statistics import number_clusters
 
 pytestmark = pytest.mark.slow
 

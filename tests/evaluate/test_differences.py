@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import special, stats
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
 from pipeline.evaluate.differences import (
     Checkpoint,
@@ -28,7 +29,6 @@ from pipeline.evaluate.differences import (
 )
 from pipeline.evaluate.items import SCHEMA, Item, Measured, write_items
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.ground.errors import InputError
 
 
 def checkpoint(model: str, step: int, **right: list[bool]) -> Checkpoint:

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipeline.core.errors import DiskFull, InputError
 from pipeline.evaluate import scores, suites
 from pipeline.evaluate.failures import is_of_task
 from pipeline.evaluate.settings import Suite
-from pipeline.ground.errors import DiskFull, InputError
 from tests import warm_python
 from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
 

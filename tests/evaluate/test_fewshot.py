@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.suite_files import suite_files, suite_items
-from pipeline.ground.errors import InputError
 from tests.evaluate.test_suites import evaluate
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.errors import DiskFull
+from pipeline.core.lease import Owner
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.settings import BaselineSettings, Suite
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.ground.errors import DiskFull
-from pipeline.ground.owner import Owner
 from tests.evaluate.test_suites import CONFIG, PAIRS, QUESTIONS, evaluate
 
 NAMES = ("polder_nl_grammatica", "polder_nl_kennis", "tales")

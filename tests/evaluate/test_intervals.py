@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lm_eval.api import metrics
 from scipy import stats
 
+from pipeline.core.statistics import ratio, share
 from pipeline.evaluate.intervals import interval, is_right_or_wrong
 from pipeline.evaluate.written import BOUNDS
-from pipeline.ground.statistics import ratio, share
 
 
 def test_right_and_wrong_by_cluster() -> None:

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import find, mask
 from pipeline.corpus.rules.harmful_settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
@@ -23,14 +25,12 @@ from pipeline.evaluate import memorization, samples
 from pipeline.evaluate.memorization import Continued, Counter
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
 from pipeline.evaluate.writing import Writer
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.step_settings import evaluate_samples
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
 from pipeline.tokens.search import Search
 from pipeline.tokens.settings import SuffixesSettings
+from pipeline.workflow.step_settings import evaluate_samples
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
 SHORT = MemorizationSettings(prompts=30, prompt_tokens=12, continuation_tokens=12, batch_size=7)

@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from pipeline.__main__ import main
+from pipeline.core.errors import InputError
 from pipeline.evaluate import mirroring, suites
 from pipeline.evaluate.settings import AskedSettings, Suite
 from pipeline.evaluate.shipped import data_sets_of
 from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
-from pipeline.ground.errors import InputError
 from tests.evaluate.hub import Hub
 
 BELEBELE, BLIMP = "facebook/belebele", "jmichaelov/blimp_nl"

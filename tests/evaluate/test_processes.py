@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
-from pipeline.ground.errors import InputError
 from tests import warm_python
 from tests.evaluate.test_suites import CONFIG
 

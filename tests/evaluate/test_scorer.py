@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.scorer import Row, Scorer, batches_of, cut, load_model, rows_of
 from pipeline.evaluate.scores import measure, seeded
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.shipped import _configurations
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.tasks import task_sources
-from pipeline.ground.errors import InputError
 from tests.evaluate.mirrored import write_mirror
 
 TOPICS = ["wetenschap", "reizen", "politiek", "sport", "gezondheid", "cultuur", "aardrijkskunde"]

@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, Evaluation, KnownSuite, Suite, SuitesSettings
-from pipeline.ground.errors import InputError
 
 
 def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.answers import Answers
 from pipeline.evaluate.checkpoint import read
 from pipeline.evaluate.items import ANSWER_BITS, Answered, Item, Measured, items_of
@@ -24,7 +25,6 @@ from pipeline.evaluate.scores import _answer_bits_row
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
-from pipeline.ground.errors import InputError
 
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
 QUESTIONS = [

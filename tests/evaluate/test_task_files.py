@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
 from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.task_files import data_file, read_rows, read_task
-from pipeline.ground.errors import InputError
 
 TASK = "task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\n"
 

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipeline.config.configuration import load
+from pipeline.config.evaluation_items import leaving
+from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.items import Item
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
 from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
 from pipeline.evaluate.verdict import compared_in_bits, judge
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.items import leaving
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [

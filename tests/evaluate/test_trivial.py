@@ -12,11 +12,11 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines
 from pipeline.evaluate.items import read_answers
 from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
 from pipeline.evaluate.suite_files import suite_files
-from pipeline.ground.errors import InputError
 from tests.evaluate.test_suites import evaluate
 from tests.evaluate.test_written_answers import reading
 

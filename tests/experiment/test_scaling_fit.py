@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
+from pipeline.core.errors import InputError
 from pipeline.experiment.scaling_fit import DELTA, Fit, Point, fit
-from pipeline.ground.errors import InputError
 from pipeline.plan.scaling_law import ScalingLaw
 
 # The parameters that Besiroglu et al. 2024 found for the runs of Hoffmann et al. 2022; the points here are made.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.energy.account import JobUse, account, read_job_uses
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
-from pipeline.ground.errors import InputError
 from pipeline.job import batch as job
 from pipeline.job import versions, workers
 from pipeline.job.attempt import Attempt

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.attestation.log import FILE
+from pipeline.config.configuration import load
+from pipeline.core.attestation_log import FILE
+from pipeline.core.errors import InputError
 from pipeline.energy.readings import read_intervals
-from pipeline.ground.errors import InputError
 from pipeline.job import batch as job
 from pipeline.job import contract as stage
 from pipeline.job import twin, versions
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 
 STEP = ("sources", "fingerprint")
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())

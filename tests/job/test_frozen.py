@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.job import frozen
 
 VERSIONS = {"code": "c0de", "environment": "cpu-1"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.job import batch, environment, environments, installed, reach, versions
 from tests.job.test_contract import left, options
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.job import batch as job
 from pipeline.job import versions
 from tests.job.test_batch import UNITS, Batch

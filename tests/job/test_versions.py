@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pipeline.job import installed, reach, versions
-from pipeline.run.steps import STEPS
+from pipeline.workflow.steps import STEPS
 from tests.conftest import rewrite
 
 FUTURE = "from __future__ import annotations\n"
@@ -41,7 +41,7 @@ VERSIONS = """
 import json, sys
 from pathlib import Path
 from pipeline.job import reach, versions
-from pipeline.run.steps import STEPS
+from pipeline.workflow.steps import STEPS
 
 modules = {}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError, Stopped
+from pipeline.core.errors import InputError, Stopped
 from pipeline.job import workers
 from pipeline.job.workers import Work, side_by_side
 
@@ -20,7 +20,7 @@ from pipeline.job.workers import Work, side_by_side
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
-from pipeline.ground.errors import Stopped
+from pipeline.core.errors import Stopped
 from pipeline.job.workers import Work, side_by_side
 
 def stop(number, frame):

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.job.reach import reach
 from pipeline.model import huggingface
 from pipeline.model.architectures import ARCHITECTURES, presets, shape

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from pipeline.__main__ import main
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.llama.model import Llama
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.attention import attention_limits, best_kernels
 from pipeline.model.llama.model import Llama
 from pipeline.model.networks import initial_state

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.attention import attention_limits
 from pipeline.model.networks import initial_state, network

@@ -16,7 +16,7 @@ from datatrove.data import Document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.opt_out import entries
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.entries import ListedEntries, entries_of, read_entries, write_entries

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter, id_hash, write_removed
 from pipeline.corpus.settings import SignaturesSettings
-from pipeline.ground.errors import InputError
 from pipeline.opt_out import forgotten
 from pipeline.opt_out.reserved_settings import ForgottenSettings
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from datatrove.data import Document
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.ground.errors import InputError
 from pipeline.opt_out import entries
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.lists import OptOut

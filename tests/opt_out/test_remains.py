@@ -15,10 +15,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.documents import write_removed
 from pipeline.corpus.settings import SignaturesSettings
-from pipeline.ground.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.opt_out import others, remains
 from pipeline.opt_out.remains_settings import RemainsSettings

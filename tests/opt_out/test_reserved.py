@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.corpus import deduplicate, find_duplicates
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.rules.settings import C4, LanguageRules
@@ -25,8 +27,6 @@ from pipeline.corpus.settings import (
     SignaturesSettings,
 )
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
 from pipeline.opt_out import reserved
 from pipeline.opt_out.reserved_settings import ReservedSettings, line_rules
 from tests.corpus.copies.test_clusters import FEW, KEYS, expected

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.ground.platform_files import PLATFORMS
-from pipeline.ground.ramp import Stretch
+from pipeline.core.platform_files import PLATFORMS
+from pipeline.core.ramp import Stretch
 from pipeline.model.settings import Architecture
 from pipeline.plan import published
 from pipeline.plan.estimate import estimate

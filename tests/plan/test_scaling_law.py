@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from scipy.optimize import minimize_scalar
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.plan.scaling_law import ScalingLaw
 
 LAW = ScalingLaw(*(2.0, 400.0, 1000.0, 0.5, 0.25), unit="nats per token", parameters=(1e6, 1e8), tokens=(1e8, 1e10))

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS, ListSessionGroup
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandler
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain import export
 from pipeline.pretrain.gauges.metrics import read, truncate
 from pipeline.pretrain.settings import ExportSettings

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.evaluate import baselines, samples, suites
 from pipeline.evaluate.items import read_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
-from pipeline.ground.errors import Diverged, InputError, OutOfMemory
 from pipeline.pretrain import export, outcome, segment
 from pipeline.pretrain.checkpoints.rewinds import Rewinds
 from pipeline.pretrain.gauges import memory

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.owner import Owner
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.core.lease import Owner
 from pipeline.job import versions
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.run.config import load
-from pipeline.run.dag import Dag
+from pipeline.workflow.dag import Dag
 from tests.pretrain.processes import chaos
 from tests.pretrain.test_segment import start_apart
 

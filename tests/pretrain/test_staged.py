@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens import staging

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.attestation import keys, log, statements
+from pipeline.core import attestation_log, attestations, signing_keys
 from pipeline.provenance import seal
 from pipeline.provenance.crate import PROV, README, WORKFLOW
 from pipeline.provenance.crate import run as write_crate
@@ -112,7 +112,7 @@ class RunBuilder:
         path.write_text(json.dumps(record, indent=1, sort_keys=True))
         readings = self.write(f"provenance/readings/{attempt}@node1.jsonl", '{"joules": 100.5}\n')
         began = self.attempted(record)
-        statements.finished(self.folder, began, [readings], path, record)
+        attestations.finished(self.folder, began, [readings], path, record)
         return f"{RECORDS}/{name}.json"
 
     def write(self, path: str, text: str) -> Path:
@@ -129,7 +129,7 @@ class RunBuilder:
         content = {**facts, "snakemake": start, "last_seen": record["ended"], "ended": None, "status": "running"}
         content |= {"error": None, "wall_seconds": 0.0, "cpu_seconds": 0.0}
         file = self.write(f"provenance/attempts/{record['attempt']}", json.dumps(content))
-        statements.began(self.folder, file, content)
+        attestations.began(self.folder, file, content)
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
             file.write_text(json.dumps({**content, **sums, "status": status}))
@@ -143,7 +143,7 @@ class RunBuilder:
         sums = {"wall_seconds": 60.0, "cpu_seconds": 50.0, "attempt": f"{name}.json"}
         file = self.attempted({**facts, **times, **sums}, status)
         if status != "running":
-            statements.ended(self.folder, file, status, [])
+            attestations.ended(self.folder, file, status, [])
         return file
 
     def described(self, path: str) -> dict[str, Any]:
@@ -300,14 +300,14 @@ class Signed:
 
 def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], object] = lambda run: None) -> Signed:
     """Build a run in `house` that is signed from its first attempt on, stamped and published."""
-    keys.generate(house / "key.pem", "p256")
+    signing_keys.generate(house / "key.pem", "p256")
     run = Signed(house / "run", house)
     stamps = {"url": authority.url, "certificates": str(authority.certificate)}
     settings = Provenance.model_validate(
         {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(log.KEY, raising=False)
+        patched.delenv(attestation_log.KEY, raising=False)
         seal.begin(run.folder, settings, print)
         made = build(run.folder)
         made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
@@ -316,7 +316,7 @@ def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], objec
         said: list[str] = []
         assert seal.end(run.folder, settings, said.append)
         run.checkpoint = said[0].split()[2]
-        del os.environ[log.KEY]
+        del os.environ[attestation_log.KEY]
     return run
 
 

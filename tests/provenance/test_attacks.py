@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pipeline import commands
-from pipeline.attestation import keys, log, statements
+from pipeline.core import attestation_log, attestations, signing_keys
 from pipeline.provenance import heads, seal, verify_attestations
 from pipeline.provenance.evidence import attest, attest_removed
 from pipeline.provenance.inventory import CRATE_RECORD, METADATA, PUBLIC_KEY, SIGNER
@@ -78,8 +78,8 @@ def on_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], N
     """An attack on the lines of the log."""
 
     def attack(folder: Path) -> None:
-        lines = (folder / log.FILE).read_bytes().splitlines()
-        (folder / log.FILE).write_bytes(b"".join(line + b"\n" for line in change(lines)))
+        lines = (folder / attestation_log.FILE).read_bytes().splitlines()
+        (folder / attestation_log.FILE).write_bytes(b"".join(line + b"\n" for line in change(lines)))
 
     return attack
 
@@ -108,9 +108,9 @@ def replay(folder: Path) -> None:
     content = json.loads(older)
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
     newer = json.loads((folder / SHARD).read_text())
-    os.environ[log.KEY] = str(folder.parent / "owner.pem")
-    statements.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, newer)
-    del os.environ[log.KEY]
+    os.environ[attestation_log.KEY] = str(folder.parent / "owner.pem")
+    attestations.finished(folder, folder / ATTEMPTS / newer["attempt"], [], folder / SHARD, newer)
+    del os.environ[attestation_log.KEY]
     (folder / SHARD).write_bytes(older)
 
 
@@ -183,20 +183,23 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "the crate gone": (remove(METADATA), METADATA),
     "the crate cut": (lambda folder: os.truncate(folder / METADATA, 999), METADATA),
     # the log
-    "no log": (remove(log.FILE), log.FILE),
-    "an empty log": (write(log.FILE, ""), log.FILE),
-    "the first line gone": (on_lines(lambda lines: lines[1:]), log.FILE),
-    "a line gone": (on_lines(lambda lines: lines[:5] + lines[6:]), log.FILE),
-    "two lines the other way round": (on_lines(lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]]), log.FILE),
-    "a line twice": (on_lines(lambda lines: [*lines, lines[-1]]), log.FILE),
-    "a line that is none": (on_lines(lambda lines: [*lines, b"{"]), log.FILE),
-    "an empty statement": (on_lines(lambda lines: [*lines, NEW_LINE]), log.FILE),
+    "no log": (remove(attestation_log.FILE), attestation_log.FILE),
+    "an empty log": (write(attestation_log.FILE, ""), attestation_log.FILE),
+    "the first line gone": (on_lines(lambda lines: lines[1:]), attestation_log.FILE),
+    "a line gone": (on_lines(lambda lines: lines[:5] + lines[6:]), attestation_log.FILE),
+    "two lines the other way round": (
+        on_lines(lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]]),
+        attestation_log.FILE,
+    ),
+    "a line twice": (on_lines(lambda lines: [*lines, lines[-1]]), attestation_log.FILE),
+    "a line that is none": (on_lines(lambda lines: [*lines, b"{"]), attestation_log.FILE),
+    "an empty statement": (on_lines(lambda lines: [*lines, NEW_LINE]), attestation_log.FILE),
     "a statement changed": (
         on_lines(lambda lines: [*lines[:5], opened(lines[5], lambda s: s["subject"].pop()), *lines[6:]]),
-        log.FILE,
+        attestation_log.FILE,
     ),
-    "a signature gone": (on_lines(lambda lines: [*lines[:-1], unsigned(lines[-1])]), log.FILE),
-    "all signatures gone": (on_lines(lambda lines: [*map(unsigned, lines)]), log.FILE),
+    "a signature gone": (on_lines(lambda lines: [*lines[:-1], unsigned(lines[-1])]), attestation_log.FILE),
+    "all signatures gone": (on_lines(lambda lines: [*map(unsigned, lines)]), attestation_log.FILE),
     # the signer
     "another owner": (edit(SIGNER, lambda s: s.update(owner="Stichting Ander")), SIGNER),
     "no owner": (remove(SIGNER), SIGNER),
@@ -264,16 +267,17 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
     assert checked(run, "--log-checkpoint", run.checkpoint) == checked(run, "--crate-sha256", crate) == 1
     said = capsys.readouterr().out
     assert (
-        f"{log.FILE} was cut or changed: no line has the checkpoint given" in said and f"{METADATA} was changed" in said
+        f"{attestation_log.FILE} was cut or changed: no line has the checkpoint given" in said
+        and f"{METADATA} was changed" in said
     )
     assert checked(run, "--log-checkpoint", "") == 1
     (problem,) = (p for p in run.problems(log_checkpoint=run.checkpoint) if "checkpoint" in p)
-    assert problem.startswith(f"{log.FILE} was cut or changed: no line has the checkpoint given")
+    assert problem.startswith(f"{attestation_log.FILE} was cut or changed: no line has the checkpoint given")
 
 
 def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    *_, before, _ = log.lines(run.folder)
-    sentence = f"{log.FILE} has 1 lines after the checkpoint given: ask the owner for the newest one."
+    *_, before, _ = attestation_log.lines(run.folder)
+    sentence = f"{attestation_log.FILE} has 1 lines after the checkpoint given: ask the owner for the newest one."
     assert run.problems(log_checkpoint=before.sha256) == [sentence]
     assert checked(run, "--log-checkpoint", before.sha256) == 1 and sentence in capsys.readouterr().out
 
@@ -282,7 +286,7 @@ def test_the_verifier_in_one_file_prints_no_name_that_a_terminal_obeys(
     run: Signed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("logs/\x1b[2J.log", "as it was")(run.folder)
-    monkeypatch.setenv(log.KEY, str(run.key))
+    monkeypatch.setenv(attestation_log.KEY, str(run.key))
     attest(run.folder)
     write("logs/\x1b[2J.log", "other")(run.folder)
     assert checked(run) == 1
@@ -304,13 +308,13 @@ def test_the_verifier_in_one_file_finds_what_was_changed(
     attack(run.folder)
     code = verify_attestations.main([str(run.folder), str(run.trusted.key)])
     assert code == (2 if name == "no log" else 1)
-    assert culprit in capsys.readouterr().out or culprit == log.FILE
+    assert culprit in capsys.readouterr().out or culprit == attestation_log.FILE
 
 
 def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(log.KEY, str(run.key))
+    monkeypatch.setenv(attestation_log.KEY, str(run.key))
     gone = [run.folder / BATCH, run.folder / BOOKS, run.folder.parent / "private.parquet"]
     attest_removed(run.folder, gone)
     assert run.problems() == [f"{BATCH} is unknown: no attestation names it."]
@@ -319,7 +323,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     (problem,) = run.problems()
     assert problem.startswith(f"{BOOKS} is missing")
     statement = {"name": BOOKS, "digest": {"sha256": "0" * 64}}
-    log.append(run.folder, statements.REMOVED, [statement], {"log": log.FILE})
+    attestation_log.append(run.folder, attestations.REMOVED, [statement], {"log": attestation_log.FILE})
     assert len(run.problems()) == 1, "also where the owner says so"
 
 
@@ -327,12 +331,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
     """Change a file and all that speaks of it: hashes, records, crate, attempts and the whole log."""
     records = {path: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
     change(folder)
-    (folder / log.FILE).unlink()
+    (folder / attestation_log.FILE).unlink()
     if key:
-        os.environ[log.KEY] = str(key)
-        public = keys.private(key).public_key()
-        (folder / PUBLIC_KEY).write_bytes(keys.public_text(public))
-        edit(SIGNER, lambda s: s.update(key_sha256=keys.key_sha256(public)))(folder)
+        os.environ[attestation_log.KEY] = str(key)
+        public = signing_keys.private(key).public_key()
+        (folder / PUBLIC_KEY).write_bytes(signing_keys.public_text(public))
+        edit(SIGNER, lambda s: s.update(key_sha256=signing_keys.key_sha256(public)))(folder)
     for path, record in sorted(records.items(), key=lambda item: item[1]["started"]):
         for group in ("inputs", "outputs"):
             for told in record[group]:
@@ -344,12 +348,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
             record["outputs"] = [entry("output", METADATA, (folder / METADATA).read_bytes())]
         path.write_text(json.dumps(record))
         attempt = folder / ATTEMPTS / record["attempt"]
-        statements.began(folder, attempt, json.loads(attempt.read_text()))
-        statements.finished(folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, record)
+        attestations.began(folder, attempt, json.loads(attempt.read_text()))
+        attestations.finished(folder, attempt, [*(folder / READINGS).glob(f"{attempt.stem}@*")], path, record)
     for attempt in (folder / FAILED, folder / KILLED):
-        statements.began(folder, attempt, json.loads(attempt.read_text()))
+        attestations.began(folder, attempt, json.loads(attempt.read_text()))
     attest(folder)
-    os.environ.pop(log.KEY, None)
+    os.environ.pop(attestation_log.KEY, None)
 
 
 BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds": 2.0}\n')
@@ -358,13 +362,13 @@ BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds"
 def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path: Path) -> None:
     rewrite(run.folder, BETTER, None)
     shutil.rmtree(run.folder / "provenance/timestamps")
-    assert [p for p in verify(run.folder) if log.FILE not in p] == []  # all of it fits together
+    assert [p for p in verify(run.folder) if attestation_log.FILE not in p] == []  # all of it fits together
     assert any("is not signed" in problem for problem in run.problems())
-    keys.generate(tmp_path / "own.pem", "ed25519")
+    signing_keys.generate(tmp_path / "own.pem", "ed25519")
     rewrite(run.folder, BETTER, tmp_path / "own.pem")
     assert verify(run.folder) == []
     problems = run.problems()
-    assert problems and all(problem.startswith(log.FILE) for problem in problems)
+    assert problems and all(problem.startswith(attestation_log.FILE) for problem in problems)
     assert "is signed with another key" in problems[0]
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 1
 
@@ -405,7 +409,9 @@ def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     assert copy.problems(log=log_of_then) == []
     log_of_then.write_text(log_of_then.read_text().replace('"run": "run"', '"run": "other"'))
     (problem,) = copy.problems(log=log_of_then)
-    assert problem.startswith(f"{log.FILE} was never published in older.jsonl: it has no checkpoint of the run run")
+    assert problem.startswith(
+        f"{attestation_log.FILE} was never published in older.jsonl: it has no checkpoint of the run run"
+    )
 
 
 def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(run: Signed, tmp_path: Path) -> None:
@@ -433,7 +439,7 @@ CLOSED = {
 def test_what_was_changed_between_two_starts_is_signed_by_none(
     run: Signed, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(log.KEY, "")
+    monkeypatch.setenv(attestation_log.KEY, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
 
     def start(number: int, log_text: str = "") -> list[str]:
@@ -464,7 +470,7 @@ def test_what_was_changed_between_two_starts_is_signed_by_none(
 def test_what_a_killed_start_or_a_job_without_end_has_written_is_attested(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(log.KEY, "")
+    monkeypatch.setenv(attestation_log.KEY, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
     said: list[str] = []
     add(LOG, "of a step with an attempt that was killed\n")(run.folder)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.commands import compare as command
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.compare import compare
 
 SAME = "Settings, code, environment, data, counts, results and energy are the same."

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from rocrate.rocrate import ROCrate
 
-from pipeline.attestation.log import FILE
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.attestation_log import FILE
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 from pipeline.provenance.inventory import METADATA, artefacts
 from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import describe

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.records import RECORDS
 from tests.provenance.conftest import ROOT, describe

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance import evidence, seal
 from pipeline.provenance.heads import Head, heads, publish
 from pipeline.provenance.settings import Provenance

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.hashing import sha256_of
 from pipeline.provenance.inventory import EXCEPTIONS, KINDS, LOCK, MARK, METADATA, NOBODY, SCRATCH, kind_of
 from pipeline.provenance.verify import Trusted, verify
 from tests.provenance.authority import Authority

@@ -18,9 +18,9 @@ import pytest
 from rocrate.rocrate import ROCrate
 
 from pipeline.__main__ import main
-from pipeline.attestation import log
-from pipeline.ground.errors import InputError
-from pipeline.ground.words import printable
+from pipeline.core import attestation_log
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import printable
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import METADATA
 from pipeline.provenance.pack import pack
@@ -186,7 +186,7 @@ def test_what_was_done_to_a_bag_is_named(
 
 
 def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
-    path = bag / "data" / log.FILE
+    path = bag / "data" / attestation_log.FILE
     path.write_bytes(change(path.read_bytes()))
 
 
@@ -199,8 +199,14 @@ def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
         (lambda data: (data / "logs/.x").write_text("x"), "data/logs/.x is unknown: neither"),
         (lambda data: (data / "logs/corpus.filter.log").unlink(), "data/logs/corpus.filter.log is missing, the log"),
         (lambda data: (data / "provenance/accounting/1.json").unlink(), "accounting/1.json is missing, the log"),
-        (lambda data: _rewrite_log(data.parent, lambda text: text.replace(b"\n", b"\r\n")), f"data/{log.FILE}, line 2"),
-        (lambda data: _rewrite_log(data.parent, lambda text: text[:-1]), f"data/{log.FILE} was cut: its last line"),
+        (
+            lambda data: _rewrite_log(data.parent, lambda text: text.replace(b"\n", b"\r\n")),
+            f"data/{attestation_log.FILE}, line 2",
+        ),
+        (
+            lambda data: _rewrite_log(data.parent, lambda text: text[:-1]),
+            f"data/{attestation_log.FILE} was cut: its last line",
+        ),
     ],
     ids=["log", "model", "attempt", "hidden", "deleted log", "deleted accounting", "line ends", "no end"],
 )
@@ -216,7 +222,7 @@ def test_who_writes_the_manifests_anew_is_found_by_the_crate_and_the_log(
 
 
 def checkpoint_of(run: Path) -> str:
-    return hashlib.sha256((run / log.FILE).read_bytes().splitlines()[-1]).hexdigest()
+    return hashlib.sha256((run / attestation_log.FILE).read_bytes().splitlines()[-1]).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
@@ -234,18 +240,18 @@ def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
     pack(forged.folder, tmp_path / "other")
     assert check(tmp_path / "other")[0] == 0, "all of it fits together"
     code, said = check(tmp_path / "other", *pins)
-    assert code == 1 and f"data/{METADATA} is another one" in said and f"data/{log.FILE} was cut" in said
+    assert code == 1 and f"data/{METADATA} is another one" in said and f"data/{attestation_log.FILE} was cut" in said
     code, said = check(tmp_path / "bag", "--log-checkpoint", "")
     assert code == 1 and "given is ." in said
 
 
-@pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", log.FILE])
+@pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", attestation_log.FILE])
 def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path: Path, place: str) -> None:
     """A failure, or the log's last lines, with manifests that fit."""
     checkpoint = checkpoint_of(finished)
     pack(finished, tmp_path / "bag")
     file = tmp_path / "bag/data" / place
-    if place == log.FILE:
+    if place == attestation_log.FILE:
         file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-10]))
     else:
         file.unlink()

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from pipeline import commands
-from pipeline.attestation import log
-from pipeline.attestation.statements import EVIDENCE, checkpoint_before
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.holder import Holder
+from pipeline.core import attestation_log
+from pipeline.core.attestations import EVIDENCE, checkpoint_before
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.core.lock_owner import Holder
 from pipeline.provenance import heads
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import LOCK, METADATA
@@ -49,22 +49,22 @@ def compact(content: Any) -> bytes:
 
 def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statement: True) -> None:
     """Write the log anew with the hashes of the files that are there, as whoever has no key can of an unsigned run."""
-    before, written = log.NOTHING_BEFORE, b""
-    for line in (folder / log.FILE).read_bytes().splitlines():
+    before, written = attestation_log.NOTHING_BEFORE, b""
+    for line in (folder / attestation_log.FILE).read_bytes().splitlines():
         statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
         if not keep(statement):
             continue
         made = statement["predicate"].get("runDetails", {}).get("byproducts", [])
         for entry in (*statement["subject"], *made):
-            if entry["name"] == log.BEFORE:
+            if entry["name"] == attestation_log.BEFORE:
                 entry["digest"]["sha256"] = before
             elif (folder / entry["name"]).is_file() and "began" not in statement["predicateType"]:
                 entry["digest"]["sha256"] = sha256_of(folder / entry["name"])
         if "before" in statement["predicate"]:
             statement["predicate"]["before"] = before
-        text = log.envelope(compact(statement))
+        text = attestation_log.envelope(compact(statement))
         written, before = written + text + b"\n", hashlib.sha256(text).hexdigest()
-    (folder / log.FILE).write_bytes(written)
+    (folder / attestation_log.FILE).write_bytes(written)
 
 
 def divide(folder: Path, name: str) -> None:
@@ -141,7 +141,7 @@ def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
     (problem,) = verify(finished, Trusted(crate))
-    assert problem.startswith(f"{log.FILE} was written anew or cut: {METADATA} says that line ")
+    assert problem.startswith(f"{attestation_log.FILE} was written anew or cut: {METADATA} says that line ")
 
 
 def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_line_says_so(
@@ -149,11 +149,11 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
 ) -> None:
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = sha256_of(folder / METADATA)
-    *_, last = log.lines(folder)
+    *_, last = attestation_log.lines(folder)
     heads.publish(published, heads.Head("run", last.number, last.sha256))
     assert verify(folder, Trusted(crate, log=published)) == []
-    lines = (folder / log.FILE).read_bytes().splitlines(keepends=True)
-    (folder / log.FILE).write_bytes(b"".join(lines[:-3]))
+    lines = (folder / attestation_log.FILE).read_bytes().splitlines(keepends=True)
+    (folder / attestation_log.FILE).write_bytes(b"".join(lines[:-3]))
     (folder / "provenance/attempts/corpus.filter.later.json").unlink()
     (folder / "logs/corpus.filter.later.log").unlink()
     assert any("was written anew or cut" in problem for problem in verify(folder, Trusted(crate, log=published)))
@@ -161,7 +161,7 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     capsys.readouterr()
     assert commands.verify([str(folder), "--crate-sha256", crate]) == 0
     *_, said = capsys.readouterr().out.splitlines()
-    assert f"Not covered by --crate-sha256: {log.FILE} after line " in said and "--log" in said
+    assert f"Not covered by --crate-sha256: {attestation_log.FILE} after line " in said and "--log" in said
 
 
 def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pinned(finished: Path) -> None:
@@ -169,7 +169,7 @@ def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pin
     divide(finished, READING)
     rechain(finished)
     (problem,) = verify(finished, Trusted(crate))
-    assert problem.startswith(f"{log.FILE} was written anew or cut: {METADATA} says that line ")
+    assert problem.startswith(f"{attestation_log.FILE} was written anew or cut: {METADATA} says that line ")
 
 
 @pytest.mark.parametrize("path", [READING, FAILED, "provenance/frozen/1.json", OF_SNAKEMAKE])
@@ -179,7 +179,9 @@ def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable
     run.crate()
     file = run.folder / path
     file.write_text(file.read_text().replace("2.5", "0.5").replace("100.5", "1.005").replace("failed", "finished"))
-    log.append(run.folder, EVIDENCE, [log.resource(path, sha256_of(file))], {"log": log.FILE})
+    attestation_log.append(
+        run.folder, EVIDENCE, [attestation_log.resource(path, sha256_of(file))], {"log": attestation_log.FILE}
+    )
     (problem,) = verify(run.folder, Trusted(sha256_of(run.folder / METADATA)))
     assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
 
@@ -205,7 +207,7 @@ def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> N
 
 
 def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
-    *_, last = log.lines(later.folder)
+    *_, last = attestation_log.lines(later.folder)
     assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
     facts = {name: None for name in ("instance", "command", "snakemake", "host", "slurm", "started")}
     later.attempted({**facts, "step": "provenance.crate", "attempt": "crate.2.json", "ended": ""}, "running")
@@ -215,8 +217,8 @@ def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilde
 
 def on_last_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def attack(folder: Path) -> None:
-        *lines, last = (folder / log.FILE).read_bytes().splitlines(keepends=True)
-        (folder / log.FILE).write_bytes(b"".join([*lines, change(last)]))
+        *lines, last = (folder / attestation_log.FILE).read_bytes().splitlines(keepends=True)
+        (folder / attestation_log.FILE).write_bytes(b"".join([*lines, change(last)]))
 
     return attack
 
@@ -250,11 +252,13 @@ SPELLINGS = {
 def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
     on_last_line(SPELLINGS[name])(finished)
     (problem,) = verify(finished)
-    assert problem.startswith(f"{log.FILE}, line ") and problem.endswith("is no attestation: it was cut or changed.")
+    assert problem.startswith(f"{attestation_log.FILE}, line ") and problem.endswith(
+        "is no attestation: it was cut or changed."
+    )
 
 
 def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Path) -> None:
-    with (finished / log.FILE).open("ab") as file:
+    with (finished / attestation_log.FILE).open("ab") as file:
         file.write(b'{"payload":"e3')
     (finished / "logs/more.log").write_text("x")
     assert attest(finished) == 1 and verify(finished) == []

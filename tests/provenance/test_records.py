@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.records import load_attempts, load_records
 
 

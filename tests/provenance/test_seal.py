@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.attestation import keys
-from pipeline.attestation.log import KEY
-from pipeline.ground.errors import DiskFull
+from pipeline.core import signing_keys
+from pipeline.core.attestation_log import KEY
+from pipeline.core.errors import DiskFull
 from pipeline.provenance import evidence, seal
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import PUBLIC_KEY, SIGNER
@@ -24,7 +24,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY, "")  # to be undone
-    keys.generate(tmp_path / "key.pem", "p256")
+    signing_keys.generate(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
     seal.begin(run, settings, print)
     files = [run / PUBLIC_KEY, run / SIGNER]
@@ -70,7 +70,7 @@ def test_a_start_that_is_not_sealed_ends_with_another_exit_code(
     finished: Path, tmp_path: Path, is_sealed: bool
 ) -> None:
     """As Snakemake ends: at the shutdown of the interpreter, with a key whose models are signed."""
-    keys.generate(tmp_path / "key.pem", "p256")
+    signing_keys.generate(tmp_path / "key.pem", "p256")
     (final := finished / "models/base/final").mkdir()
     (final / "model.safetensors").write_text("weights")
     if not is_sealed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.commands import trace as main
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.provenance.figures import FIGURES
 from pipeline.provenance.trace import trace
 

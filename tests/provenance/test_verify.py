@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pipeline import commands
-from pipeline.attestation.log import FILE
-from pipeline.ground.errors import InputError
+from pipeline.core.attestation_log import FILE
+from pipeline.core.errors import InputError
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import CRATE_RECORD, METADATA, artefacts
 from pipeline.provenance.records import load_records

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.hashing import sha256_of
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.ground.hashing import sha256_of
 from pipeline.report import energy as account_of_energy
 from tests.report.example import Run
 from tests.report.test_page import made, outline

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
 from pipeline.report.disclosure import NOT_ASKED, Crawler, Disclosure, Generator, Text
-from pipeline.run.config import Config, load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 from tests.report.example import Run
 from tests.report.test_page import made
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.energy.account import JobUse
 from pipeline.energy.figures import Account
 from pipeline.energy.readings import Interval, Reading
-from pipeline.ground.errors import InputError
 from pipeline.report import energy as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, homes
 from pipeline.report.page import run

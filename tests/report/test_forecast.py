@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.report import energy as account_of_energy
 from tests.report.account_example import account
 from tests.report.example import Run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ground.markup import markdown_text, number, percent, safe_url, size
+from pipeline.core.markup import markdown_text, number, percent, safe_url, size
 from pipeline.report.charts import BOTTOM, HEIGHT, TOP, WIDTH, Series, bar, lines, thinned, tick_texts, ticks
 from pipeline.report.formats import duration, kwh, mass, period
 

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import is_hidden
 from pipeline.evaluate.differences import Checkpoint, compared, judge
-from pipeline.ground.errors import InputError
-from pipeline.ground.words import is_hidden
 from pipeline.report.language import language
 from pipeline.report.page import SECTIONS, run
 from tests.report.example import HOSTILE, Run, task

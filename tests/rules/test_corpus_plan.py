@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.config.configuration import load
 from pipeline.provenance.records import load_records
-from pipeline.run.config import load
 from pipeline.slurm.corpus_plan import CorpusPlan
 from tests.conftest import Project
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.corpus.why import why
+from pipeline.audit.document_lineage import why
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING, new_letter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.hashing import sha256_of
 from pipeline.provenance.verify import verify
 from tests.conftest import Project, rewrite
 

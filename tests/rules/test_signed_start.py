@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from pipeline.attestation import log, statements
+from pipeline.core import attestation_log, attestations
 from pipeline.provenance.heads import heads
 from pipeline.provenance.inventory import METADATA
-from pipeline.run.lock import LOCK
+from pipeline.workflow.run_lock import LOCK
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
@@ -28,16 +28,16 @@ def give_key(project: Project, algorithm: str) -> None:
 def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
     give_key(project, algorithm)
-    (project.results / log.FILE).unlink()
+    (project.results / attestation_log.FILE).unlink()
     (project.results / METADATA).unlink()  # it names a line of that log
-    monkeypatch.setenv(log.KEY, str(project.path("key.pem")))
+    monkeypatch.setenv(attestation_log.KEY, str(project.path("key.pem")))
     records = {path: json.loads(path.read_text()) for path in project.results.glob("provenance/records/*.json")}
     for path, record in sorted(records.items(), key=lambda item: str(item[1]["started"])):
         attempt = project.results / "provenance/attempts" / record["attempt"]
         readings = [*project.results.glob(f"provenance/readings/{attempt.stem}@*")]
-        statements.began(project.results, attempt, json.loads(attempt.read_text()))
-        statements.finished(project.results, attempt, readings, path, record)
-    monkeypatch.delenv(log.KEY)
+        attestations.began(project.results, attempt, json.loads(attempt.read_text()))
+        attestations.finished(project.results, attempt, readings, path, record)
+    monkeypatch.delenv(attestation_log.KEY)
 
 
 def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
@@ -82,8 +82,8 @@ def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.Mon
         wait_for_a_step(project)
         start.send_signal(signal.SIGINT)
     assert start.returncode != 0
-    *_, last = log.lines(project.results)
-    assert last.statement.kind == statements.START_ENDED
+    *_, last = attestation_log.lines(project.results)
+    assert last.statement.kind == attestations.START_ENDED
     assert heads(project.path("heads.jsonl"))[-1].sha256 == last.sha256
     problems = project.call("verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
     assert "attestation" not in problems, problems

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from pipeline.commands import plan as command
+from pipeline.config.configuration import Config, load
+from pipeline.forecast.text_rates import JOINING, RATES, Rate
 from pipeline.plan.corpus_table import corpus_lines
-from pipeline.run.config import Config, load
-from pipeline.run.dag import Dag
-from pipeline.run.steps import STEPS, chapter
-from pipeline.run.text_rates import JOINING, RATES, Rate
 from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, chapter
 
 
 def micro(**changes: Any) -> Config:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 WORKFLOW = """
 from pathlib import Path
 from pipeline.slurm import registration, retry
-from pipeline.slurm.settings import Slurm
+from pipeline.config.slurm_settings import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
 registration.register(Slurm(account="polder"), Path("results/storm"), ONCE)

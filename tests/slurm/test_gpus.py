@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.config import platforms
+from pipeline.config.configuration import load
+from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.launch import cpus_per_task, option, processes_per_node, words_of, world_size
-from pipeline.run import platforms
-from pipeline.run.config import load
-from pipeline.run.dag import Dag
-from pipeline.run.platforms import Platform
 from pipeline.slurm import submission
 from pipeline.slurm.resources import Requests
+from pipeline.workflow.dag import Dag
 from tests.slurm.cluster import Cluster, running, wait_until
 
 NODES = 2

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.rendezvous import first_node
-from pipeline.run.platforms import Platform
 from pipeline.slurm import accounting
 from pipeline.slurm.image import described
 from tests.conftest import Project, new_project

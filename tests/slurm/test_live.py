@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.job.attempt import Attempt
 from pipeline.slurm import live
 from pipeline.slurm.starts import Start, now, starts

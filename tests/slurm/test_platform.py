@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
-from pipeline.run import platforms
-from pipeline.run.config import load
+from pipeline.config import platforms
+from pipeline.config.configuration import load
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.slurm import before, check, modules, site
 from tests.conftest import Project, is_lacking, new_project
 from tests.slurm.cluster import ACCOUNT, Cluster

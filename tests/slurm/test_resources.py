@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.ground.errors import InputError
-from pipeline.run import platforms
-from pipeline.run.config import load
-from pipeline.run.dag import Dag
-from pipeline.run.platforms import Platform
-from pipeline.run.steps import STEPS, step_settings
+from pipeline.config import platforms
+from pipeline.config.configuration import load
+from pipeline.config.platforms import Platform
+from pipeline.core.errors import InputError
 from pipeline.slurm import resources
 from pipeline.slurm.resources import Requests
 from pipeline.slurm.retry import Growth
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, step_settings
 
 GPUS = {
     "name": "machine",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.slurm import sacct
 from pipeline.slurm.accounting import described
 from pipeline.slurm.energy import JobEnergy

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.slurm import queue, registration, submission
 from pipeline.slurm.executor import Executor
 from pipeline.slurm.waiting import Waiting
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 REGISTERED = """
 from pathlib import Path
 from pipeline.slurm import executor, registration
-from pipeline.slurm.settings import Slurm
+from pipeline.config.slurm_settings import Slurm
 
 executor.Executor.pause_seconds = 2.0
 executor.SECONDS_BETWEEN_SACCT = 2.0

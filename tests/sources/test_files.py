@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources.files import assign_unit, list_files
 
 

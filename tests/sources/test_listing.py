@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources import listing
 from pipeline.sources.settings import ListingSettings, Source
 from pipeline.sources.units import SourceUnits, listing_sha256

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources import manifest
 from pipeline.sources.files import assign_unit
 from pipeline.sources.settings import ManifestSettings, Rights

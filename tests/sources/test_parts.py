@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.errors import InputError
-from pipeline.run.config import Config, load
-from pipeline.run.dag import Dag
-from pipeline.run.steps import step_settings
 from pipeline.sources import dataset, parts, split
 from pipeline.sources.reading import RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import step_settings
 
 UNIT_BYTES = 100_000
 

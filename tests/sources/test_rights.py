@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.ground.errors import InputError
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import OptOut, read_opt_out
-from pipeline.run.config import load
 from pipeline.sources.licenses import canonical, is_allowed, say_the_same
 from pipeline.sources.settings import Dataset, Source
 

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.sources import streams
 from pipeline.sources.damage import DamagedFile
 from pipeline.sources.formats import read_records

@@ -14,8 +14,8 @@ import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.text.normalise import Normalise
-from pipeline.ground.errors import InputError
 from pipeline.sources.formats import Keys, Record, read_records
 
 SENTENCES = [

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer import fertility, train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings

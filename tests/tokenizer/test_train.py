@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer import pretokens, settings, train
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.settings import TrainSettings

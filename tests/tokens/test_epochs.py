@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.ground.ramp import Batches
+from pipeline.core.ramp import Batches
 from pipeline.tokens.epochs import epochs, read_times
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler

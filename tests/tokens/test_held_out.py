@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.mapped import open_shard
 from pipeline.tokens.reader import TokenReader

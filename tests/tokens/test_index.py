@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens import index
 from pipeline.tokens.mapped import Shard, decoded, open_shard
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse

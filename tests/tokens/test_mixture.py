@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ground.ramp import Batches, RampStage
+from pipeline.core.ramp import Batches, RampStage
 from pipeline.tokens.mixture import Order, Shares
 from pipeline.tokens.permutation import permute
 

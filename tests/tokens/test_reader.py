@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
-from pipeline.ground.errors import InputError
 from pipeline.tokens.mapped import Shard, open_shard
 from pipeline.tokens.reader import TokenReader, refuse_altered
 

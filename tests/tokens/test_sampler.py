@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.permutation import mix, permute
 from pipeline.tokens.reader import TokenReader

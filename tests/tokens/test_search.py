@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens import suffix_search
 from pipeline.tokens import suffixes as suffixes_step

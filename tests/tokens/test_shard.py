@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation
-from pipeline.ground.errors import InputError
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.mapped import open_shard

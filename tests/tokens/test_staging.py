@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens import staging
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.staging import stage

@@ -18,11 +18,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.core.ramp import Batches
 from pipeline.corpus.documents import id_hash
-from pipeline.ground.errors import InputError
-from pipeline.ground.ramp import Batches
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
 from pipeline.tokens import index, shard
 from pipeline.tokens.epochs import epochs
 from pipeline.tokens.mapped import open_shard
@@ -30,6 +29,7 @@ from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bins
 from pipeline.tokens.strata import columns_of, is_in, with_strata
+from pipeline.workflow.steps import step_settings
 
 STRATA = Strata(genre=True, license=True, cluster_size=[2, 5])
 GENRES = {"laws": "laws", "forum": "web"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain.transfer import transfer
 from pipeline.tokens.token_bytes import token_bytes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.tokens.held_out import HeldOut
 from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.word_models import PAIR_WEIGHT, WordModels

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
+from pipeline.core.statistics import CONFIDENCE, Ratio, share
 from pipeline.corpus.classifier.training import Booleans, Floats
-from pipeline.ground.statistics import CONFIDENCE, Ratio, share
 
 THRESHOLD = 0.5
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
+from pipeline.core import atomic_files
 from pipeline.corpus.classifier.ngrams import Buckets, buckets
 from pipeline.corpus.classifier.training import Floats
 from pipeline.corpus.text.compiled import compiled
-from pipeline.ground import whole
 
 
 @compiled
@@ -49,7 +49,7 @@ def save(classifiers: dict[str, Classifier], path: Path) -> None:
     for language, classifier in sorted(classifiers.items()):
         tensors[f"{language}.weights"] = classifier.weights_B
         tensors[f"{language}.calibration"] = np.array([classifier.slope, classifier.constant])
-    with whole.mode_of_umask(path):
+    with atomic_files.mode_of_umask(path):
         save_file(tensors, path)
 
 

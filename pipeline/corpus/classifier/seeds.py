@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.classifier.training import Booleans, Floats, Shares, shares
 from pipeline.corpus.copies.minhash import MinhashSignature
 from pipeline.corpus.quality_settings import Seeds
@@ -20,7 +21,6 @@ from pipeline.corpus.rules.genres import FUNCTION_WORDS
 from pipeline.corpus.settings import Normalisation, Signatures
 from pipeline.corpus.text.normalise import Normalise
 from pipeline.corpus.text.word_hashes import hash_texts
-from pipeline.ground.errors import InputError
 from pipeline.sources.formats import read_records
 from pipeline.sources.reading import raw_documents
 from pipeline.sources.records import Keys

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.shingles import Hashes
 from pipeline.corpus.copies.signed import Numbers
 from pipeline.corpus.text.compiled import compiled
-from pipeline.ground.errors import InputError
 
 Similarities = npt.NDArray[np.float64]
 HASH_BYTES = 8

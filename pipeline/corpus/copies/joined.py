@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.copies.groups import ALL_KEYS, Groups, equal_pairs
 from pipeline.corpus.copies.signed import CONTENT, Keys, Numbers, SignedUnit, band_columns
 from pipeline.corpus.settings import Comparison
-from pipeline.ground.errors import InputError
 
 DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
 KEY_BYTES = 16  # the least that is left for a document's key, so that the keys are compared in a few parts at most

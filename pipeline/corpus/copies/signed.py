@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.settings import Signatures
-from pipeline.ground.errors import InputError
 
 CONTENT = ["content_0", "content_1"]
 ROWS_PER_GROUP = 50_000

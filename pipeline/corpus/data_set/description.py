@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.core.hosts import split_address
 from pipeline.corpus.data_set.settings import PublishSettings
 from pipeline.corpus.documents import ROWS_PER_GROUP, id_hash, read_metadata
 from pipeline.corpus.licenses import told_licenses
 from pipeline.corpus.removal import EXACT_DUPLICATE, NEAR_DUPLICATE
 from pipeline.corpus.removed_texts import SAMPLES_PER_REASON
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
-from pipeline.ground.hosts import split_address
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
 LENGTHS_PER_DOUBLING = 2  # bins of the length of documents, on a logarithmic scale

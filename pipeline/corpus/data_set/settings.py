@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 from pipeline.sources.settings import Genre, Rights
 
 STATED = ("data_selection", "intended_use", "limitations", "removal")

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
+from pipeline.core.yaml_files import parse_json
 from pipeline.corpus.contamination_settings import TaskFile
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
-from pipeline.ground.yaml_files import parse_json
 
 
 @dataclass(frozen=True)

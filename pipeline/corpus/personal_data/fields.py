@@ -16,10 +16,10 @@ from urllib.parse import unquote
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
+from pipeline.core.hosts import split_address
 from pipeline.corpus.personal_data.block import KINDS, find, mask
 from pipeline.corpus.personal_data.found import Found
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.hosts import split_address
 from pipeline.sources.reading import WITHHELD
 
 _WITHHELD_FORM = re.compile(rf"{WITHHELD}-\d+(#\d+)?")

@@ -10,9 +10,9 @@ from typing import Any
 
 import spacy
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data.found import Found
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.ground.errors import InputError
 
 _LABELS = {"PER", "PERSON"}
 _CHARACTERS = 50_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from pipeline.core.normalization import composed
 from pipeline.corpus.personal_data.found import Found
-from pipeline.ground.composed import composed
 
 # Names of mailboxes that belong to a function (RFC 2142, and those that organisations give to everybody).
 _ROLES = """

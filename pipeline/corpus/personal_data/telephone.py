@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import phonenumbers
 from phonenumbers import PhoneNumber, PhoneNumberType
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data.found import Found, before, numbers_a_thing
 from pipeline.corpus.personal_data.places import Places, matches
-from pipeline.ground.errors import InputError
 
 _GAP = r"(?:[ ]?[-/][ ]?|[. ])"
 # Ten digits behind a zero are the next number: 035 6123456 / 06 12345678.

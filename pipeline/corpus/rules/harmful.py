@@ -11,11 +11,11 @@ import fasttext
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
 from pipeline.corpus.reader import RemovedDocuments
 from pipeline.corpus.removal import HARMFUL
 from pipeline.corpus.rules.harmful_settings import Classifier, Harmful, WordList
-from pipeline.ground.composed import composed
-from pipeline.ground.errors import InputError
 
 _WORD = re.compile(r"\w+")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
-from pipeline.ground.settings import Settings
+from pipeline.core.settings import Settings
 
 FLAG = r"^[a-z0-9][a-z0-9_-]*$"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.core.settings import Settings
 from pipeline.corpus.text.splitters import Splitter
-from pipeline.ground.settings import Settings
 
 
 class Repetition(Settings):

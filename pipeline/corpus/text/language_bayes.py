@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.text.capitals import without_capitals
 from pipeline.corpus.text.compiled import compiled
 from pipeline.corpus.text.stretches import cut
-from pipeline.ground.errors import InputError
 
 # What is easily taken for Dutch or English, what is often mixed with it, and zxx: no language at all, such as code.
 NEIGHBOURS = frozenset({"af", "da", "de", "en", "es", "fr", "fy", "it", "la", "lb", "nl", "no", "pt", "sv", "zxx"})

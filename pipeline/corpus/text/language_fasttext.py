@@ -10,9 +10,9 @@ from pathlib import Path
 import fasttext
 from datatrove.utils._import_utils import ASSETS_PATH
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.text.capitals import without_capitals
 from pipeline.corpus.text.stretches import cut
-from pipeline.ground.errors import InputError
 
 _LABEL = "__label__"
 

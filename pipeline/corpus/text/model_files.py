@@ -6,8 +6,8 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
 
 
 @cache

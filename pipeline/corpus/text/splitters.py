@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Any, Literal
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 Splitter = Literal["plain", "lexical", "spacy", "nltk"]
 Tokenize = Callable[[list[str]], list[list[str]]]  # the words of each pretoken

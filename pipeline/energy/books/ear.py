@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.ear_rows import EarRow, rows_of
 from pipeline.energy.books.plausible import AGREES, BOARD_WATTS, DIFFERS, NODE_WATTS, figure, stated_energy, wrong_watts
 from pipeline.energy.books.table import Books, text_of
 from pipeline.energy.readings import Book, Component, Reading
-from pipeline.ground.errors import InputError
 
 METER = "ear"
 LIBRARY, DAEMON = "EAR library", "EAR daemon"

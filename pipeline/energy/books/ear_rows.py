@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.table import Row, Table
-from pipeline.ground.errors import InputError
 
 GPU = re.compile(r"gpu(\d+)_", re.IGNORECASE)
 ENERGY = re.compile(r"(?:dc_)?(?:node_)?energy(?:[_ (]+(m?j|kj|k?wh)\)?)?", re.IGNORECASE)

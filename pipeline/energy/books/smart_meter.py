@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.plausible import ENERGY_UNITS, NODE_WATTS, POWER_UNITS, figure, wrong_watts
 from pipeline.energy.books.table import Books, Row, Table, text_of
 from pipeline.energy.readings import Book, Reading
 from pipeline.energy.settings import SmartMeter
-from pipeline.ground.errors import InputError
 
 GAP = 3.0  # times the usual time between two rows
 

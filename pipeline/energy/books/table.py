@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.core.errors import InputError
 from pipeline.energy.readings import Book
-from pipeline.ground.errors import InputError
 
 NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 SEPARATORS = ";,\t"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.llama.huggingface import FULL, SLIDING
 from pipeline.model.qwen3 import huggingface
 from pipeline.model.settings import Architecture

@@ -19,7 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, whole

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.hashing import sha256_of_each
-from pipeline.ground.space import is_full, no_room_in
+from pipeline.core.disk_space import is_full, no_room_in
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of_each
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED
 

@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground import whole
-from pipeline.ground.errors import Diverged
+from pipeline.core import atomic_files
+from pipeline.core.errors import Diverged
 from pipeline.pretrain.checkpoints.recovery import recoveries
 from pipeline.pretrain.skips import ADVICE
 
@@ -40,7 +40,7 @@ class Rewinds:
         same = sum(entry["back_to"] == rewind["back_to"] for entry in self.entries)
         if same > most_in_a_row:
             raise Diverged(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
-        whole.write_json(self.path, {"identity": self.identity, "entries": self.entries})
+        atomic_files.write_json(self.path, {"identity": self.identity, "entries": self.entries})
 
     def discard(self, folder: Path) -> None:
         """Remove the recovery checkpoints that saw a batch which is left out by now."""

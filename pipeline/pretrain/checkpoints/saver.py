@@ -24,8 +24,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from pipeline.ground.owner import Owner
-from pipeline.ground.space import is_full
+from pipeline.core.disk_space import is_full
+from pipeline.core.lease import Owner
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom

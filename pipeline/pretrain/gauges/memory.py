@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import torch
 
-from pipeline.ground.errors import OutOfMemory
+from pipeline.core.errors import OutOfMemory
 from pipeline.pretrain.gauges.fits import GIBIBYTE, what_would_fit
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.reader import TokenReader

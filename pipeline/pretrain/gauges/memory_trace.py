@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.ground.errors import InputError
-from pipeline.ground.settings import Settings
+from pipeline.core.errors import InputError
+from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import layout

@@ -13,9 +13,9 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from pipeline.ground import whole
-from pipeline.ground.owner import Owner
-from pipeline.ground.space import is_full
+from pipeline.core import atomic_files
+from pipeline.core.disk_space import is_full
+from pipeline.core.lease import Owner
 
 Metrics = Mapping[str, Any]
 """Numbers by name, or None where one is not known; a line on what was left out also holds texts and lists."""
@@ -50,7 +50,7 @@ def truncate(path: Path, step: int) -> None:
     The file is another one then: a process that still writes to the old one does not reach it.
     """
     kept = [line for line in read(path) if int(line["step"] or 0) <= step]
-    whole.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+    atomic_files.write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 class TensorBoardWriter:

@@ -20,10 +20,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.cuda import nccl
 
+from pipeline.core import platform_files
+from pipeline.core.machine import facts
+from pipeline.core.ramp import Stretch
 from pipeline.energy.watch import node_name
-from pipeline.ground import platform_files
-from pipeline.ground.machine import facts
-from pipeline.ground.ramp import Stretch
 from pipeline.model.determinism import is_deterministic
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges import slowest

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 
 
 class Disk:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.shared_heads import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 
 VISIBLE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 """The variables that hide devices from a process; torch numbers those that are left from 0."""

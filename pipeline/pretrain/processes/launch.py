@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from string import Template
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 
 
 def words_of(launch: str | None) -> list[str]:

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from pipeline.ground.errors import DiskFull
-from pipeline.ground.owner import Owner
-from pipeline.ground.ramp import Stretch
+from pipeline.core.errors import DiskFull
+from pipeline.core.lease import Owner
+from pipeline.core.ramp import Stretch
 from pipeline.model import determinism, huggingface
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom

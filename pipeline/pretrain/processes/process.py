@@ -11,8 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pipeline.ground import space
-from pipeline.ground.errors import InputError, OutOfMemory, Superseded
+from pipeline.core import disk_space
+from pipeline.core.errors import InputError, OutOfMemory, Superseded
 from pipeline.model import determinism
 from pipeline.pretrain.gauges import memory
 from pipeline.pretrain.gauges.watchdog import Watchdog
@@ -30,14 +30,14 @@ def _conclude(arguments: dict[str, Any], rank: int, outcome: dict[str, Any]) -> 
         partial.write_text(json.dumps(outcome), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        if not space.is_full(error):
+        if not disk_space.is_full(error):
             raise
-        space.say(str(space.disk_full(error, [path.parent])))
+        disk_space.say(str(disk_space.disk_full(error, [path.parent])))
 
 
 def main() -> int:
     """Train as the file says that the command line names, and return the exit code."""
-    space.forgive_full_logs()
+    disk_space.forgive_full_logs()
     warnings.simplefilter("ignore", FutureWarning)  # the libraries' own, several a step
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     name = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"

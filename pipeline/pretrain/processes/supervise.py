@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground import space
-from pipeline.ground.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
-from pipeline.ground.owner import Owner
-from pipeline.ground.parent import die_with_parent
+from pipeline.core import disk_space
+from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
+from pipeline.core.lease import Owner
+from pipeline.core.parent_process import die_with_parent
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.checkpoints.rewinds import Rewinds
 from pipeline.pretrain.gauges import collectives, metrics
@@ -228,8 +228,8 @@ def _once(arguments: dict[str, Any], owner: Owner, launch: str | None) -> dict[s
     if not outcome.exists() and launcher(launch) == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
-        if full := space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
-            raise space.no_room_in(full)
+        if full := disk_space.full_folder((scratch, Path(arguments["paths"]["milestone"]).parent)):
+            raise disk_space.no_room_in(full)
         return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
     result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
     if result["status"] == "stopped":

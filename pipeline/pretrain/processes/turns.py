@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from pipeline.ground.errors import DiskFull
-from pipeline.ground.space import disk_full, is_full
+from pipeline.core.disk_space import disk_full, is_full
+from pipeline.core.errors import DiskFull
 
 
 def by_turns(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from pipeline.core.parent_process import die_with_parent
 from pipeline.energy.watch import other_node_metered
-from pipeline.ground.parent import die_with_parent
 
 
 def main() -> int:

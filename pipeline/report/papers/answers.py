@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from pipeline.core.markup import size
 from pipeline.energy.figures import ACCOUNT, Figure, Unit
-from pipeline.ground.markup import size
 from pipeline.report.disclosure import Stated
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
 from pipeline.report.papers.paper import Answer, Table, Words

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.markup import number
+from pipeline.core.markup import number
 from pipeline.report.disclosure import Language
 
 LANGUAGES: tuple[Language, ...] = ("en", "nl")

@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from pipeline.ground import markup
+from pipeline.core import markup
 from pipeline.report.consumption import lost_attempts
 from pipeline.report.disclosure import Stated
 from pipeline.report.papers.answers import Answers

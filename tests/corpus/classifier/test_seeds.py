@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.classifier.seeds import LEAST_TEXTS, divide, read
 from pipeline.corpus.settings import Normalisation
-from pipeline.ground.errors import InputError
 from tests.corpus.classifier.conftest import WORDS, menus, sentences
 
 Write = Callable[..., Any]

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.copies import alike
 from pipeline.corpus.copies.alike import find_alike
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
-from pipeline.ground.errors import InputError
 
 WORDS = [a + b + c for a in ("dijk", "water", "molen", "kade") for b in ("e", "a", "o", "u") for c in "rstlmnkpbd"]
 

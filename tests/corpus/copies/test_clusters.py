@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.copies import groups
 from pipeline.corpus.copies.signed import SignatureWriter
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentCollector, id_hash, read_documents
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignaturesSettings
-from pipeline.ground.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 FEW = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.contamination_settings import TaskFile
 from pipeline.corpus.items.texts import read_items
-from pipeline.ground.errors import InputError
 from tests.corpus.items.conftest import rows
 
 TEXT = "Nine words make this sentence short but long enough."

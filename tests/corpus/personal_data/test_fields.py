@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from datatrove.data import Document
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import Fields, MaskFields
 from pipeline.corpus.personal_data.block import KINDS
 from pipeline.corpus.reader import Reader, RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.ground.errors import InputError
 from pipeline.opt_out.block import OptOutFilter
 from pipeline.opt_out.entries import ListedEntries, entries_of
 from pipeline.opt_out.lists import OptOut, read_opt_out

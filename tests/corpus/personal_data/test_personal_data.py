@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from stdnum import iban, luhn
 from stdnum.nl import bsn
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import MaskPersonalData, find, mask
 from pipeline.corpus.personal_data.found import typed
 from pipeline.corpus.settings import PersonalData
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.recall import PRECISION, RECALL, measure, shares
 from tests.corpus.personal_data.texts import Writer

@@ -10,15 +10,15 @@ import pytest
 import yaml
 from datatrove.data import Document
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.genres import GENRES
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.quality import GopherQuality, Prose
 from pipeline.corpus.rules.settings import LanguageRules, Quality
 from pipeline.corpus.settings import Corpus
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 from tests.corpus.rules.test_gopher import demonstration_texts
 
 MICRO = Path(__file__).parents[3] / "config" / "micro.yaml"

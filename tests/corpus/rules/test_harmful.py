@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from datatrove.data import Document
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.rules.harmful import FlagHarmful, Phrases
 from pipeline.corpus.rules.harmful_settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 
 # Words that harm nobody stand for those of a real list.
 LIST = "# placeholders\nbakker\nHET DEEG\nkrenten-brood  # with a hyphen\n\n"

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.c4 import C4Quality
 from pipeline.corpus.rules.nordic_pile import NordicPileQuality
@@ -28,9 +30,7 @@ from pipeline.corpus.rules.settings import C4, NordicPile, Quality
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.splitters import nltk_words, spacy_words
 from pipeline.corpus.text.words import Words, forget, split, word_tokenize
-from pipeline.ground.errors import InputError
-from pipeline.run.config import load
-from pipeline.run.steps import step_settings
+from pipeline.workflow.steps import step_settings
 from tests.corpus.rules.peers import agreement, our_decisions, their_decisions
 from tests.corpus.rules.test_gopher import demonstration_texts
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.filter import _checked_model
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.corpus.text.capitals import without_capitals
@@ -20,7 +21,6 @@ from pipeline.corpus.text.language import IdentifyLanguage
 from pipeline.corpus.text.language_bayes import NEIGHBOURS, BayesIdentifier
 from pipeline.corpus.text.language_fasttext import FastTextIdentifier, language_of
 from pipeline.corpus.text.stretches import cut
-from pipeline.ground.errors import InputError
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.ear import read_ear
 from pipeline.energy.books.ear_rows import rows_of
 from pipeline.energy.readings import Book
-from pipeline.ground.errors import InputError
 
 HERE = Path(__file__).parent
 JOBS, TABLE = HERE / "ear_jobs.csv", HERE / "ear_table.csv"

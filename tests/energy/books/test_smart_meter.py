@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from pipeline.core.errors import InputError
 from pipeline.energy.books.smart_meter import read_smart_meter
 from pipeline.energy.books.table import Books
 from pipeline.energy.settings import Energy, SmartMeter
-from pipeline.ground.errors import InputError
 
 
 def read(text: str, unit: str = "kWh", nodes: Any = None, **more: Any) -> Books:

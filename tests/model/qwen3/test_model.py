@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_state, initial_weight, network, parameter_shapes
 from pipeline.model.qwen3.huggingface import configuration, their_name

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.experts import rows
 from pipeline.model.networks import initial_state, parameter_shapes

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, Reader, check_shape
 from pipeline.pretrain.checkpoints.pieces import Piece, placed

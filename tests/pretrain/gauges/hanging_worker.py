@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from pipeline.ground.parent import die_with_parent
+from pipeline.core.parent_process import die_with_parent
 from pipeline.pretrain.gauges import watchdog
 
 now = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import fits, memory

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.settings import TrainingPlan

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.ground.parent import die_with_parent
+from pipeline.core.parent_process import die_with_parent
 from pipeline.model.determinism import set_determinism
 from pipeline.model.networks import initial_state, network
 from pipeline.pretrain.checkpoints.checkpoint import Start

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain.parallel.disk import Disk
 
 

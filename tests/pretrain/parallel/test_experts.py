@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.model.qwen3_moe.model import Qwen3Moe
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import Reader

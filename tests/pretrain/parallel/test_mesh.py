@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import mesh
 from pipeline.pretrain.processes.launch import processes_per_node

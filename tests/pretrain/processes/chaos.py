@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.ground.errors import TRY_AGAIN
+from pipeline.core.errors import TRY_AGAIN
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings

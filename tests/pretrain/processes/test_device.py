@@ -6,12 +6,12 @@ import sys
 import pytest
 import torch
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.config import platforms
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.pretrain.gauges.peaks import PEAKS, peak, peak_flops_per_second
 from pipeline.pretrain.processes import device, launch
 from pipeline.pretrain.processes.launch import processes_per_node
-from pipeline.run import platforms
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.errors import TRY_AGAIN, Stopped
-from pipeline.ground.owner import Owner
+from pipeline.core.errors import TRY_AGAIN, Stopped
+from pipeline.core.lease import Owner
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.gauges.watchdog import stacks
@@ -207,7 +207,7 @@ def test_stacks_of_a_process_that_ends_while_one_looks_are_none(tmp_path: Path) 
 FULL_DISK = """
 import json, shutil, sys
 from pathlib import Path
-from pipeline.ground.errors import DiskFull
+from pipeline.core.errors import DiskFull
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
 given = json.loads(sys.argv[1])

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from pipeline.ground.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.pretrain.processes.launch import command, launcher, world_size
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.ground import platform_files
-from pipeline.ground.errors import InputError
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
 from pipeline.pretrain.processes import device, launch, rendezvous
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from pipeline.ground.errors import DiskFull
+from pipeline.core.errors import DiskFull
 from pipeline.model import huggingface, weights
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ground.pretrained import Pretrained
+from pipeline.core.pretrained import Pretrained
 from pipeline.report import papers as package
 from pipeline.report.disclosure import Crawler, Disclosure
 from pipeline.report.papers import answers

@@ -1,0 +1,262 @@
+"""The story of one document: where it came from, what each step decided about it and why, and where it lies now."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from bisect import bisect
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.documents import id_hash, is_validation
+from pipeline.corpus.reasons import sentence
+from pipeline.corpus.removal import OPT_OUT
+from pipeline.corpus.settings import Deduplication
+from pipeline.provenance.records import Record, load_records
+
+NEAR_IDS = 3
+NEIGHBOURS = 2000  # ids before and after in order, among which near ones are looked for
+SHOWN_COPIES = 10
+# What is a copy, or an evaluation item, is decided of the whole corpus, by a step of its own.
+DECIDING = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
+STEPS = {"filter": "filtered/", "deduplicate": "deduplicated/", "decontaminate": "final/"}
+
+
+def _rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
+    """Return the rows of a file whose column holds one of the values; where there is no file, none."""
+    if not path.is_file():
+        return []
+    columns = [name for name in pq.read_schema(path).names if name != leave_out]
+    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=[(column, "in", ids)]).to_pylist()
+    return rows
+
+
+class _Story:
+    """Finds a document in the files of a run and writes down what they say."""
+
+    def __init__(self, run_directory: Path, document_id: str) -> None:
+        self.run_directory = run_directory
+        self.id = document_id
+        self.source, _, rest = document_id.partition("/")
+        self.records: dict[tuple[str, ...], Record] = {
+            (record.step, *map(str, record.instance.values())): record for record in load_records(run_directory)
+        }
+        self.corpora = sorted(path.name for path in (run_directory / "corpus").glob("*") if path.is_dir())
+        self.manifest = self._manifest()
+        self.file, self.unit = self._place(rest)
+        self.lines: list[str] = []
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.run_directory / "sources" / self.source / "manifest.json"
+        if not path.is_file():
+            names = sorted(entry.parent.name for entry in self.run_directory.glob("sources/*/manifest.json"))
+            near = difflib.get_close_matches(self.source, names, n=NEAR_IDS, cutoff=0.3)
+            raise InputError(
+                f"there is no source {self.source!r} in {self.run_directory}: an id is SOURCE/FILE/NUMBER, "
+                f"and the sources are {', '.join(near or names[:10])}"
+            )
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
+    def _place(self, rest: str) -> tuple[dict[str, Any], str | None]:
+        """Return the raw file of the document and the number of its unit, if the manifest has it."""
+        for unit, described in self.manifest["units"].items():
+            for file in described["files"]:
+                if rest.startswith(f"{file['name']}/"):
+                    return file, unit
+        return {}, None
+
+    def _files(self, corpus: str, folder: str) -> list[Path]:
+        """Return the document's unit's file of a kind, or those of all units of its source."""
+        parent, _, prefix = folder.partition("/")
+        pattern = f"{prefix}{self.source}.{self.unit or '*'}.parquet"
+        return sorted((self.run_directory / "corpus" / corpus / parent).glob(pattern))
+
+    def _find(self, corpus: str, folder: str) -> dict[str, Any] | None:
+        for path in self._files(corpus, folder):
+            for row in _rows(path, [self.id]):
+                return {**row, "_unit": path.name.split(".")[-2]}
+        return None
+
+    def near(self) -> list[str]:
+        """Return ids of the source that look like the one that was asked for."""
+        found: set[str] = set()
+        for corpus in self.corpora:
+            for folder in ("filtered/", "removed/filter."):
+                for path in self._files(corpus, folder):
+                    found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+        ids = sorted(found)
+        place = bisect(ids, self.id)
+        return difflib.get_close_matches(self.id, ids[max(0, place - NEIGHBOURS) : place + NEIGHBOURS], n=NEAR_IDS)
+
+    def tell(self) -> list[str]:
+        """Return the story, a line for each thing to know.
+
+        Raises:
+            InputError: no corpus of the run read a document of that id.
+        """
+        source = self.manifest["source"]
+        rights = source.get("rights") or {}
+        basis = "".join(f", {key}: {value}" for key, value in sorted(rights.items()) if value)
+        self.lines.append(f"document {self.id}")
+        own = f" (of a document: what it says itself, in {source['license_key']})" if "license_key" in source else ""
+        self.lines.append(f"source {self.source}: licence {source['license']}{own}{basis}")
+        if self.file:
+            size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
+            self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
+        known = [self._corpus(corpus) for corpus in self.corpora]
+        if not any(known):
+            near = self.near()
+            advice = f"did you mean {' or '.join(near)}?" if near else "ids are SOURCE/FILE/NUMBER"
+            raise InputError(f"no corpus in {self.run_directory} read a document {self.id}: {advice}")
+        return self.lines
+
+    def _corpus(self, corpus: str) -> bool:
+        """Tell what one corpus did with the document; return whether it read it."""
+        start, cluster = len(self.lines), self.id
+        self.lines.append(f"corpus {corpus}")
+        for step, folder in STEPS.items():
+            gone = self._find(corpus, f"removed/{step}.")
+            kept = None if gone else self._find(corpus, folder)
+            if gone is None and kept is None:
+                if step == "filter" and (damage := self._damage(corpus)):
+                    self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
+                    return True
+                if step == "filter":
+                    del self.lines[start:]
+                    return False
+                self.lines.append(
+                    f"  {step}: its files are not there: that step has not run, or its files were deleted"
+                )
+                return True
+            if gone is not None:
+                self._removed(corpus, step, gone)
+                return True
+            if kept is not None:
+                facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
+                if step == "filter" and kept.get("license") not in (None, self.manifest["source"]["license"]):
+                    facts.append(f"licence {kept['license']}")
+                facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
+                if step == "deduplicate" and kept["cluster_size"] > 1:
+                    facts.append(f"best of {kept['cluster_size']} copies")
+                told = f" ({'; '.join(facts)})" if facts else ""
+                self.lines.append(f"  {step}: kept{told}")
+                if step == "filter":
+                    self._masked(corpus, kept["_unit"])
+                if step == "deduplicate":
+                    self._copies(corpus, self.id)
+                    cluster = kept["cluster"] or self.id
+                    if cluster != self.id:
+                        self.lines.append(f"    in the cluster of {cluster}, and not like what is kept before it")
+        self._tokens(corpus, cluster)
+        return True
+
+    def _damage(self, corpus: str) -> str | None:
+        """Return what was wrong with the raw file of the document, where the filter left that out."""
+        record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
+        listed = record.counts.get("quarantined", []) if record and self.file else []
+        return next((str(one["damage"]) for one in listed if one["file"] == self.file["name"]), None)
+
+    def _removed(self, corpus: str, step: str, row: dict[str, Any]) -> None:
+        of_unit = (f"corpus.{step}", corpus, self.source, row["_unit"])
+        record = self.records.get((DECIDING[step], corpus) if step in DECIDING else of_unit)
+        value = "no value" if row["value"] is None else f"value {row['value']}"
+        self.lines.append(f"  {step}: removed, {row['reason']}, {value}")
+        settings, configuration = (record.settings, self._configuration(record)) if record else ({}, None)
+        if told := sentence(step, row, settings, configuration, corpus, self.source):
+            self.lines.append(f"    {told}")
+        if row["reason"] == OPT_OUT:
+            self._reserved(corpus, self.id if step == "filter" else str(row["value"]))
+        elif step == "deduplicate":
+            self._similarity(corpus, row, settings)
+            self._copies(corpus, str(row["value"]))
+        for path in self._files(corpus, "contaminated/") if step == "decontaminate" else []:
+            for hit in _rows(path, [self.id]):
+                shares = f"{hit['found']} of {hit['ngrams']} n-grams"
+                self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
+
+    def _masked(self, corpus: str, unit: str) -> None:
+        """Tell how many of each kind of personal data were masked, and nothing of what they said."""
+        from pipeline.audit.masked_counts import masked  # the filter's libraries take seconds
+
+        record = self.records.get(("corpus.filter", corpus, self.source, unit))
+        path = self.run_directory / "corpus" / corpus / f"filtered/{self.source}.{unit}.parquet"
+        text = next((row.get("text") for row in _rows(path, [self.id], leave_out="")), None)
+        if record is not None and self.file and text is not None:
+            self.lines.append(f"    {masked(self.run_directory, record, self.id, self.file['name'], text)}")
+
+    def _configuration(self, record: Record) -> Any:
+        """Return the configuration that a job was planned by; None where the record names none that is there."""
+        path = self.run_directory / record.frozen.path if record.frozen else None
+        return json.loads(path.read_text(encoding="utf-8"))["configuration"] if path and path.is_file() else None
+
+    def _reserved(self, corpus: str, reserved: str) -> None:
+        """Tell which entry of which list named a document, of which the story's one may be a copy."""
+        source = reserved.partition("/")[0]
+        if reserved != self.id:
+            folder = self.run_directory / "corpus" / corpus / "removed"
+            rows = [
+                row for path in sorted(folder.glob(f"filter.{source}.*.parquet")) for row in _rows(path, [reserved])
+            ]
+            entry = f", {rows[0]['value']}" if rows else ""
+            self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
+        manifest = self.run_directory / "sources" / source / "manifest.json"
+        listed = json.loads(manifest.read_text(encoding="utf-8")).get("opt_out") if manifest.is_file() else None
+        if listed:
+            dated = f"of {listed['date']}, " if listed.get("date") else ""
+            self.lines.append(f"    on the opt-out list of {source} ({dated}sha256 {listed['sha256']})")
+
+    def _similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Tell how alike a near copy and the kept document are, where that was counted."""
+        path = self.run_directory / "corpus" / corpus / f"duplicates/{self.source}.{row['_unit']}.parquet"
+        for found in _rows(path, [self.id]):
+            if found.get("jaccard") is not None:
+                section = Deduplication.model_validate(settings.get("deduplication", {}))
+                self.lines.append(
+                    f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
+                    f"{row['value']}: the least is {section.least_similarity:.1%}"
+                )
+
+    def _copies(self, corpus: str, kept: str) -> None:
+        path = self.run_directory / "corpus" / corpus / "duplicates"
+        if not path.is_dir():
+            return
+        rows = pq.read_table(path, columns=["id"], filters=[("value", "==", kept)])
+        copies = sorted(set(rows["id"].to_pylist()) - {kept})
+        if copies:
+            more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
+            self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
+
+    def _tokens(self, corpus: str, cluster: str) -> None:
+        """Tell the shard and split of every token set that was made from the corpus."""
+        for (step, *_), record in sorted(self.records.items()):
+            read = any(entry.path.startswith(f"corpus/{corpus}/final/") for entry in record.inputs)
+            if step != "tokens.shard" or not read:
+                continue
+            settings = record.settings
+            if id_hash(self.id) * settings["shards"] >> 64 == settings["shard"]:
+                split = "validation" if is_validation(cluster, settings["validation_fraction"]) else "train"
+                self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
+
+
+def why(run_directory: Path, document_id: str) -> list[str]:
+    """Return the story of one document as lines.
+
+    Raises:
+        InputError: the run has no records, or no document of that id.
+    """
+    return _Story(run_directory, document_id).tell()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline corpus why results/RUN ID`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline corpus why", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("id", help="the id of a document: SOURCE/FILE/NUMBER")
+    options = parser.parse_args(arguments)
+    print("\n".join(why(options.run_directory, options.id)))
+    return 0

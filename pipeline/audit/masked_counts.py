@@ -1,0 +1,79 @@
+"""What was masked in one document: how many of each kind of personal data, computed anew from its raw file.
+
+No count per document is kept. The steps of the filter run once more on this document alone, and what they give is the
+proof: it has to be the text that the corpus holds. The data themselves are neither shown nor kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from datatrove.data import Document
+
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.corpus.filter import blocks
+from pipeline.corpus.settings import FilterSettings
+from pipeline.provenance.records import FileEntry, Record
+
+
+def masked(run_directory: Path, record: Record, document_id: str, name: str, text: str) -> str:
+    """What was masked in a document, in one line; why that is not known where its raw file is not at hand.
+
+    Args:
+        record: of the filter, which has kept the document.
+        name: of the raw file, as the manifest of its source names it.
+        text: of the document after the filter.
+    """
+    kinds = record.counts.get("personal_data")
+    unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _told(kinds)}"
+    try:
+        found = _again(run_directory, record, document_id, name)
+    except InputError as error:
+        return f"masked: not known of this document, for {error}; {unit}"
+    if found is None or found.text != text:
+        return f"masked: not known of this document, for the filter gives another text here and now; {unit}"
+    told = _told(found.metadata["personal_data"])
+    return f"masked: {told} (recomputed from {name}, which gives the text of the corpus)"
+
+
+def _told(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "nothing"
+
+
+def _at_hand(run_directory: Path, entry: FileEntry) -> Path:
+    file = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
+    if not file.is_file() or sha256_of(file) != entry.sha256:
+        raise InputError(f"{entry.path.removeprefix('data:')} is not here with the bytes that were read")
+    return file
+
+
+def _again(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
+    """The document as the filter gives it.
+
+    Raises:
+        InputError: what the filter read is not at hand, or its settings are of another version.
+    """
+    given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in ("files", "model", "harmful")}
+    parts = [entry for entry in given["files"] if not entry.is_outside]
+    raw = [entry for entry in given["files"] if f"/{entry.path.removeprefix('data:')}".endswith(f"/{name}")]
+    try:
+        settings = FilterSettings.model_validate(record.settings)
+    except ValueError:
+        raise InputError("the settings in its record are of another version") from None
+    for entry in parts or raw:
+        file = _at_hand(run_directory, entry)
+        model = [_at_hand(run_directory, one) for one in given["model"]]
+        harmful = [_at_hand(run_directory, one) for one in given["harmful"]]
+        reader, *rest = blocks(
+            settings, [name], [file], bool(parts), model=model[0] if model else None, harmful=harmful
+        )
+        documents: Iterator[Document] = (one for one in reader.run() if one.id == document_id)
+        documents = islice(documents, 1)  # the reader judges a file at its end, which is not reached
+        for block in rest:
+            documents = block.run(documents)
+        for found in documents:
+            return found
+    return None

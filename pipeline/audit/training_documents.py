@@ -1,0 +1,252 @@
+"""What a model has seen: `python -m pipeline audit RUN MODEL`, from a step to its documents and back.
+
+Steps count from 1, as in metrics.jsonl, samples of a step from 0. Settings, the batches that were left out and a hash
+of each batch were written down while the model trained: what a step saw is computed again from the records and the
+tokens, and its hash is compared with the one that the processes logged of what they had read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.audit.document_lineage import why
+from pipeline.core.errors import InputError
+from pipeline.core.settings import joined
+from pipeline.corpus.documents import id_hash
+from pipeline.pretrain.gauges import metrics
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.provenance.records import load_records
+from pipeline.tokens.batch_hash import batch_hash, batch_words
+from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.sampler import Sampler
+
+
+class Audit:
+    """The sampler of a model's training as its records and its last milestone describe it.
+
+    Raises InputError when the run has no finished training of that model, or its tokens are gone or others.
+    """
+
+    def __init__(self, run_directory: Path, model: str) -> None:
+        self.run_directory = run_directory
+        self.model = model
+        records = [record for record in load_records(run_directory) if record.step == "pretrain.segment"]
+        found = [record for record in records if record.instance["model"] == model]
+        if not found:
+            names = sorted({str(record.instance["model"]) for record in records})
+            there = f"it has {', '.join(names)}" if names else "no model has been trained yet"
+            raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
+        record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
+        self.first_step = min(int(record.settings["first_step"]) for record in found)
+        self.settings = SegmentSettings.model_validate(joined(record.settings, record.operation))
+        self.last_step = self.settings.last_step
+        entry = next(entry for entry in record.inputs if entry.name == "index")
+        self.index = Path(entry.path.removeprefix("data:")) if entry.is_outside else run_directory / entry.path
+        self._segments = found
+        if not self.index.is_file() or hashlib.sha256(self.index.read_bytes()).hexdigest() != entry.sha256:
+            raise InputError(
+                f"{self.index} is gone or no longer what {record.file} names: the tokens are others by now"
+            )
+        state = run_directory / "models" / model / "milestones" / str(self.last_step) / "state.json"
+        try:
+            self.skips: list[int] = sorted(json.loads(state.read_text(encoding="utf-8")).get("skips", []))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{state} cannot be read, which names the skipped batches: {error}") from None
+        training = self.settings.training
+        self.length = training.sequence_length
+        self.sampler = Sampler(
+            TokenReader(self.index, "train"),
+            self.length,
+            training.batch_size,
+            self.settings.seed,
+            training.sampling,
+            training.steps,
+            self.skips,
+            training.ramp,
+        )
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer of the training; InputError where its record names none."""
+        for entry in self.record.inputs:
+            if entry.name == "tokenizer":
+                outside = Path(entry.path.removeprefix("data:"))
+                return outside if entry.is_outside else self.run_directory / entry.path
+        raise InputError(f"{self.record.file} names no tokenizer: train the model again")
+
+    @property
+    def base(self) -> str:
+        """The model of the run that this one goes on from."""
+        first = min(self._segments, key=lambda record: int(record.settings["last_step"]))
+        paths = [entry.path for entry in first.inputs if entry.name == "previous"]
+        return paths[0].split("/")[1] if paths else "another"
+
+    def header(self) -> str:
+        """What the answers rest on, in one line."""
+        skips = ", ".join(map(str, self.skips)) or "none"
+        sizes = dict.fromkeys(map(str, self.sampler.batches.batch_sizes))
+        begun = f"from step {self.first_step} of model {self.base} " if self.first_step else ""
+        return (
+            f"model {self.model}: trained {begun}to step {self.last_step}, {', then '.join(sizes)} "
+            f"sequences of {self.length} tokens in a step, seed {self.settings.seed}, skipped data steps (from 0): "
+            f"{skips}"
+        )
+
+    def sample(self, step: int, sample: int) -> list[dict[str, Any]]:
+        """The documents of one sample with their `tokens` among its input tokens, in their order.
+
+        Raises InputError when the training has no such step or sample.
+        """
+        stream, start = self._place(step, sample)
+        found = self.sampler.rows[stream].document_rows(start, self.length)
+        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
+
+    def sequences(self, step: int) -> int:
+        """How many sequences a step saw."""
+        return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
+
+    def _place(self, step: int, sample: int) -> tuple[int, int]:
+        """The row of tokens that a sample was cut from, and where it begins there."""
+        for name, number, first, end in (
+            ("step", step, self.first_step + 1, self.last_step + 1),
+            ("sample", sample, 0, self.sequences(step)),
+        ):
+            if not first <= number < end:
+                raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
+        return self.sampler.place(int(self.sampler.global_batch(step - 1)[sample]))
+
+    def token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
+        """The document of one input token of a sample, the document's tokens, and the place of the token among them.
+
+        Raises InputError when the training has no such step, sample or token; tokens of a sample count from 0.
+        """
+        stream, start = self._place(step, sample)
+        if not 0 <= token < self.length:
+            raise InputError(f"there is no token {token}: name one from 0 to {self.length - 1}")
+        (row,) = self.sampler.rows[stream].document_rows(start + token, 1)
+        tokens = self.sampler.rows[stream].read(row["start"], row["end"] - row["start"])
+        return row, tokens.tolist(), start + token - row["start"]
+
+    def visits(self, document_id: str) -> list[dict[str, Any]]:
+        """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None
+        where the batch was skipped.
+
+        Raises InputError when the training tokens do not hold it.
+        """
+        sampler, order, hashed = self.sampler, self.sampler.order, id_hash(document_id)
+        shard = hashed * sampler.reader.shards >> 64
+        places = [row.find(document_id, hashed, shard) for row in sampler.rows]
+        stream = next((number for number, place in enumerate(places) if place), None)
+        if stream is None:
+            held_out = TokenReader(self.index, "validation").find(document_id, hashed, shard)
+            told = (
+                "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
+            )
+            raise InputError(f"the training tokens of {self.model} hold no document {document_id}: {told}")
+        start, end = places[stream] or (0, 0)
+        data_steps = sampler.data_step(self.last_step - 1) + 1
+        visits = []
+        for number in range(start // self.length, min(-(-end // self.length), int(order.sizes[stream]))):
+            tokens = min(end, (number + 1) * self.length) - max(start, number * self.length)
+            sequence = number + int(order.offsets[stream])
+            for data_step in sorted(set(order.steps_of(sequence, data_steps))):
+                step = None if data_step in self.skips else data_step + 1 - sum(s < data_step for s in self.skips)
+                if step is not None and step <= self.first_step:
+                    continue  # another model's, whose batches may have been others
+                for sample in np.flatnonzero(order.batch(data_step) == sequence).tolist():
+                    visits.append({"data_step": data_step, "step": step, "sample": sample, "tokens": tokens})
+        return sorted(visits, key=lambda visit: (visit["data_step"], visit["sample"]))
+
+    @cached_property
+    def logged(self) -> dict[int, str]:
+        """The hash that the processes logged of the batch of each step; steps of older trainings have none.
+
+        Raises InputError when a milestone's metrics are gone or no longer what its record names.
+        """
+        found: dict[int, str] = {}
+        for record in self._segments:
+            for entry in record.outputs:
+                if entry.path.endswith("/metrics.jsonl"):
+                    path = self.run_directory / entry.path
+                    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+                        raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")
+                    found |= {line["step"]: line["batch_hash"] for line in metrics.read(path) if "batch_hash" in line}
+        return found
+
+    def differing(self, steps: Iterable[int]) -> list[int]:
+        """Those of the steps whose logged hash is not that of the batch which records and tokens give."""
+        differing = []
+        for step in steps:
+            tokens_BT = self.sampler.read_rows(self.sampler.global_batch(step - 1))
+            if step in self.logged and batch_hash(batch_words(tokens_BT, 0)) != self.logged[step]:
+                differing.append(step)
+        return differing
+
+    def proof(self, steps: Iterable[int]) -> tuple[str, bool]:
+        """A sentence on what the hashes of these steps say of the answer, and whether one contradicts it."""
+        asked = sorted(set(steps))
+        known = [step for step in asked if step in self.logged]
+        if differing := self.differing(known):
+            return (
+                f"WRONG: in {len(differing)} of {len(known)} steps, the first of them {differing[0]}, the processes "
+                "logged the hash of another batch: what records and tokens say is not what was trained on",
+                True,
+            )
+        without = f"; {len(asked) - len(known)} have no hash" if len(known) < len(asked) else ""
+        return f"checked: {len(known)} of {len(asked)} steps logged the hash of this very batch{without}", False
+
+
+def _told(audit: Audit, step: int, sample: int, with_decisions: bool) -> list[str]:
+    lines = [f"step {step}, sample {sample}"]
+    for row in audit.sample(step, sample):
+        described = f"source {row['source']}, language {row['language']}, licence {row['license']}"
+        lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
+        if with_decisions:
+            try:
+                lines += [f"    {line}" for line in why(audit.run_directory, row["id"])[1:]]
+            except InputError as error:  # the corpus may have been deleted or made by another run
+                lines.append(f"    its decisions are not here: {error}")
+    return lines
+
+
+def main(arguments: list[str]) -> int:
+    """Answers a question of an auditor; returns the exit code: 1 where a logged hash contradicts the answer."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline audit", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("model")
+    question = parser.add_mutually_exclusive_group(required=True)
+    question.add_argument("--step", type=int, help="which documents this step saw; steps count from 1")
+    question.add_argument("--document", metavar="ID", help="which steps saw this document")
+    question.add_argument("--check", action="store_true", help="whether each step had the batch that is told of it")
+    parser.add_argument("--sample", type=int, help="this sample of the step alone, with the filters' decisions; from 0")
+    options = parser.parse_args(arguments)
+    if options.step is None and options.sample is not None:
+        raise InputError("--sample is one of a step: leave it out, or write --step with it")
+    audit = Audit(options.run_directory, options.model)
+    lines = [audit.header()]
+    if options.check:
+        asked: Iterable[int] = range(audit.first_step + 1, audit.last_step + 1)
+    elif options.document is None:
+        asked = [options.step]
+        samples = range(audit.sequences(options.step)) if options.sample is None else [options.sample]
+        for sample in samples:
+            lines += _told(audit, options.step, sample, options.sample is not None)
+    else:
+        visits = audit.visits(options.document)
+        seen = [visit for visit in visits if visit["step"] is not None]
+        asked = {visit["step"] for visit in seen}
+        lines.append(f"{options.document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {len(asked)} steps")
+        for visit in visits:
+            where = f"step {visit['step']}" if visit["step"] else f"skipped data step {visit['data_step']}, not seen"
+            lines.append(f"  {where}, sample {visit['sample']}: {visit['tokens']} tokens")
+    said, contradicted = audit.proof(asked)
+    print("\n".join([*lines, said]))
+    return int(contradicted)

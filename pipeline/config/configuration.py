@@ -1,0 +1,284 @@
+"""The one typed description of a run; every step receives a part of it.
+
+`load` turns the YAML of a run into a `Config`; what of it a job receives is told by `pipeline.workflow.step_settings`,
+of sources and corpora by `corpus_step_settings`. Its sections are those of `sections`, which agree by `agreement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr, ValidationError, model_validator
+
+from pipeline.config.error_messages import sentence
+from pipeline.config.platforms import described
+from pipeline.config.renamed_keys import in_new_words
+from pipeline.config.sections import Sections
+from pipeline.config.validation import check, check_retrained
+from pipeline.core.data_folder import with_data
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.corpus.settings import Corpus
+from pipeline.evaluate.settings import Suite
+from pipeline.experiment.cells import Place, expanded, told, variant_name, with_values
+from pipeline.experiment.settings import Cell, ExperimentPage, Values
+from pipeline.plan.settings import PlatformPlan
+from pipeline.pretrain.processes.launch import processes_per_node, world_size
+from pipeline.pretrain.settings import Model
+from pipeline.sources.units import SourceUnits
+
+
+class Config(Sections):
+    """One run, with the files that it names."""
+
+    _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
+    _experiments: dict[str, ExperimentPage] = PrivateAttr(default_factory=dict)
+    _variants: dict[str, str] = PrivateAttr(default_factory=dict)
+    """Corpora that experiments make, by the token set that each is of."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Config:
+        check(self)
+        if self.experiments:
+            self._add_cells()
+            check(self)
+        check_retrained(self)
+        return self
+
+    def _add_cells(self) -> None:
+        """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
+        platform = PlatformPlan.model_validate(self.platform.model_dump())
+        processes = world_size(self.launch), processes_per_node(self.launch)
+        place = Place(*processes, platform, self._known_vocabulary_size, self._tokens_with)
+        written = dict(self.models)
+        for name, experiment in self.experiments.items():
+            if experiment.base not in written:
+                known = ", ".join(sorted(written)) or "there are none"
+                raise ValueError(
+                    f"experiments.{name}.base: there is no model {experiment.base!r}; choose one of {known}"
+                )
+            base = written[experiment.base]
+            try:
+                cells = [*expanded(name, experiment, base, self.model_seed(experiment.base), place)]
+                corpus = self.corpus[self.tokens[base.tokens].corpus]
+                self._experiments[name] = told(experiment, base, corpus, [cell for cell, _ in cells])
+            except ValidationError as error:
+                raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
+            except ValueError as error:
+                raise ValueError(f"experiments.{name}: {error}") from None
+            if both := [cell.name for cell, _ in cells if cell.name in self.models]:
+                raise ValueError(f"experiments.{name}: there is another model {both[0]}: give one of them another name")
+            self.models.update({cell.name: model for cell, model in cells if cell.refused is None})
+
+    def _tokens_with(self, tokens: str, values: Values) -> str:
+        """Return the name of a token set that is like another one but for these keys of its corpus: both are added.
+
+        The tokenizer stays the same, so that models on both are measured in the same tokens.
+        """
+        self._known_vocabulary_size(tokens)
+        section = self.tokens[tokens]
+        corpus = self.corpus[section.corpus]
+        try:
+            varied = Corpus.model_validate(with_values(corpus.model_dump(exclude_unset=True), values))
+        except ValidationError as error:
+            raise ValueError(sentence(error, Corpus, "vary: corpus")) from None
+        if varied == corpus:
+            return tokens
+        name, own = variant_name(section.corpus, values), variant_name(tokens, values)
+        made = section.model_copy(update={"corpus": name})
+        if self.corpus.setdefault(name, varied) != varied or self.tokens.setdefault(own, made) != made:
+            raise ValueError(f"there is another corpus {name}, or another token set {own}: give that another name")
+        self._variants[own] = name
+        return own
+
+    def _known_vocabulary_size(self, tokens: str) -> int:
+        if tokens not in self.tokens:
+            raise ValueError(f"there is no token set {tokens!r}; choose one of {', '.join(sorted(self.tokens))}")
+        return self.vocabulary_size(tokens)
+
+    def experiment_pages(self) -> dict[str, ExperimentPage]:
+        """Return what the page of each experiment is told, its cells with it."""
+        return self._experiments
+
+    def cells(self) -> list[str]:
+        """Return the models that are cells of experiments."""
+        return [cell.name for cell in self._cells() if cell.refused is None]
+
+    def not_run(self) -> dict[str, str]:
+        """Return the cells that fit nowhere, each with why."""
+        return {cell.name: cell.refused for cell in self._cells() if cell.refused is not None}
+
+    def compared_models(self) -> dict[str, Model]:
+        """Return the models that the run compares with each other: cells are compared by their experiment."""
+        cells = {*self.cells()}
+        return {name: model for name, model in self.models.items() if name not in cells}
+
+    def _cells(self) -> Iterator[Cell]:
+        return (cell for page in self._experiments.values() for cell in page.cells)
+
+    def parallel_files(self, tokenizer: str) -> list[str]:
+        """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""
+        files = sorted(self.tokenizer[tokenizer].parallel.items())
+        return [self.resolved(f"tokenizer.{tokenizer}.parallel", path) for _, path in files]
+
+    def source_units(self, source: str) -> SourceUnits:
+        """Return the files and units of a source, listed once."""
+        if source not in self._units:
+            parts = self.directory / "sources" / source / "parts"
+            self._units[source] = SourceUnits(self.source(source), self.data, parts)
+        return self._units[source]
+
+    def files(self, source: str) -> dict[str, Path]:
+        """Return the raw files of a source, name to path."""
+        return self.source_units(source).files
+
+    def resolved(self, what: str, path: str) -> str:
+        """Return the path of something with the folder of the data in it."""
+        return with_data(what, path, self.data)
+
+    def units(self, source: str) -> dict[str, dict[str, Path]]:
+        """Return the units of a source that have files, each with its files, name to path."""
+        return self.source_units(source).units
+
+    def batches(self, source: str) -> dict[str, list[str]]:
+        """Return the units of a source that one job works on, by the number of the batch."""
+        return self.source_units(source).batches
+
+    def baseline_files(self, baseline: str) -> list[str]:
+        """Return the files of a baseline that a folder holds.
+
+        Raises:
+            InputError: it is no folder of a model in the layout of Hugging Face, or its weights are no safetensors.
+        """
+        return self._model_files(f"evaluation.baselines.{baseline}", self.evaluation.baselines[baseline])
+
+    def pretrained_files(self, model: str) -> list[str]:
+        """Return the files of the model that a training begins with.
+
+        Raises:
+            InputError: as of a baseline, or the model is of another shape than the configuration's.
+        """
+        section, what = self.models[model], f"models.{model}.pretrained"
+        if section.pretrained is None:
+            raise ValueError(f"models.{model} begins with weights that are drawn")
+        from pipeline.pretrain.adopt import check as check_shape  # here, for it loads torch
+
+        files = self._model_files(what, section.pretrained.folder)
+        try:
+            check_shape(Path(files[0]).parent, section.architecture)
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
+        return files
+
+    def turned_positions(self, model: str) -> list[str]:
+        """Return in what a model's positions turn otherwise than in the one that its training begins with.
+
+        Raises:
+            InputError: as of `pretrained_files`.
+        """
+        if self.models[model].pretrained is None:
+            return []
+        from pipeline.pretrain.adopt import turned
+
+        return turned(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
+
+    def _model_files(self, what: str, written: str) -> list[str]:
+        folder = Path(self.resolved(what, written))
+        files = [*folder.glob("[!.]*")] if folder.is_dir() else []
+        names = [file.name for file in files]
+        if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
+            raise InputError(
+                f"{what}: {folder} needs config.json, a tokenizer and *.safetensors; name a folder of a model in the "
+                "layout of Hugging Face"
+            )
+        return sorted(str(file) for file in files if file.is_file())
+
+    def baseline_bytes(self, baseline: str) -> int:
+        """Return how large the files of a baseline are."""
+        return sum(Path(file).stat().st_size for file in self.baseline_files(baseline))
+
+    def suites(self) -> list[Suite]:
+        """Return the evaluation's suites with their folders resolved."""
+        return self.evaluation.resolved(self.data)
+
+    def harmful_files(self, corpus: str) -> list[Path]:
+        """Return the files of a corpus's word lists and classifiers, in their order.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        paths = []
+        for entry in self.corpus[corpus].harmful.entries():
+            path = Path(entry.path.replace("{data}", self.data or "{data}"))
+            if not path.is_file():
+                raise InputError(f"corpus.{corpus}.harmful: there is no file {path}, which {entry.name} names")
+            paths.append(path)
+        return paths
+
+    def seed_files(self, corpus: str) -> list[Path]:
+        """Return the files that a corpus's classifiers are trained on, by language, the good ones first.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        found = []
+        for language, seeds in sorted(self.corpus[corpus].quality.items()):
+            for seed_set in [*seeds.good, *seeds.bad]:
+                path = Path(self.resolved(f"corpus.{corpus}.quality.{language}", seed_set.path))
+                if not path.is_file():
+                    raise InputError(f"corpus.{corpus}.quality.{language}: there is no file {path}: correct its path")
+                found.append(path)
+        return found
+
+    def harmful_files_of_model(self, model: str) -> list[Path]:
+        """Return the same of the corpus that a model is trained on, where what it writes is looked at."""
+        corpus = self.tokens[self.models[model].tokens].corpus
+        return self.harmful_files(corpus) if self.evaluation.memorization else []
+
+    def license_evidence(self) -> dict[str, str]:
+        """Return the sha256 of each file that shows the licence of a source.
+
+        Raises:
+            InputError: there is no such source, or no such file.
+        """
+        found = {}
+        for source, name in sorted(self.disclosure.license_evidence.items()):
+            path = Path(self.resolved("disclosure.license_evidence", name))
+            if source not in [known.name for known in self.sources]:
+                raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
+            if not path.is_file():
+                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}")
+            found[source] = sha256_of(path)
+        return found
+
+    def written(self) -> dict[str, Any]:
+        """Return what was written to describe this run: `load` makes the same run of it, defaults included.
+
+        What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells
+        and their corpora, of which the experiments tell.
+        """
+        made = {"models": self.cells(), "tokens": self._variants, "corpus": self._variants.values()}
+        keys = self.model_dump(
+            mode="json",
+            exclude_unset=True,
+            exclude={
+                **dict.fromkeys(("data", "platform", "slurm", "provenance"), True),
+                **{section: dict.fromkeys(names, True) for section, names in made.items()},
+            },
+        )
+        return {**keys, "platform": self.platform.name}
+
+
+def load(raw: Mapping[str, Any]) -> Config:
+    """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
+
+    Raises:
+        InputError: with one sentence that names the key and suggests the nearest known one.
+    """
+    content, _ = in_new_words(raw)
+    try:
+        return Config.model_validate({**content, "platform": described(str(raw.get("platform", "local")))})
+    except ValidationError as error:
+        raise InputError(sentence(error, Config, "configuration")) from None

@@ -1,0 +1,147 @@
+"""The machine that a run is for: a file of workflow/platforms. It may change without changing any result."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from pipeline.config.error_messages import sentence
+from pipeline.core.errors import InputError
+from pipeline.core.platform_files import content
+from pipeline.core.settings import Settings
+from pipeline.energy.power_model import PowerModel
+from pipeline.energy.settings import Energy
+from pipeline.pretrain.processes.launch import cpus_per_task
+
+
+class Allocation(Settings):
+    """The smallest part of a node that a job is billed for: a job that asks for less pays for as much."""
+
+    cpus: int = Field(ge=1)
+    memory_megabytes: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0)
+
+
+class Partition(Settings):
+    """A partition of Slurm and one of its nodes."""
+
+    name: str
+    cpus: int = Field(ge=1, description="of one node")
+    memory_megabytes: int = Field(ge=1, description="of one node, what a job may ask for")
+    minutes: int = Field(ge=1, description="the longest time limit")
+    gpus: int = Field(default=0, ge=0, description="of one node")
+    allocation: Allocation | None = Field(
+        default=None, description="the smallest that is billed; none: what a job asks for"
+    )
+    power: PowerModel | None = Field(
+        default=None, description="of one node without its GPUs, calibrated; none: a wide interval for any machine"
+    )
+
+    @model_validator(mode="after")
+    def _allocation_is_a_part_of_a_node(self) -> Partition:
+        for key in ("cpus", "memory_megabytes", "gpus"):
+            if self.allocation and getattr(self.allocation, key) > getattr(self, key):
+                raise ValueError(f"allocation.{key} is more than the {getattr(self, key)} of a node")
+        return self
+
+
+class Platform(Settings):
+    """What is known of a machine; what is not known of it is left out."""
+
+    name: str = "local"
+    device: Literal["cuda", "rocm"] | None = Field(
+        default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
+    )
+    devices: int = Field(default=1, ge=1, description="of one node")
+    partitions: dict[Literal["cpu", "gpu", "evaluation"], Partition] = Field(
+        default={},
+        description="where jobs go: training to gpu where there is one, evaluation to evaluation, else to gpu where "
+        "there is one, all else to cpu",
+    )
+    launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
+    environment: dict[str, str] = Field(
+        default={}, description="variables of training and evaluation; those that are already set stay as they are"
+    )
+    address_suffix: str | None = Field(
+        default=None, description="what a node's name needs at its end to be its address for a training's processes"
+    )
+    modules: list[str] = Field(default=[], description="that every job loads, with --sdm env-modules")
+    container: str | None = Field(default=None, description="the image whose Python runs every job, if any")
+    own_versions: list[str] = Field(
+        default=[], description="distributions that the machine brings itself: they may be other than the lock's"
+    )
+    scratch: str | None = Field(
+        default=None,
+        description="the folder for large files that all nodes see; it may hold $VARIABLES and {account}",
+    )
+    node_disk: str | None = Field(
+        default=None,
+        description="a folder of each node alone, for copies of tokens and an optimizer's state; may hold $VARIABLES",
+    )
+    node_disk_constraint: str | None = Field(
+        default=None, description="what sbatch's --constraint must say for nodes that have that disk"
+    )
+    ear: str | None = Field(default=None, description="options of sbatch and srun that turn EAR's measurements on")
+    energy_policies: dict[str, str] = Field(
+        default={},
+        description="by name, options of sbatch and srun that a training may ask for in place of `ear`: EAR policies, "
+        "caps of power or frequency",
+    )
+    energy_plugin: str | None = Field(
+        default=None, description="Slurm's acct_gather_energy plugin, from which sacct has its joules"
+    )
+    energy: Energy = Field(
+        default=Energy(), description="PUE and carbon intensity of the site; the run's own section energy comes first"
+    )
+    peak_flops_per_second: float | None = None
+    matrix_flops_per_second: float | None = None
+    memory_bytes_per_second: float | None = None
+    node_bytes_per_second: float | None = None
+    network_bytes_per_second: float | None = None
+    storage_bytes_per_second: float | None = None
+    failures_per_device_hour: float | None = None
+    job_start_seconds: float | None = None
+    job_queue_seconds: float | None = None
+    device_power_watts: float | None = None
+    memory_bytes_per_device: int | None = None
+    model_flops_utilization: float | None = None
+    price_euros_per_device_hour: float | None = Field(default=None, ge=0)
+    price_source: str | None = None
+
+    @field_validator("launch")
+    @classmethod
+    def _launch_is_a_command(cls, launch: str | None) -> str | None:
+        try:
+            cpus_per_task(launch)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return launch
+
+    @model_validator(mode="after")
+    def _devices_are_those_of_the_partition(self) -> Platform:
+        gpu = self.partitions.get("gpu")
+        if gpu and gpu.gpus and gpu.gpus != self.devices:
+            raise ValueError(
+                f"devices is {self.devices}, but a node of the partition gpu has {gpu.gpus} gpus: write devices: "
+                f"{gpu.gpus}, or leave gpus out where training is on cores"
+            )
+        return self
+
+    def emissions(self, written: Energy) -> Energy:
+        """Return PUE and carbon intensity: what the run has written itself, else the site's, else the defaults."""
+        return Energy.model_validate(
+            {**self.energy.model_dump(exclude_unset=True), **written.model_dump(exclude_unset=True)}
+        )
+
+
+def described(name: str) -> Platform:
+    """Return a platform by its name.
+
+    Raises:
+        InputError: there is no such platform, or its file says something that a platform has not.
+    """
+    try:
+        return Platform.model_validate(content(name))
+    except ValidationError as error:
+        raise InputError(sentence(error, Platform, f"workflow/platforms/{name}.yaml")) from None

@@ -1,0 +1,174 @@
+"""The sections that describe a run, and what they say of one another by names alone, without a look at any file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from pipeline.config.platforms import Platform
+from pipeline.config.slurm_settings import Slurm
+from pipeline.core.settings import Settings
+from pipeline.corpus.quality_settings import Perplexity
+from pipeline.corpus.settings import Corpus
+from pipeline.energy.settings import Energy
+from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
+from pipeline.experiment.settings import Experiment
+from pipeline.pretrain.processes.launch import launcher
+from pipeline.pretrain.settings import Model
+from pipeline.provenance.settings import Provenance
+from pipeline.report.disclosure import Disclosure
+from pipeline.report.settings import Report
+from pipeline.sources.licenses import canonical
+from pipeline.sources.settings import Source
+from pipeline.tokenizer.settings import Tokenizer
+from pipeline.tokens.settings import Tokens
+
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Run(Settings):
+    """The run itself."""
+
+    name: str = Field(pattern=NAME)
+    seed: int = Field(default=42, ge=0)
+    results: str = Field(default="results", description="a folder; letters, digits and ._+-/ alone")
+    environment: Literal["cpu", "cuda", "rocm"] = "cpu"
+    protected_device_hours: float = Field(
+        default=1.0, ge=0, description="finished training of a model that took as many is not thrown away unasked"
+    )
+    retrain: list[Name] = Field(default=[], description="models whose finished training may be thrown away")
+    provider: str | None = None
+    provider_url: str | None = Field(default=None, pattern=r"^https?://\S+$", description="the provider's page")
+    contact: str | None = None
+
+    @field_validator("results")
+    @classmethod
+    def _plain(cls, results: str) -> str:
+        """The folder stands in command lines and in rules, where other characters have a meaning."""
+        if not re.fullmatch(r"[\w./+-]+", results):
+            raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
+        return results
+
+
+class Sections(Settings):
+    """One run: sources, corpora, tokenizers, token sets, models, evaluation, energy, report, Slurm."""
+
+    run: Run
+    data: str | None = Field(default=None, description="a folder that `{data}` in the paths below stands for")
+    platform: Platform = Platform()
+    sources: list[Source] = Field(min_length=1)
+    allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
+    corpus: dict[Name, Corpus] = {"main": Corpus()}
+    tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
+    tokens: dict[Name, Tokens] = {"main": Tokens()}
+    models: dict[Name, Model] = {}
+    experiments: dict[Name, Experiment] = {}
+    evaluation: Evaluation = Evaluation()
+    energy: Energy = Energy()
+    provenance: Provenance = Provenance()
+    report: Report = Report()
+    disclosure: Disclosure = Disclosure()
+    slurm: Slurm = Slurm()
+
+    @field_validator("allowed_licenses")
+    @classmethod
+    def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
+        return licenses and sorted({canonical(license) for license in licenses})
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _swept(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
+        """Make the tokenizers of each sweep ordinary ones of the run."""
+        found: dict[str, Tokenizer] = {}
+        for name, section in tokenizers.items():
+            try:
+                expanded = section.expanded(name)
+            except ValidationError as error:
+                raise ValueError(f"{name}.sweep: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+            for other in expanded.keys() & (found.keys() | tokenizers.keys() - {name}):
+                raise ValueError(f"{name}.sweep: there is another tokenizer {other}: give one of them another name")
+            found |= expanded
+        return found
+
+    @property
+    def directory(self) -> Path:
+        """Return the folder of this run's results."""
+        return Path(self.run.results) / self.run.name
+
+    @property
+    def emissions(self) -> Energy:
+        """Return PUE and carbon intensity: those of the section energy, else the platform's."""
+        return self.platform.emissions(self.energy)
+
+    def source(self, name: str) -> Source:
+        """Return the source of that name."""
+        return next(source for source in self.sources if source.name == name)
+
+    @property
+    def launch(self) -> str | None:
+        """Return how a model is launched unless a job is told otherwise: where srun does it, on which processes."""
+        launch, nodes, devices = self.platform.launch, self.slurm.nodes, self.platform.devices
+        if launcher(launch) == "srun":
+            return f"srun --nodes={nodes} --ntasks={nodes * devices} --ntasks-per-node={devices}"
+        return launch
+
+    def vocabulary_size(self, tokens: str) -> int:
+        """Return the vocabulary size of a token set."""
+        return self.tokenizer[self.tokens[tokens].tokenizer].vocabulary_size
+
+    def model_seed(self, name: str) -> int:
+        """Return what a model's first weights and the order of its sequences are drawn by."""
+        own = self.models[name].seed
+        return self.run.seed if own is None else own
+
+    def markers(self, tokenizer: str) -> list[str]:
+        """Return what stands for personal data in the corpora that a tokenizer is of, sorted."""
+        corpora = {t.corpus for t in self.tokens.values() if t.tokenizer == tokenizer}
+        corpora.add(self.tokenizer[tokenizer].corpus)
+        return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
+
+    def searched_models(self) -> list[str]:
+        """Return the models in whose training documents texts can be found."""
+        return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]
+
+    def corpus_sources(self, name: str) -> list[str]:
+        """Return the names of the sources that a corpus is made from, sorted."""
+        return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
+
+    def scored(self, score: Literal["quality", "perplexity"]) -> list[str]:
+        """Return the corpora whose documents get this score."""
+        return [name for name, section in self.corpus.items() if getattr(section, score)]
+
+    def perplexity(self, corpus: str) -> Perplexity:
+        """Return by which model a corpus is read, of one that `scored` names."""
+        section = self.corpus[corpus].perplexity
+        if section is None:
+            raise ValueError(f"no model reads corpus {corpus}")
+        return section
+
+    def reserving(self) -> list[str]:
+        """Return the sources that have an opt-out list, sorted."""
+        return sorted(source.name for source in self.sources if source.opt_out)
+
+    def evaluated(self) -> list[tuple[str, int]]:
+        """Return (model, step) of every milestone that is evaluated."""
+        first = -1 if self.evaluation.checkpoints == "final" else 0
+        return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
+
+    def root(self, model: str) -> str:
+        """Return the model that a branch goes on from, or that one does; any other model itself."""
+        while start := self.models[model].training.start:
+            model = start.model
+        return model
+
+    def baselines(self) -> dict[str, str | None]:
+        """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
+        if not self.evaluated():
+            return {}
+        own = self.models if self.evaluation.untrained else {}
+        named = {f"{ADOPTED if self.models[self.root(name)].pretrained else UNTRAINED}-{name}": name for name in own}
+        return named | dict.fromkeys(self.evaluation.baselines)

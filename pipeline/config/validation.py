@@ -1,0 +1,261 @@
+"""Whether the sections of a configuration agree: what one of them names, another has.
+
+Each check raises ValueError with a sentence that names the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import ValidationError
+
+from pipeline.config.sections import Sections
+from pipeline.core.ramp import Stretch
+from pipeline.pretrain.training_settings import Training
+from pipeline.sources.licenses import canonical, is_allowed
+from pipeline.tokens.settings import UNKNOWN, bins
+
+
+def _licenses(config: Sections) -> None:
+    """Check that this run allows the licence of every source, but for those whose documents have their own."""
+    for source in (source for source in config.sources if source.license_key is None):
+        if config.allowed_licenses is not None and not is_allowed(source.license, config.allowed_licenses):
+            raise ValueError(
+                f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
+                f"({', '.join(config.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
+            )
+    for name, corpus in config.corpus.items():
+        for language, seeds in corpus.quality.items():
+            for seed_set in [*seeds.good, *seeds.bad]:
+                if config.allowed_licenses is not None and not is_allowed(seed_set.license, config.allowed_licenses):
+                    raise ValueError(
+                        f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
+                        "which allowed_licenses does not allow: leave the file out, or allow its licence"
+                    )
+    for name, model in config.models.items():
+        if (taken := model.pretrained) is None:
+            continue
+        try:
+            license = canonical(taken.license)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.pretrained: {error}") from None
+        if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
+            raise ValueError(
+                f"models.{name}.pretrained: {taken.folder} has the licence {license}, which allowed_licenses does not "
+                "allow: begin with another model, or allow its licence"
+            )
+
+
+def _references(config: Sections) -> None:
+    """Check that every name that a section refers to exists."""
+    names = [source.name for source in config.sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own")
+    references: list[tuple[str, str, Collection[str]]] = [
+        *((f"tokenizer.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokenizer.items()),
+        *((f"tokens.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokens.items()),
+        *((f"tokens.{n}.tokenizer", t.tokenizer, config.tokenizer) for n, t in config.tokens.items()),
+        *((f"models.{n}.tokens", m.tokens, config.tokens) for n, m in config.models.items()),
+    ]
+    for field, value, section in references:
+        if value not in section:
+            raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
+    for name, corpus in config.corpus.items():
+        for source in corpus.exclude_sources:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.exclude_sources: there is no source {source!r}")
+        if not config.corpus_sources(name):
+            raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
+        for source in corpus.deduplication.prefer:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.deduplication.prefer: there is no source {source!r}")
+        for source in corpus.decontamination.cannot_hold_items:
+            if source not in names:
+                raise ValueError(f"corpus.{name}.decontamination.cannot_hold_items: there is no source {source!r}")
+        for source_name in config.corpus_sources(name):
+            try:
+                corpus.rules_for(config.source(source_name))
+            except ValidationError as error:
+                problem = error.errors()[0]
+                key = ".".join(map(str, problem["loc"]))
+                raise ValueError(f"sources.{source_name}.filters: {key}: {problem['msg']}") from None
+            except ValueError as error:
+                raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
+
+
+def _vocabularies(config: Sections) -> None:
+    """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
+    for name, section in config.tokenizer.items():
+        try:
+            section.check_size(config.markers(name))
+        except ValueError as error:
+            raise ValueError(f"tokenizer.{name}: {error}") from None
+        languages = config.corpus[section.corpus].languages
+        for language in section.sample_weights:
+            if language not in languages:
+                raise ValueError(
+                    f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}; "
+                    f"choose one of {', '.join(sorted(languages))}"
+                )
+
+
+def _perplexity(config: Sections) -> None:
+    """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
+    for name in config.scored("perplexity"):
+        key, wanted = f"corpus.{name}.perplexity", config.perplexity(name)
+        if wanted.model not in config.models:
+            models = ", ".join(sorted(config.models)) or "there are none"
+            raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
+        if wanted.tokens > (length := config.models[wanted.model].training.sequence_length):
+            raise ValueError(f"{key}.tokens: the sequence_length of models.{wanted.model} is {length}: write less")
+        behind, next_ones = set[str](), {name}
+        while next_ones:
+            corpus = next_ones.pop()
+            section = config.corpus[corpus].perplexity
+            if section is not None and section.model in config.models:
+                tokens = config.tokens[config.models[section.model].tokens]
+                found = {tokens.corpus, config.tokenizer[tokens.tokenizer].corpus}
+                next_ones |= found - behind
+                behind |= found
+        if name in behind:
+            raise ValueError(
+                f"{key}.model: {wanted.model} is trained on what corpus {name} is made for: name a model whose "
+                "tokens and tokenizer are of another corpus"
+            )
+
+
+def _strata(config: Sections) -> None:
+    """Check that documents have the scores that a token set tells them apart by."""
+    for name, section in config.tokens.items():
+        for score in ("quality", "perplexity"):
+            if section.strata.bounds(score) and not getattr(config.corpus[section.corpus], score):
+                raise ValueError(
+                    f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
+                    f"corpus.{section.corpus}.{score}, or leave it out here"
+                )
+
+
+def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
+    """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
+    section = config.tokens[tokens]
+    sources = config.corpus_sources(section.corpus)
+    known = {"source": sources, "language": sorted(config.corpus[section.corpus].languages)}
+    for name in section.strata.names():
+        if name == "genre":
+            known[name] = sorted({config.source(source).genre or UNKNOWN for source in sources})
+        elif name == "license":
+            known[name] = []
+        else:
+            known[name] = [*bins(section.strata.bounds(name)), UNKNOWN]
+    return known
+
+
+def _sampling(config: Sections) -> None:
+    """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
+    for name, model in config.models.items():
+        corpus = config.tokens[model.tokens].corpus
+        known = _names_in(config, model.tokens)
+        for mixture in (model.training.sampling, *model.training.sampling.phases):
+            named = mixture.weights or mixture.epochs
+            if named and mixture.by not in known:
+                raise ValueError(
+                    f"models.{name}.training.sampling: by {mixture.by} needs tokens.{model.tokens}.strata with "
+                    f"{mixture.by}: write it there"
+                )
+            for wanted, amount in named.items():
+                if mixture.by == "license":  # documents may have their own, which the job finds
+                    continue
+                if amount and wanted not in known[mixture.by]:
+                    raise ValueError(
+                        f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
+                        f"one of {', '.join(known[mixture.by])}"
+                    )
+
+
+def _starts(config: Sections) -> None:
+    """Check that a branch goes on from a milestone that is made, of a model of its shape, with batches in its order."""
+    for name, model in config.models.items():
+        if (start := model.training.start) is None:
+            continue
+        if model.pretrained:
+            raise ValueError(
+                f"models.{name} has training.start and pretrained, and can begin with one: remove the other"
+            )
+        key, other = f"models.{name}.training.start", config.models.get(start.model)
+        if other is None or start.model == name:
+            others = ", ".join(sorted(config.models.keys() - {name})) or "there are none"
+            raise ValueError(f"{key}.model: there is no other model {start.model!r}; choose one of {others}")
+        if start.step not in (kept := other.training.milestones()):
+            steps = ", ".join(map(str, kept[:5])) + ", …" * (len(kept) > 5)
+            raise ValueError(
+                f"{key}.step: models.{start.model} keeps no milestone of step {start.step}: choose one of {steps}, or "
+                "another milestone_every there"
+            )
+
+        def upto(training: Training, step: int = start.step) -> list[Stretch]:
+            return training.batches.stretches(0, step)
+
+        alike = {
+            "architecture": (model.architecture, other.architecture),
+            "the tokenizer of its tokens": tuple(config.tokens[one.tokens].tokenizer for one in (model, other)),
+            "seed": (config.model_seed(name), config.model_seed(start.model)),
+            "training.sequence_length": (model.training.sequence_length, other.training.sequence_length),
+            "training.batch_size and ramp up to there": (upto(model.training), upto(other.training)),
+            "training.optimizer": (model.training.optimizer, other.training.optimizer),
+        }
+        for what, (own, wanted) in alike.items():
+            if own != wanted:
+                raise ValueError(f"{key}: models.{name} needs {what} of models.{start.model}, and has another")
+
+
+def _memorization(config: Sections) -> None:
+    """Check that a model reads as much as it has to continue."""
+    wanted = config.evaluation.memorization
+    for name, model in config.models.items():
+        if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
+            raise ValueError(
+                f"evaluation.memorization: begin-of-text, {wanted.prompt_tokens} tokens of a prompt and "
+                f"{wanted.continuation_tokens} behind it are more than the {length} of models.{name}'s "
+                "sequence_length: make prompt_tokens or continuation_tokens smaller"
+            )
+
+
+def _categories(config: Sections) -> None:
+    """Check that what is told by source names sources of this run."""
+    unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
+    if unknown:
+        raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
+
+
+def _energy_policies(config: Sections) -> None:
+    """Check that the platform has the energy policy that a training asks for."""
+    known = config.platform.energy_policies
+    for name, model in config.models.items():
+        if (policy := model.training.energy_policy) is not None and policy not in known:
+            has = f"has {', '.join(sorted(known))}" if known else "has none (energy_policies in its file)"
+            raise ValueError(
+                f"models.{name}.training.energy_policy {policy!r}: the platform {config.platform.name} {has}: choose "
+                "one that it has, or none"
+            )
+
+
+def check_retrained(config: Sections) -> None:
+    """Check that what may be trained again is a model of this run, or an experiment, whose cells it stands for.
+
+    Raises:
+        ValueError: it is not.
+    """
+    known = {*config.models, *config.experiments}
+    if unknown := sorted({*config.run.retrain} - known):
+        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(known))}")
+
+
+def check(config: Sections) -> None:
+    """Check that the sections of a run agree.
+
+    Raises:
+        ValueError: they do not.
+    """
+    named = (_licenses, _references, _vocabularies, _perplexity, _strata)
+    for agrees in (*named, _sampling, _starts, _memorization, _categories, _energy_policies):
+        agrees(config)

@@ -1,0 +1,54 @@
+"""Files that others see whole or not at all: written under a name of this process, and renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.disk_space import disk_full, is_full, remove
+from pipeline.core.lease import partial
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file in one stroke, and the folder that it lies in; what was there before is there until then.
+
+    Raises:
+        DiskFull: there is no room for it; nothing of it is left.
+    """
+    beside = partial(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    except OSError as error:
+        full = disk_full(error, [path.parent]) if is_full(error) else None
+        remove(beside)
+        if full:
+            raise full from error
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON in one stroke, its keys in order.
+
+    Raises:
+        DiskFull: as `write`.
+    """
+    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
+    write(path, f"{text}\n".encode())
+
+
+@contextmanager
+def mode_of_umask(path: Path) -> Iterator[None]:
+    """Give a file that is written meanwhile the mode of all other files, which the umask decides.
+
+    The library safetensors writes files that their user alone may read.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    yield
+    path.chmod(mode)

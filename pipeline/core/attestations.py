@@ -1,0 +1,101 @@
+"""What is attested: that an attempt began, how it ended, and what evidence there is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.core.attestation_log import SLSA, append, lines, resource
+from pipeline.core.hashing import sha256_of
+
+BEGAN = "urn:polder:attempt-began:1"
+ENDED = "urn:polder:attempt-ended:1"
+EVIDENCE = "urn:polder:evidence:1"
+CHANGED = "urn:polder:evidence-changed:1"
+START_ENDED = "urn:polder:start-ended:1"
+REMOVED = "urn:polder:evidence-removed:1"
+BUILD_TYPE = "urn:polder:step:1"
+BUILDER = "urn:polder"
+
+ATTEMPT_FACTS = ("step", "instance", "command", "snakemake", "host", "slurm", "started")
+"""What is known of an attempt when it begins, and never changes."""
+
+
+class Checkpoint(NamedTuple):
+    """A state of the log of a run: how many lines it had, and the sha256 of the last one, which covers all of them."""
+
+    lines: int
+    sha256: str
+
+
+def checkpoint_before(run_directory: Path, step: str) -> Checkpoint | None:
+    """Return the state of the log before the attempt of a step that goes on, or its state now; None for an empty log.
+
+    Raises:
+        InputError: the log was cut or changed.
+    """
+    last: Checkpoint | None = None
+    began: dict[str, Checkpoint | None] = {}  # the attempts that go on, with the state of the log before each
+    for line in lines(run_directory):
+        names = [entry.name for entry in (*line.statement.subject, *line.statement.left)]
+        if line.statement.kind == BEGAN and (line.statement.predicate.attempt or {}).get("step") == step:
+            began[names[0]] = last
+        elif line.statement.kind in (ENDED, SLSA):
+            for name in names:
+                began.pop(name, None)
+        last = Checkpoint(line.number, line.sha256)
+    return [*began.values()][-1] if began else last
+
+
+def _relative(run_directory: Path, path: Path) -> str:
+    return path.absolute().relative_to(run_directory.absolute()).as_posix()
+
+
+def _files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
+    return [resource(_relative(run_directory, path), sha256_of(path)) for path in paths if path.is_file()]
+
+
+def began(run_directory: Path, attempt: Path, content: Mapping[str, Any]) -> None:
+    """Attest that an attempt began: from now on its file cannot be lost without a trace."""
+    facts = {name: content[name] for name in ATTEMPT_FACTS}
+    append(run_directory, BEGAN, _files(run_directory, [attempt]), {"attempt": facts})
+
+
+def ended(run_directory: Path, attempt: Path, status: str, readings: Iterable[Path]) -> None:
+    """Attest how an attempt without a result ended, and what its meters had read."""
+    append(run_directory, ENDED, _files(run_directory, [attempt, *readings]), {"status": status})
+
+
+def finished(
+    run_directory: Path, attempt: Path, readings: Iterable[Path], record: Path, content: Mapping[str, Any]
+) -> None:
+    """Attest what a job read and wrote, with which settings, code and environment: SLSA's provenance 1.0 of a step."""
+    own = resource(_relative(run_directory, record), hashlib.sha256(record.read_bytes()).hexdigest())
+    read = [resource(entry["path"], entry["sha256"]) for entry in content["inputs"]]
+    if frozen := content["frozen"]:
+        read.append(resource(frozen["path"], frozen["sha256"]))
+    if commit := (content["git"] or {}).get("commit"):
+        read.append({"name": "code", "digest": {"gitCommit": commit}})
+    predicate = {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {name: content[name] for name in ("step", "instance", "settings")},
+            "internalParameters": {name: content[name] for name in ("operation", "launch")},
+            "resolvedDependencies": read,
+        },
+        "runDetails": {
+            "builder": {
+                "id": BUILDER,
+                "version": {"code": content["code_version"], "environment": content["environment_version"]},
+            },
+            "metadata": {
+                "invocationId": attempt.name,
+                "startedOn": content["started"],
+                "finishedOn": content["ended"],
+            },
+            "byproducts": _files(run_directory, [attempt, *readings]),
+        },
+    }
+    append(run_directory, SLSA, [own, *(resource(e["path"], e["sha256"]) for e in content["outputs"])], predicate)

@@ -1,0 +1,143 @@
+"""Whose a folder is that two processes of one step may write to: that of whoever started last.
+
+Slurm starts a job again where it has lost its node, and cannot end what goes on there. So each start makes the folder
+of the next number below `starts/`, in one stroke, and whoever sees a higher number than its own stops before it writes.
+Only numbers are compared: clocks of two machines differ, and a process that was held up does not know for how long.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import Superseded
+
+
+def this_start() -> dict[str, Any]:
+    """Return who this process is: its host and number and, in a job of Slurm, the job and how often it has started."""
+    names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
+    slurm = {name.lower(): os.environ[name] for name in names if name in os.environ}
+    return {"host": platform.node(), "process": os.getpid(), **slurm}
+
+
+def order(start: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return what grows from start to start of one cluster, job and restart; None for a start without Slurm."""
+    job = str(start.get("slurm_job_id") or "")
+    return (int(job), int(start.get("slurm_restart_count") or 0)) if job.isdigit() else None
+
+
+def is_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether Slurm started one after the other; False where that cannot be told."""
+    first, second = order(one), order(other)
+    same = one.get("slurm_cluster_name") == other.get("slurm_cluster_name")
+    return bool(same and first and second and first > second)
+
+
+def shown(start: Mapping[str, Any]) -> str:
+    """Return a start in words."""
+    process = f"process {start.get('process', '?')} on {start.get('host', 'an unknown host')}"
+    job = order(start)
+    return f"{process}, job {job[0]} of Slurm, restart {job[1]}" if job else process
+
+
+def partial(path: Path) -> Path:
+    """Return the name under which this process writes what will be `path`: nobody else writes there."""
+    start = this_start()
+    job = order(start)
+    who = f"{job[0]}.{job[1]}" if job else start["host"].replace("-", "_")
+    return path.with_name(f".partial-{who}.{start['process']}-{path.name}")
+
+
+class Owner:
+    """The right to write in a folder; without a call of `claim` it says nothing.
+
+    Args:
+        folder: what is owned.
+        number: that of the start whose process this is.
+    """
+
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.folder, self.number = folder, number
+        self.afterwards: Callable[[], None] = lambda: None
+        """What is to be done once the step has its record."""
+
+    @property
+    def place(self) -> Path:
+        """The folder that is this start's alone, for small files."""
+        return self._starts / str(self.number)
+
+    @property
+    def _starts(self) -> Path:
+        return self.folder / "starts"
+
+    def claim(self) -> None:
+        """Take the folder; whoever has it already, for a new start of its own processes, takes it anew.
+
+        Raises:
+            Superseded: a later start has it.
+        """
+        self._starts.mkdir(parents=True, exist_ok=True)
+        me = this_start()
+        while True:
+            last = max(self._numbers(), default=0)
+            if last > self.number if self.number else is_later(self._who(last), me):
+                raise self._lost(last)
+            if self._make(max(last, self.number) + 1, me):
+                self.number = max(last, self.number) + 1
+                return
+
+    def check(self) -> None:
+        """Look whether the folder is still this start's; a mark that was removed, as by a purge, is set again.
+
+        Raises:
+            Superseded: it is not.
+        """
+        if not self.number:
+            return
+        numbers = self._numbers()
+        if (last := max(numbers, default=0)) > self.number:
+            raise self._lost(last)
+        if self.number not in numbers:
+            with suppress(OSError):
+                self._starts.mkdir(parents=True, exist_ok=True)
+                self._make(self.number, this_start())
+
+    def _numbers(self) -> list[int]:
+        # A listing shows what others wrote sooner than a look-up by name does on network file systems.
+        with suppress(FileNotFoundError):
+            return [int(name) for name in os.listdir(self._starts) if name.isdigit()]
+        return []
+
+    def _make(self, number: int, me: dict[str, Any]) -> bool:
+        """Make the folder of a number with its content at once; return False where another start was quicker."""
+        fresh = self._starts / f".{secrets.token_hex(8)}"
+        fresh.mkdir()
+        try:
+            (fresh / "owner.json").write_text(json.dumps(me) + "\n", encoding="utf-8")
+            fresh.rename(self._starts / str(number))
+        except OSError as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return False
+        return True
+
+    def _who(self, number: int) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads((self._starts / str(number) / "owner.json").read_text(encoding="utf-8"))
+            return found
+        return {}
+
+    def _lost(self, number: int) -> Superseded:
+        return Superseded(
+            f"a later start of this step owns {self.folder} ({shown(self._who(number))}): this one "
+            f"({shown(this_start())}) stops and leaves all to it"
+        )

@@ -1,0 +1,123 @@
+"""What pages and cards have in common: figures as a person reads them, text from data that is no markup, one style."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from pipeline.core.formatting import NOT_ASCII, visible
+
+NOT_STATED = "not stated"
+STYLE = "markup.css"
+_HTTP = re.compile(r"https?://[^\s<>\"'`|\\\[\]()]+", re.ASCII)
+# Explicit directions: left open, or closed once too often, they turn what follows a passage.
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_MARKDOWN = re.compile(r"[\\`*_\[\]{}|~$#]")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return an integer with thousands separators, or a float rounded to `digits` significant digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if -4 <= magnitude < 15:
+        return f"{value:,.{max(digits - 1 - magnitude, 0)}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Return the share in per cent with two decimals, or a dash where the whole is nothing."""
+    return f"{100 * part / whole:.2f} %" if whole else "–"
+
+
+def size(value: float | None) -> str:
+    """Return a number of bytes in decimal units with three significant digits."""
+    if value is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(value) < 1000:
+            return f"{int(value)} B" if unit == "B" else f"{number(float(value), 3)} {unit}"
+        value = value / 1000
+    return f"{number(float(value), 3)} PB"
+
+
+def safe_url(text: object) -> str | None:
+    """Return the text where it is a plain http(s) address, else None: nothing else becomes a link."""
+    return text if isinstance(text, str) and _HTTP.fullmatch(text) else None
+
+
+def markdown_text(value: object) -> object:
+    """Return text from data so that Markdown shows it as it is: no markup, no HTML, no new line or cell."""
+    if isinstance(value, Markup | int | float):
+        return value
+    text = re.sub(r"\s+", " ", str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
+def passage(text: str, isolated: bool = True) -> Markup:
+    """Return running text from data for HTML, isolated by default, so that its direction is its own.
+
+    Characters that scripts need and nobody sees, such as U+200C and U+200F, stay; explicit directions are shown.
+    """
+
+    def kept(match: re.Match[str]) -> str:
+        character = match[0]
+        is_needed = unicodedata.category(character) == "Cf" and character not in _DIRECTIONS
+        return f"&#x{ord(character):X};" if is_needed else character
+
+    shown = NOT_ASCII.sub(kept, str(escape(text)))
+    return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
+
+
+def address(value: object) -> object:
+    """Return a plain http(s) address as a Markdown link, other text as it is, and what is missing as not stated."""
+    url = safe_url(value)
+    return Markup(f"<{url}>") if url else value or NOT_STATED
+
+
+def style(own: Path) -> Markup:
+    """Return the style sheet of a page: what all pages share, then its own."""
+    shared = Path(__file__).parent / STYLE
+    return Markup(shared.read_text(encoding="utf-8") + own.read_text(encoding="utf-8"))
+
+
+def allowed(text: str) -> str:
+    """Return how the policy of a page names the one style sheet, or script, that may work in it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+class _Template(jinja2.Template):
+    """A template that escapes what is hidden in the text that it renders, whichever way it came there."""
+
+    def render(self, *args: Any, **kwargs: Any) -> str:
+        return visible(super().render(*args, **kwargs))
+
+
+def environment(folder: Path, filters: dict[str, Any], *, html: bool) -> jinja2.Environment:
+    """Return an environment for the templates of a folder that escapes every expression, for HTML or for Markdown."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=html,
+        finalize=None if html else markdown_text,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=html,
+    )
+    made.template_class = _Template
+    made.filters |= {"address": address, "number": number, "percent": percent, "safe_url": safe_url, "size": size}
+    made.filters |= {"passage": passage, **filters}
+    return made

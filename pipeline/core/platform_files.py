@@ -1,0 +1,68 @@
+"""The files of workflow/platforms as they are written: all that a step needs to know of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import InputError
+
+PLATFORMS = Path(__file__).parents[2] / "workflow" / "platforms"
+TEMPLATE = "template"
+"""The file that a new one is copied from, no platform itself."""
+
+
+def names() -> list[str]:
+    """Return the names of the platforms."""
+    return sorted(file.stem for file in PLATFORMS.glob("*.yaml") if file.stem != TEMPLATE)
+
+
+def content(name: str) -> dict[str, Any]:
+    """Return what the file of a platform says.
+
+    Raises:
+        InputError: there is no such platform, or its file is no YAML of keys with its own name.
+    """
+    path = PLATFORMS / f"{name}.yaml"
+    if name == TEMPLATE:
+        raise InputError(
+            "configuration: platform: template is no machine: copy workflow/platforms/template.yaml to the name of "
+            f"yours, or choose one of {', '.join(names())}"
+        )
+    if name not in names():
+        raise InputError(f"configuration: platform: there is no {name!r}: choose one of {', '.join(names())}")
+    from pipeline.core.yaml_files import load_yaml  # every job of a step reads this module, and few a platform
+
+    loaded = load_yaml(path)
+    if not isinstance(loaded, dict) or loaded.get("name") != name:
+        raise InputError(f"{path} must hold keys, the first of them name: {name}")
+    return loaded
+
+
+def variables(platform: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that a training gets on a platform, of its file's keys, where they are not set otherwise."""
+    suffix = platform.get("address_suffix")
+    return {**platform.get("environment", {}), **({"PIPELINE_ADDRESS_SUFFIX": suffix} if suffix else {})}
+
+
+def image() -> str | None:
+    """Return the name of the image that this process runs in, as Apptainer or SingularityCE tell it; of none, None."""
+    return os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME")
+
+
+def folder(template: str, account: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """Return a folder with its $VARIABLES and {account} filled in.
+
+    Raises:
+        InputError: one of them is not known.
+    """
+    if "{account}" in template and account is None:
+        raise InputError(f"the folder {template} needs the account: write slurm: {{account: NAME}}")
+    filled = template.replace("{account}", account or "")
+    missing = [name for name in re.findall(r"\$\{?(\w+)\}?", filled) if name not in environment]
+    if missing:
+        raise InputError(f"the folder {template} needs the variable {missing[0]}, which is not set: export it")
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: environment[found[1]], filled)

@@ -1,0 +1,99 @@
+"""How many sequences a step takes and how long they are: fewer and shorter ones at first, where a ramp says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from pipeline.core.settings import Settings
+
+
+class RampStage(Settings):
+    """Smaller batches, or shorter sequences, from the stage before on; what is not written is as after the ramp."""
+
+    to_step: int = Field(ge=1, description="its last step; a skipped batch counts as one")
+    batch_size: int | None = Field(default=None, ge=1, description="sequences of sequence_length tokens in one step")
+    sequence_length: int | None = Field(default=None, ge=2, description="tokens of the parts that sequences are cut in")
+
+
+class Stretch(NamedTuple):
+    """So many steps of one kind, of `batch_size` whole sequences each, cut into parts of `sequence_length` tokens."""
+
+    steps: int
+    batch_size: int
+    sequence_length: int
+
+
+class Batches:
+    """The sizes of the batches of a training, by data step; `batch_sizes` and `sequence_lengths` are by stage.
+
+    A batch of B whole sequences of T tokens, cut into parts of t tokens, is B T / t rows of t tokens. So what a step
+    reads does not depend on how its sequences are cut, and the order of the sequences not on how many a step takes.
+    """
+
+    def __init__(self, sequence_length: int, batch_size: int, ramp: Sequence[RampStage] = ()) -> None:
+        self.sequence_length = sequence_length
+        self._ends = [stage.to_step for stage in ramp]
+        self.batch_sizes = [*(stage.batch_size or batch_size for stage in ramp), batch_size]
+        self.sequence_lengths = [*(stage.sequence_length or sequence_length for stage in ramp), sequence_length]
+
+    @classmethod
+    def of(cls, training: Mapping[str, Any]) -> Batches:
+        """Return those of the settings of a training, as its record has them."""
+        ramp = [RampStage.model_validate(stage) for stage in training.get("ramp", [])]
+        return cls(training["sequence_length"], training["batch_size"], ramp)
+
+    @property
+    def ramp_steps(self) -> int:
+        """Return the last data step of the ramp, counted from 1; 0 without one."""
+        return max(self._ends, default=0)
+
+    def check(self, steps: int) -> None:
+        """Check that the stages follow each other before the last of the steps, and that parts divide a sequence.
+
+        Raises:
+            ValueError: they do not.
+        """
+        for before, end in pairwise([0, *self._ends]):
+            if end <= before:
+                raise ValueError(f"ramp: a stage to step {end} follows one to {before}: order them")
+        if self._ends and self._ends[-1] >= steps:
+            raise ValueError(f"ramp: its last step {self._ends[-1]} is not below the {steps} steps: end it earlier")
+        for length in self.sequence_lengths:
+            if self.sequence_length % length:
+                raise ValueError(
+                    f"ramp: sequence_length {length} does not divide that after it, {self.sequence_length}: write a "
+                    "divisor"
+                )
+
+    def stretches(self, first: int, last: int) -> list[Stretch]:
+        """Return the data steps from `first`, counted from 0, to before `last`; those of one kind are one stretch."""
+        found: list[Stretch] = []
+        for start, end, size in self._stages(last):
+            steps = end - max(start, first)
+            if steps > 0 and found and found[-1][1:] == size:
+                found[-1] = found[-1]._replace(steps=found[-1].steps + steps)
+            elif steps > 0:
+                found.append(Stretch(steps, *size))
+        return found
+
+    def _stages(self, last: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Yield first data step, end and sizes of each stage before a data step."""
+        borders = [0, *(min(end, last) for end in self._ends), last]
+        sizes = zip(self.batch_sizes, self.sequence_lengths, strict=True)
+        yield from ((start, end, size) for (start, end), size in zip(pairwise(borders), sizes, strict=True))
+
+    def at(self, step: int) -> Stretch:
+        """Return the sizes of one data step, counted from 0."""
+        return self.stretches(step, step + 1)[0]
+
+    def sequences(self, steps: int) -> int:
+        """Return how many whole sequences the first so many data steps take."""
+        return sum(stretch.steps * stretch.batch_size for stretch in self.stretches(0, steps))
+
+    def tokens(self, first: int, last: int) -> int:
+        """Return the tokens of the data steps from `first`, counted from 0, to before `last`."""
+        return (self.sequences(last) - self.sequences(first)) * self.sequence_length

@@ -1,0 +1,174 @@
+"""A ladder: the scaling law of the finished models below a folder, each with its joules, and the largest predicted.
+
+Parameters are those of the blocks and norms, without embedding and output, whose share shrinks as models grow (Kaplan
+et al. 2020, section 1.3).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import aligned, printable
+from pipeline.experiment.runs import folder_of, last_segments, runs_below
+from pipeline.experiment.scaling_fit import LETTERS, Fit, Point, Prediction, fit
+from pipeline.model.settings import Architecture
+from pipeline.model.size import parameter_count
+from pipeline.plan.scaling_law import ScalingLaw, Unit
+from pipeline.provenance.figures import ReportFigure
+from pipeline.provenance.records import Record
+
+UNIT: Unit = "bits per byte"
+EPOCHS = 4
+"""Up to as many readings a repeated text is about as good as a fresh one (Muennighoff et al. 2023, section 6)."""
+
+
+class Rung(NamedTuple):
+    """A finished model: its point, its readings of the training text, its joules, and what it was validated on."""
+
+    model: str
+    point: Point
+    epochs: float
+    energy: ReportFigure | None
+    index_sha256: str
+
+    @property
+    def compute(self) -> float:
+        """Return the floating-point operations of training, 6 N D."""
+        return 6 * self.point.parameters * self.point.tokens
+
+
+def main(arguments: list[str]) -> int:
+    """Print the scaling law of all finished models below a folder, with intervals, and each model with its joules."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline ladder", description=main.__doc__)
+    parser.add_argument(
+        "results", type=Path, nargs="?", default=Path("results"), help="a run, or a folder that holds runs"
+    )
+    parser.add_argument(
+        "--hold-out", choices=["largest"], help="fit without the model of most compute, and predict what it measured"
+    )
+    options = parser.parse_args(arguments)
+    rungs, left_out = rungs_below(options.results)
+    try:
+        lines = told(rungs, hold_out=options.hold_out is not None)
+    except InputError as error:
+        raise InputError("; ".join([str(error), *left_out])) from None
+    print("\n".join(map(printable, [*lines, *left_out])))
+    return 0
+
+
+def rungs_below(results: Path) -> tuple[list[Rung], list[str]]:
+    """The finished models of the runs below a folder, from the least compute to the most, and what is left out, why.
+
+    Raises:
+        InputError: there is no run, or the models were validated on different texts.
+    """
+    rungs, left_out = [], []
+    for name, run in runs_below(results).items():
+        for model, record in last_segments(folder_of(results, name)).items():
+            try:
+                rungs.append(_rung(f"{name}/{model}", model, record, run.figures))
+            except InputError as error:
+                left_out.append(f"left out: {error}")
+    rungs.sort(key=lambda rung: (rung.compute, rung.model))
+    for rung in rungs:
+        if rung.index_sha256 != rungs[0].index_sha256:
+            raise InputError(
+                f"{rungs[0].model} and {rung.model} were validated on different tokens, so that their losses are of no "
+                "one law: name a folder whose models share a token set"
+            )
+    return rungs, left_out
+
+
+def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFigure]) -> Rung:
+    """Return a model's point, from the report of its run and the record of its last segment.
+
+    Raises:
+        InputError: the report does not tell its loss, it has experts, or it is not trained to its end.
+    """
+    steps, planned = int(record.instance["step"]), record.settings["training"]["steps"]
+    if steps < planned:
+        raise InputError(f"{name} has done {steps} of {planned} training steps")
+    try:
+        loss, tokens = (figures[f"model.{model}.{key}"].value for key in ("validation_bits_per_byte", "tokens_seen"))
+    except KeyError:
+        raise InputError(f"{name} has no validation bits per byte in the report of its run") from None
+    index = next(entry for entry in record.inputs if entry.name == "index")
+    architecture = Architecture.model_validate(record.settings["architecture"])
+    if architecture.experts:
+        raise InputError(f"{name} has experts, and the law is one of models without")
+    parameters = parameter_count(architecture, 0)
+    train = figures[f"tokens.{Path(index.path).parent.name}.train"].value
+    return Rung(
+        *(name, Point(parameters, tokens, loss), tokens / train, figures.get(f"energy.model.{model}"), index.sha256)
+    )
+
+
+def told(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
+    """Return the law in lines of text: its models, its parameters, the best split of compute, and the prediction.
+
+    Raises:
+        InputError: there are too few models for a law.
+    """
+    fitted = fit([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
+    lines = [*_table(rungs, fitted, hold_out=hold_out), "", *_law(fitted)]
+    largest = rungs[-1]
+    lines.append(_best_split(fitted.law, largest))
+    if hold_out:
+        lines.append(_held_out(largest, fitted.predict(largest.point.parameters, largest.point.tokens)))
+    if repeated := [rung.model for rung in rungs if rung.epochs > EPOCHS]:
+        lines.append(
+            f"the law knows fresh text: {', '.join(repeated)} read their text more than {EPOCHS} times and learn less"
+        )
+    return lines
+
+
+def _table(rungs: Sequence[Rung], fitted: Fit, *, hold_out: bool) -> list[str]:
+    rows = [["model", "parameters N", "tokens D", "readings", f"{UNIT}, validation", "by the law", "off", "energy"]]
+    for rung in rungs:
+        parameters, tokens, loss = rung.point
+        by_law = fitted.law.loss(parameters, tokens)
+        energy = f"{rung.energy.value:,.0f} J {rung.energy.how}" if rung.energy else "not known"
+        held = " (held out)" if hold_out and rung is rungs[-1] else ""
+        rows.append([f"{rung.model}{held}", f"{parameters:,.0f}", f"{tokens:,.0f}", f"{rung.epochs:.3g}"])
+        rows[-1] += [f"{loss:.4f}", f"{by_law:.4f}", f"{100 * (by_law / loss - 1):+.2f} %", energy]
+    return aligned(rows)
+
+
+def _law(fitted: Fit) -> Iterator[str]:
+    """The law and the 95 % intervals of its parameters."""
+    law = fitted.law
+    yield f"L = E + A / N^alpha + B / D^beta, {law.unit}, N without embedding and output; with 95 % intervals"
+    rows = []
+    for letter in LETTERS:
+        low, high = fitted.interval(letter)
+        rows.append([letter, f"{getattr(law, letter):.4g}", f"{low:.4g} to {high:.4g}"])
+    yield from aligned(rows)
+
+
+def _best_split(law: ScalingLaw, rung: Rung) -> str:
+    """How the compute of a model would be spent best."""
+    try:
+        parameters, tokens = law.compute_optimal(rung.compute)
+    except InputError as error:
+        return str(error)
+    return (
+        f"compute of {rung.model} (6 N D = {rung.compute:.3g} FLOP) spent best: {parameters:.3g} parameters, "
+        f"{tokens:.3g} tokens{_outside(law.outside(parameters, tokens))}"
+    )
+
+
+def _held_out(rung: Rung, predicted: Prediction) -> str:
+    """How well a model was predicted that the law did not see."""
+    loss = rung.point.loss
+    return (
+        f"{rung.model}, held out: predicted {predicted.loss:.4f} ({predicted.low:.4f} to {predicted.high:.4f}), "
+        f"measured {loss:.4f}: {100 * (predicted.loss / loss - 1):+.2f} %{_outside(predicted.outside)}"
+    )
+
+
+def _outside(outside: Sequence[str]) -> str:
+    return f"; outside of the fitted range: {', '.join(outside)}" if outside else ""

@@ -1,0 +1,188 @@
+"""What a forecast is made from: the work of the planned run, and of finished small runs work, seconds and joules.
+
+Of both it is counted in the same way (`pipeline.forecast.work`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.core.step_seconds import step_seconds
+from pipeline.energy.figures import ACCOUNT, Account, JobFigure, read_account, together
+from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
+from pipeline.plan.settings import (
+    CalibrationRun,
+    ForecastPlan,
+    MeasuredTraining,
+    ModelPlan,
+    PlannedWork,
+    StepCost,
+    TrainingPlan,
+)
+from pipeline.sources.units import PARTS
+
+REPORT_RECORD = "provenance/records/report.page.json"
+
+
+def forecast_plan(config: Config) -> ForecastPlan | None:
+    """Return what the run's forecast is made from; None where the configuration names no calibration runs.
+
+    Raises:
+        InputError: a calibration run is missing, not finished, damaged, or the planned run itself.
+    """
+    folders = config.emissions.calibration
+    if not folders:
+        return None
+    for folder in folders:
+        if Path(folder).resolve() == config.directory.resolve():
+            raise InputError(f"energy.calibration names {folder}, which is this run itself: name smaller runs")
+    return ForecastPlan(runs=[calibration_run(folder) for folder in folders], work=_planned(config))
+
+
+def _planned(config: Config) -> dict[str, PlannedWork]:
+    """Return the work of each step that the planned run has jobs of."""
+    fetched = sorted(source.name for source in config.sources if source.dataset is not None)
+    sizes = {
+        source.name: float(sum(config.source_units(source.name).sizes.values()))
+        for source in config.sources
+        if source.dataset is None
+    }
+    without = set() if fetched else {"sources.dataset"}
+    if not any(config.source_units(name).large_files for name in sizes):
+        without.add("sources.split")
+    reason = f"the bytes of a data set ({', '.join(fetched)}) are not known before it is fetched: name a path of files"
+    found = {}
+    for step, work in WORK.items():
+        amount = work.amount(config, {**dict.fromkeys(fetched, 0.0), **sizes})
+        if amount is None or step in without:
+            continue
+        unknown = bool(fetched) and work.unit == BYTES
+        found[step] = PlannedWork(
+            amount=None if unknown else amount, unit=work.unit, refused=reason if unknown else None
+        )
+    return found
+
+
+def calibration_run(folder: str) -> CalibrationRun:
+    """Return what a finished run tells of each of its steps.
+
+    Raises:
+        InputError: it is missing, not finished, or damaged; the sentence names the folder.
+    """
+    record = Path(folder, REPORT_RECORD)
+    return _read(folder, record.stat().st_mtime_ns if record.is_file() else None)
+
+
+@cache
+def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
+    """Return a calibration run, read once as long as its report stays the same."""
+    run = Path(folder)
+    if not run.is_dir():
+        raise _refusal(folder, "there is no such folder: name the folder of a finished run, such as results/NAME")
+    if changed_nanoseconds is None or not (run / ACCOUNT).is_file():
+        missing = ACCOUNT if changed_nanoseconds is not None else REPORT_RECORD
+        raise _refusal(
+            folder, f"it has no {missing}, so it is no finished run: finish it with snakemake, or leave it out"
+        )
+    try:
+        record = json.loads((run / REPORT_RECORD).read_bytes())
+        written = {output["path"]: output["sha256"] for output in record["outputs"]}
+        frozen = json.loads((run / record["frozen"]["path"]).read_bytes())["configuration"]
+        if written.get(ACCOUNT) != sha256_of(run / ACCOUNT):
+            raise InputError(f"its {ACCOUNT} is not the one that its report was written with")
+        account, config = read_account(run), load(frozen)
+        raw = {source.name: _raw_bytes(run, source.name) for source in config.sources}
+        steps = {} if account is None else _steps(folder, account, config, raw)
+        trainings = _trainings(run, config, record)
+    except InputError as error:
+        raise _refusal(folder, f"{error}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise _refusal(folder, f"it cannot be read as a finished run ({words}): make its report again") from None
+    if account is None or not steps:
+        raise _refusal(folder, f"its {ACCOUNT} has no finished job: leave it out")
+    return CalibrationRun(
+        folder=folder,
+        platform=config.platform.name,
+        known=account.finished.label,
+        steps=steps,
+        trainings=trainings,
+    )
+
+
+def _refusal(folder: str, reason: str) -> InputError:
+    return InputError(f"energy.calibration: {folder}: {reason}")
+
+
+def _raw_bytes(run: Path, source: str) -> float:
+    """Return the bytes of a source's raw files: parts of a cut file count as the file, which may be compressed."""
+    manifest = json.loads((run / "sources" / source / "manifest.json").read_bytes())
+    whole = (unit["files"] for number, unit in manifest["units"].items() if int(number) < PARTS)
+    size = sum(file["bytes"] for files in whole for file in files)
+    for path in sorted((run / "provenance/records").glob(f"sources.split.{source}.*.json")):
+        size += sum(file["bytes"] for file in json.loads(path.read_bytes())["inputs"])
+    return float(size)
+
+
+def _steps(folder: str, account: Account, config: Config, raw: Raw) -> dict[str, StepCost]:
+    """Return what each step did and took, by its jobs whose outputs stand."""
+    jobs: dict[str, dict[str, JobFigure]] = {}
+    for name, job in account.jobs.items():
+        if job.fate == "finished" and job.step in WORK:
+            jobs.setdefault(job.step, {})[name] = job
+    found = {}
+    for step, of_step in jobs.items():
+        amount = WORK[step].amount(config, raw)
+        figure = together(of_step.values())
+        unknown = sum(not job.is_known for job in of_step.values())
+        found[step] = StepCost(
+            work=amount or 0.0,
+            seconds=sum(_seconds(Path(folder), name) for name in of_step),
+            joules=figure.joules,
+            low_joules=figure.low_joules,
+            high_joules=figure.high_joules,
+            refused=f"{folder} does not know the energy of {unknown} of {len(of_step)} jobs of {step}: take another run"
+            if unknown
+            else None,
+        )
+    return found
+
+
+def _trainings(run: Path, config: Config, record: dict[str, Any]) -> dict[str, MeasuredTraining]:
+    """Return each training that went from step to step, by its metrics, which must be those of the run's report."""
+    read = {entry["path"]: entry["sha256"] for entry in record["inputs"]}
+    found = {}
+    for name, model in config.models.items():
+        metrics, last = run / f"models/{name}/metrics.jsonl", model.training.steps
+        segment = run / f"provenance/records/pretrain.segment.{name}.{last}.json"
+        if not (metrics.is_file() and segment.is_file()):
+            continue  # it was added after the report, or has no end yet
+        told = metrics.read_bytes()
+        if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(told).hexdigest():
+            raise InputError(f"models/{name}/metrics.jsonl is not the one that its report was written with")
+        seconds = step_seconds(map(json.loads, told.splitlines()))
+        processes = json.loads(segment.read_bytes())["counts"].get("world_size")
+        if seconds is not None and processes is not None:
+            planned = ModelPlan(
+                architecture=model.architecture,
+                training=TrainingPlan.model_validate(model.training),
+                vocabulary_size=vocabulary(config, name),
+            )
+            found[name] = MeasuredTraining(model=planned, processes=processes, step_seconds=seconds)
+    return found
+
+
+def _seconds(run: Path, attempt: str) -> float:
+    """Return the seconds that an attempt took."""
+    path = run / "provenance" / "attempts" / f"{attempt}.json"
+    if not path.is_file():
+        raise InputError(f"provenance/attempts/{attempt}.json is missing, so nobody knows how long that job took")
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    return float(content["wall_seconds"])

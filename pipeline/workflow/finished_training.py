@@ -1,0 +1,310 @@
+"""Finished training that no edit throws away: what of it stays as it was made, and what concerns steps that are done.
+
+A milestone is a fact, and its record tells what made it. Where a model took many device hours, a change of code, or of
+how steps are computed, concerns the steps to come alone. A change of what was done (the order of the data, the shape,
+the learning rate of past steps) is refused until the configuration says to throw the training away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.config.configuration import Config
+from pipeline.core.hashing import sha256_of
+from pipeline.core.recorded import as_written
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.workflow.past_changes import past_changes
+from pipeline.workflow.step_settings import pretrain_segment
+
+READ = ("index", "tokenizer", "configuration")
+VERSIONS = ("code_version", "environment_version")
+
+Versions = tuple[str, str, str]
+"""Settings as JSON, code version and environment version of a job."""
+
+
+def hash_of_tokens(index_sha256: bytes, configuration_sha256: bytes) -> str:
+    """Return one hash of a token set and its tokenizer, by those of the index and of the tokenizer's configuration."""
+    return hashlib.sha256(index_sha256 + configuration_sha256).hexdigest()[:16]
+
+
+class Finished:
+    """The finished segments of the models that took as many device hours as the configuration protects.
+
+    `planned` tells, by model and step, what the job of a segment would be today.
+    """
+
+    def __init__(self, config: Config, planned: Callable[[str, int], Versions]) -> None:
+        self.config = config
+        self._planned = planned
+        self._read_once: dict[tuple[str, int], dict[str, Any] | None] = {}
+        self._refusals: dict[str, str | None] = {}
+
+    @cached_property
+    def _records(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """The records of protected segments whose milestones are there, by model and step."""
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        for model in self.config.models.keys() - self._retrained():
+            records = {step: self._read(model, step) for step in self.config.models[model].training.milestones()}
+            there = {(model, step): record for step, record in records.items() if record}
+            hours = sum(self._device_hours(*one, record) for one, record in there.items())
+            if there and hours >= self.config.run.protected_device_hours:
+                found |= there
+        return found
+
+    def _retrained(self) -> set[str]:
+        """Return the models that may be trained again; the name of an experiment stands for all its cells."""
+        pages = self.config.experiment_pages()
+        named = {*self.config.run.retrain}
+        return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
+
+    def _read(self, model: str, step: int) -> dict[str, Any] | None:
+        """Return the record of a segment whose files are there; a start reads each once."""
+        if (model, step) not in self._read_once:
+            self._read_once[model, step] = self._found(model, step)
+        return self._read_once[model, step]
+
+    def _found(self, model: str, step: int) -> dict[str, Any] | None:
+        job = f"segment.{model}.{step}" if step else f"adopt.{model}"
+        path = self.config.directory / f"provenance/records/pretrain.{job}.json"
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            whole = {*READ} <= {one["name"] for one in record["inputs"]} and {"settings", *VERSIONS} <= record.keys()
+            ended = (record.get("counts") or {}).get("outcome")  # of a cell that did not reach its end
+            return record if whole and not ended and as_written(self.config.directory, record["outputs"]) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or none that says the truth
+            return None
+
+    @cached_property
+    def _attempts(self) -> list[str]:
+        folder = self.config.directory / "provenance/attempts"
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def _device_hours(self, model: str, step: int, record: Mapping[str, Any]) -> float:
+        """Return what all attempts at a segment with these settings took, or those of who had it taken over."""
+        attempt = str((record.get("taken_over_from") or {}).get("attempt") or f"pretrain.segment.{model}.{step}.")
+        beginning, asked = ".".join(attempt.split(".")[:4]) + ".", _settings_of(record)
+        seconds = float(record.get("wall_seconds") or 0)
+        of_attempts = 0.0
+        for name in self._attempts:
+            if name.startswith(beginning):
+                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                    path = self.config.directory / f"provenance/attempts/{name}"
+                    one = json.loads(path.read_text(encoding="utf-8"))
+                    of_attempts += float(one["wall_seconds"]) if _settings_of(one) == asked else 0.0
+        devices = int((record.get("counts") or {}).get("world_size") or 1)
+        return max(seconds, of_attempts) * devices / 3600
+
+    @cached_property
+    def _changes(self) -> dict[tuple[str, int], list[str]]:
+        """Of each protected segment which settings concern steps that are done, and are others today."""
+        found = {}
+        for (model, step), record in self._records.items():
+            today = pretrain_segment(self.config, {"model": model, "step": str(step)})
+            try:
+                made = SegmentSettings.model_validate(record["settings"])
+            except ValidationError as error:
+                key = ".".join(map(str, error.errors()[0]["loc"]))
+                found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
+            else:
+                found[model, step] = [*past_changes(made, today), *self._other_inputs(model, step, record)]
+        return found
+
+    def _other_inputs(self, model: str, step: int, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what a segment read that has another name today, and a milestone before it that is another now."""
+        section = self.config.models[model]
+        tokenizer = f"tokenizer/{self.config.tokens[section.tokens].tokenizer}"
+        today = {
+            "index": f"tokens/{section.tokens}/index.json",
+            "tokenizer": f"{tokenizer}/tokenizer.json",
+            "configuration": f"{tokenizer}/tokenizer_config.json",
+        }
+        start = section.training.start
+        is_first = section.training.segment_start(step) == section.training.first_step
+        before = start.model if start and is_first else model
+        if is_first and not start:
+            yield from self._other_beginning(model, record)
+        for entry in record["inputs"]:
+            if entry["path"] != today.get(entry["name"], entry["path"]):
+                yield f"{entry['path']}, which it read, is called {today[entry['name']]} now"
+            if entry["name"] == "previous" and entry["path"].endswith("/state.json"):
+                _, other, _, number, _ = entry["path"].split("/")
+                if other != before:
+                    yield f"models/{other}, which it goes on from, is called {before} now"
+                written = (self._read(other, int(number)) or {}).get("outputs", [])
+                if other == model and any(
+                    one["path"] == entry["path"] and one["sha256"] != entry["sha256"] for one in written
+                ):
+                    yield f"the milestone of step {number}, which it goes on from, was made anew since"
+
+    def _other_beginning(self, model: str, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield that the first segment began with other weights than it would today: another model's, or drawn ones."""
+        pretrained = self.config.models[model].pretrained
+        today = pretrained.folder if pretrained else None
+        adopted = any(entry["name"] == "previous" for entry in record["inputs"])
+        made = (self._read(model, 0) or {"settings": {}})["settings"].get("folder", today) if adopted else None
+        if made != today:
+            yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
+
+    def adopted(self, model: str) -> Versions | None:
+        """Return what the model that a training began with was made with, as long as its first segment stays."""
+        record = self._read(model, 0)
+        return (
+            _made(record) if record and self.kept(model, self.config.models[model].training.milestones()[0]) else None
+        )
+
+    def protects(self, record: str) -> bool:
+        """Return whether the record of that name is of a segment that is not thrown away unasked."""
+        return record in {f"pretrain.segment.{model}.{step}.json" for model, step in self._records}
+
+    def kept(self, model: str, step: int) -> Versions | None:
+        """Return what a finished segment was made with, which its job is planned with as long as it stays."""
+        if self._changes.get((model, step), ["not protected"]):
+            return None
+        return _made(self._records[model, step])
+
+    def stays(self) -> list[str]:
+        """Return a sentence for each model of which finished segments stay that would be made otherwise today."""
+        others: dict[str, list[int]] = {}
+        for model, step in self._records:
+            if (kept := self.kept(model, step)) and kept != self._planned(model, step):
+                others.setdefault(model, []).append(step)
+        return [
+            f"models.{model}: what is done up to step {max(steps)} stays as it was made, and what follows is made with "
+            f"the settings and code of today; run: {{retrain: [{model}]}} throws it away and trains it again"
+            for model, steps in sorted(others.items())
+        ] + [
+            f"models.{model} stays as it was made, though {files[0]}, which it began with, was changed since; "
+            f"run: {{retrain: [{model}]}} trains it again"
+            for model in sorted({name for name, _ in self._records})
+            if self.adopted(model) and (files := self._changed_files(model))
+        ]
+
+    def _changed_files(self, model: str) -> list[Path]:
+        """Return the files of the model that a training began with which are of another size or younger than that."""
+        record = self._read(model, 0) or {}
+        if not (ended := record.get("ended")):
+            return []
+        then = datetime.fromisoformat(ended).timestamp()
+        read = [entry for entry in record["inputs"] if entry["name"] == "model"]
+        sizes = {Path(entry["path"].removeprefix("data:")).name: entry["bytes"] for entry in read}
+        files = [Path(file) for file in self.config.pretrained_files(model)]
+        return [file for file in files if sizes.get(file.name) != file.stat().st_size or file.stat().st_mtime > then]
+
+    def refusal(self, model: str) -> str | None:
+        """Return why the jobs of a model would throw finished training away; None where they do not."""
+        if model not in self._refusals:
+            self._refusals[model] = self._changed(model) or self._unplanned(model) or self._missing(model)
+        return self._refusals[model]
+
+    def _changed(self, model: str) -> str | None:
+        for (name, step), changes in sorted(self._changes.items()):
+            if name == model and changes:
+                return self._refused(model, step, changes[0] + (f" and {len(changes) - 1} more" * (len(changes) > 1)))
+        return None
+
+    def _unplanned(self, model: str) -> str | None:
+        """Return that steps would be done again which a milestone has that is none of today's."""
+        training = self.config.models[model].training
+        planned = training.milestones()
+        open_steps = [step for step in planned if self._read(model, step) is None]
+        for step in sorted(self._recorded.get(model, set()) - {*planned}):
+            again = [one for one in open_steps if training.segment_start(one) < step]
+            record = self._read(model, step) if again and model not in self._retrained() else None
+            hours = self._device_hours(model, step, record) if record else 0.0
+            if record and hours >= self.config.run.protected_device_hours:
+                return (
+                    f"models.{model}: the milestone of step {step}, of {hours:,.3g} device hours, is none of today's, "
+                    f"and its steps would be done again up to {again[0]}: write a milestone_every of which {step} is a "
+                    f"multiple, or have the model trained again: run: {{retrain: [{model}]}}"
+                )
+        return None
+
+    @cached_property
+    def _recorded(self) -> dict[str, set[int]]:
+        """The steps of which each model has a record of a segment; a run may have very many other records."""
+        folder = self.config.directory / "provenance/records"
+        found: dict[str, set[int]] = {}
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            if name.startswith("pretrain.segment.") and name.endswith(".json"):
+                model, step = name.split(".")[2:4]
+                found.setdefault(model, set()).add(int(step))
+        return found
+
+    def _missing(self, model: str) -> str | None:
+        """Return that a milestone is gone from which a finished one was trained, which would be made anew after it."""
+        last = max((step for name, step in self._records if name == model), default=0)
+        section = self.config.models[model]
+        adopted = last and section.pretrained and self._read(model, 0) is None
+        for step in ([0] if adopted else []) + section.training.milestones():
+            if step < last and (model, step) not in self._records:
+                return (
+                    f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
+                    f"anew would throw away what was trained from it, up to step {last}: put it back from a copy, or "
+                    f"have the model trained again: run: {{retrain: [{model}]}}"
+                )
+        return None
+
+    def tokens_hash(self, model: str, step: int) -> str | None:
+        """Return `Dag.tokens_hash` of what a finished segment that stays read; None of another one."""
+        if self.kept(model, step) is None:
+            return None
+        read = self._read_by(model, step)
+        return hash_of_tokens(bytes.fromhex(read["index"]["sha256"]), bytes.fromhex(read["configuration"]["sha256"]))
+
+    def of_other_tokens(self, model: str, step: int) -> str | None:
+        """Return that a finished segment stays though it read other tokens than are there; None where it did not."""
+        if self.kept(model, step) is None:
+            return None
+        for entry in self._read_by(model, step).values():
+            path = self.config.directory / entry["path"]
+            if path.is_file() and sha256_of(path) != entry["sha256"]:
+                return (
+                    f"models.{model} was trained for {self._hours(model):,.3g} device hours on another {entry['path']} "
+                    "than is there now, and stays as it was made: undo the change, give the new tokens and what is "
+                    f"trained on them names of their own, or have it trained again: run: {{retrain: [{model}]}}"
+                )
+        return None
+
+    def operation(self, model: str, step: int) -> dict[str, str]:
+        """Return what the job of a segment is told of those before it that stay: on what they were trained."""
+        before = [one for name, one in self._records if name == model and one < step]
+        return {"index_sha256": str(self._read_by(model, max(before))["index"]["sha256"])} if before else {}
+
+    def _read_by(self, model: str, step: int) -> dict[str, dict[str, Any]]:
+        """Return what a segment read of tokens and tokenizer, by name."""
+        return {one["name"]: one for one in self._records[model, step]["inputs"] if one["name"] in READ}
+
+    def _hours(self, model: str) -> float:
+        return sum(self._device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
+
+    def _refused(self, model: str, step: int, what: str) -> str:
+        same = [one for name, one in self._records if name == model and one < step]
+        branch = f" from there on (start: {{model: {model}, step: {max(same)}}})" if same else ""
+        return (
+            f"models.{model} was trained for {self._hours(model):,.3g} device hours; this would throw away "
+            f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
+            f"or have this one trained again: run: {{retrain: [{model}]}}"
+        )
+
+
+def _made(record: Mapping[str, Any]) -> Versions:
+    """Return what a record says that its job was made with."""
+    settings = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
+    return settings, record["code_version"], record["environment_version"]
+
+
+def _settings_of(said: Mapping[str, Any]) -> Any:
+    """Return the settings that a record's or an attempt's command was given."""
+    words = said.get("command") or []
+    return words[words.index("--settings") + 1] if "--settings" in words[:-1] else None

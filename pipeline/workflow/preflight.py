@@ -1,0 +1,240 @@
+"""What the configuration and the platform's file already say of a run: what cannot work, and what a person should know.
+
+Nothing is asked of Slurm, and torch is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config.configuration import Config
+from pipeline.core.errors import InputError
+from pipeline.energy.intensity import read_series
+from pipeline.model.settings import Architecture
+from pipeline.model.size import training_flops
+from pipeline.plan.strategies import STRATEGIES
+from pipeline.pretrain.gauges import fits
+from pipeline.pretrain.parallel import layout
+from pipeline.pretrain.processes.launch import launcher, option, processes_per_node, words_of, world_size
+from pipeline.pretrain.training_settings import Training
+from pipeline.workflow import personal_paths
+
+PROCESS_BYTES = 1_500_000_000  # of Python with torch, before it holds anything
+
+
+def launches(config: Config) -> dict[str, str | None]:
+    """Return how each model that is not trained yet would be launched, unless a job is told otherwise."""
+    trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
+    folder, launch = config.directory / "models", config.launch
+    return {name: launch for name, step in trained.items() if not (folder / name / "milestones" / str(step)).is_dir()}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A training on its processes; the memory of one of them is None where nobody knows it."""
+
+    name: str
+    training: Training
+    shape: Architecture
+    vocabulary_size: int
+    processes: int
+    per_node: int
+    capacity_bytes: int | None
+
+    @property
+    def sizes(self) -> layout.Layout:
+        """The layout of the processes, or InputError where there is none."""
+        return layout.layout(self.training, self.processes, self.per_node)
+
+    @property
+    def has(self) -> str:
+        """What a process has, and what would fit."""
+        assert self.capacity_bytes is not None
+        model = self.training, self.shape, self.vocabulary_size
+        would_fit = fits.what_would_fit(*model, self.processes, self.per_node, self.capacity_bytes)
+        return f"which has {self.capacity_bytes / fits.GIBIBYTE:.3g} GiB: {would_fit}"
+
+    def check(self) -> None:
+        """Raise InputError where model, batch or state cannot be laid out on the processes."""
+        model = self.training, self.shape, self.vocabulary_size
+        layout.check(*model, self.processes, self.per_node)
+        needed = fits.state_bytes(*model, self.sizes)
+        if self.capacity_bytes is not None and needed > self.capacity_bytes:
+            raise InputError(
+                f"weights, gradients and optimizer alone take {needed / fits.GIBIBYTE:.3g} GiB of a process, {self.has}"
+            )
+
+
+def planned(config: Config, name: str, launch: str | None) -> Planned:
+    """Return a model on the processes that a launch command starts."""
+    model, per_node = config.models[name], processes_per_node(launch)
+    return Planned(
+        name=name,
+        training=model.training,
+        shape=model.architecture,
+        vocabulary_size=config.vocabulary_size(model.tokens),
+        processes=world_size(launch),
+        per_node=per_node,
+        capacity_bytes=_capacity_bytes(config, per_node),
+    )
+
+
+def problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool) -> Iterator[str]:
+    """Yield a sentence for what cannot work: a file that is missing, a mesh, a batch or a memory that does not fit.
+
+    Args:
+        launched: model to launch command, of the models that are to be trained.
+        slurm: whether jobs go through Slurm, to the partitions of the platform's file.
+    """
+    yield from personal_paths.problems(config)
+    yield from _missing_files(config)
+    yield from _unreadable_intensity(config)
+    if slurm and config.models:
+        yield from _unused_devices(config)
+        yield from _unused_nodes(config)
+    for name, launch in launched.items():
+        if (policy := config.models[name].training.energy_policy) and not slurm:
+            yield (
+                f"models.{name}.training.energy_policy {policy}: it is asked for with options of sbatch, and this "
+                "start submits nothing: use the profile slurm, or leave it out"
+            )
+        try:
+            planned(config, name, launch).check()
+        except InputError as error:
+            yield f"models.{name}: {error}"
+
+
+def _unused_devices(config: Config) -> Iterator[str]:
+    """Yield a sentence where the run's environment or the launch command is for other devices than the platform's."""
+    platform, environment = config.platform, config.run.environment
+    gpu = platform.partitions.get("gpu")
+    file = f"workflow/platforms/{platform.name}.yaml"
+    if environment != "cpu" and not (gpu and gpu.gpus):
+        yield (
+            f"run.environment is {environment}, but platform {platform.name} has no partition with GPUs: choose "
+            f"another with --config platform=NAME, or write its partition gpu into {file}"
+        )
+    if platform.device and platform.device != environment:
+        yield (
+            f"platform {platform.name} has {platform.device} devices, but run.environment is {environment}: write "
+            f"run: {{environment: {platform.device}}} and install envs/{platform.device}.lock"
+        )
+    words = words_of(platform.launch)
+    told = launcher(platform.launch) == "torchrun" or option(words, "--ntasks-per-node") or not words
+    started = processes_per_node(platform.launch) if told else platform.devices
+    if gpu and gpu.gpus and started != platform.devices:
+        yield (
+            f"devices is {platform.devices}, but launch starts {started} {'process' if started == 1 else 'processes'} "
+            f"on a node, each for one device: make them equal in {file}, as by "
+            f"launch: srun --ntasks-per-node={platform.devices}"
+        )
+
+
+def _unused_nodes(config: Config) -> Iterator[str]:
+    """Yield a sentence where a training would not use the nodes that it gets, or most of their time."""
+    platform, nodes, seconds = config.platform, config.slurm.nodes, config.slurm.warning_seconds
+    file = f"workflow/platforms/{platform.name}.yaml"
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    if nodes > 1 and launcher(platform.launch) != "srun":
+        yield (
+            f"slurm.nodes is {nodes}, but platform {platform.name} starts no training by srun, so on one node alone: "
+            f"leave slurm.nodes out, or write launch: srun … into {file}"
+        )
+    if partition and 60 * partition.minutes < 2 * seconds:
+        yield (
+            f"slurm.warning_seconds is {seconds}, but a job of {partition.name} has {partition.minutes} minutes in "
+            f"all: write less than half of them, or another partition into {file}"
+        )
+
+
+def hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield a sentence for a memory that may not suffice and a training that is longer than a job, of what can work."""
+    for name, launch in launched.items():
+        try:
+            model = planned(config, name, launch)
+            model.check()
+        except InputError:
+            continue
+        if config.platform.device and name not in config.cells() and (left := _left_to_a_cpu(model.training)):
+            fast = ", ".join(f"{key}: {value}" for key, value in left.items())
+            yield (
+                f"models.{name} leaves {' and '.join(left)} at the defaults of a CPU: write training: {{{fast}}}, with "
+                "which GPUs are faster, in bf16 many times, or the defaults where they are meant"
+            )
+        if STRATEGIES[model.training.strategy].optimizer_on_disk and not config.platform.node_disk:
+            yield f"models.{name}: strategy {model.training.strategy} {layout.NO_DISK}"
+        shape = model.training, model.shape, model.vocabulary_size
+        needed = fits.estimate_bytes(*shape, model.sizes, model.training.micro_batch_size)
+        if model.capacity_bytes is not None and needed > model.capacity_bytes * fits.USABLE:
+            takes = f"{needed / fits.GIBIBYTE:.3g} GiB of a process by an estimate"
+            yield f"models.{name} takes {takes}, {model.has}"
+        yield from _long(config, model)
+
+
+def _left_to_a_cpu(training: Training) -> dict[str, str]:
+    """Return the keys that are not written, each with the value that makes a GPU fast."""
+    fast = {"precision": "bf16"}
+    if training.backend == "fsdp" and training.mesh.expert == 1:
+        fast["compile"] = "true"
+    return {key: value for key, value in fast.items() if key not in training.model_fields_set}
+
+
+def _long(config: Config, planned: Planned) -> Iterator[str]:
+    """Yield a sentence for a training that by plan takes longer than a job may."""
+    peak, utilization = config.platform.peak_flops_per_second, config.platform.model_flops_utilization
+    partition = config.platform.partitions.get("gpu")
+    if partition is None or peak is None or utilization is None:
+        return
+    training = planned.training
+    span = training.batches, training.first_step, training.steps
+    flops = training_flops(planned.shape, planned.vocabulary_size, *span)
+    minutes = flops / (planned.processes * peak * utilization) / 60
+    if minutes > partition.minutes:
+        yield (
+            f"models.{planned.name} takes about {minutes / 60:,.0f} hours by plan on {planned.processes} processes: "
+            f"{-(-minutes // partition.minutes):.0f} jobs of {partition.name} or more, each of which goes on where the "
+            "last one stopped"
+        )
+
+
+def _capacity_bytes(config: Config, per_node: int) -> int | None:
+    """Return the memory that one process has: its device's, or its share of a node without GPUs; None if unknown."""
+    platform = config.platform
+    partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
+    if platform.memory_bytes_per_device is not None and (partition is None or partition.gpus):
+        return platform.memory_bytes_per_device
+    if partition is None or partition.gpus:
+        return None
+    return max((partition.memory_megabytes << 20) // per_node - PROCESS_BYTES, 0)
+
+
+def _missing_files(config: Config) -> Iterator[str]:
+    """Yield a sentence for each file that the configuration names and that is not there.
+
+    Raw files and tasks of evaluation are looked for when the rules are read.
+    """
+    for source in config.sources:
+        if source.opt_out and not Path(config.source_units(source.name).place(source.opt_out)).is_file():
+            yield f"source {source.name}: there is no opt_out list {source.opt_out}: correct its path or leave it out"
+    for name, corpus in config.corpus.items():
+        if corpus.language_model is not None:
+            path = config.resolved("the language model", corpus.language_model.path)
+            if not Path(path).is_file():
+                yield f"corpus.{name}.language_model: there is no file {path}: correct its path, or leave it out"
+        try:
+            config.harmful_files(name)
+            config.seed_files(name)
+        except InputError as error:
+            yield str(error)
+
+
+def _unreadable_intensity(config: Config) -> Iterator[str]:
+    """Yield a sentence where the table of the grid's intensity over time is there and cannot be read."""
+    series = config.emissions.carbon_intensity_series
+    if series and Path(series.path).is_file():
+        try:
+            read_series(series, Path(series.path))
+        except InputError as error:
+            yield f"energy.carbon_intensity_series: {error}"

@@ -1,0 +1,209 @@
+"""What a run has used so far and what is still to come: `python -m pipeline energy results/RUN`, also while it runs.
+
+What is to come of a step is told by its jobs that are done, each by its work where that is known (bytes of a unit,
+floating-point operations of a segment), else one like the other; of a step without such jobs by the plan's forecast.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import aligned
+from pipeline.energy.books.written import read_books
+from pipeline.energy.figures import Account, Figure, checked, energy_unit, together
+from pipeline.energy.forecast import Job, Range, account_ends, remaining, widened
+from pipeline.forecast.work import WORK
+from pipeline.job.frozen import newest
+from pipeline.model.size import training_flops
+from pipeline.plan.table import readable
+from pipeline.report.consumption import attempt_of, computed_by
+from pipeline.report.energy import energy_of
+from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object
+from pipeline.report.settings import PageSettings
+from pipeline.workflow.steps import STEPS, step_settings
+
+NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """A step: its jobs, those that are done, what they used, and the joules and seconds of the others, if known."""
+
+    name: str
+    jobs: int
+    done: int
+    so_far: Figure
+    joules: Range | None
+    seconds: Range | None
+    told_by: str
+
+
+def configuration(run_directory: Path, data: str | None) -> Config:
+    """Return the configuration that a run was last started with.
+
+    Raises:
+        InputError: the run was never started.
+    """
+    content = newest(run_directory)
+    if content is None or not isinstance(content.get("configuration"), dict):
+        raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
+    return load({**content["configuration"], **({"data": data} if data else {})})
+
+
+def _material(run_directory: Path) -> Material:
+    """Return what the account needs of a run that may still be running."""
+    records = run_directory / "provenance" / "records"
+
+    def read(paths: Iterable[Path]) -> list[Artefact]:
+        return [Artefact(path.stem, path.as_posix(), read_object(path)) for path in paths]
+
+    def counted(found: list[Artefact]) -> list[Artefact]:
+        return [one for one in found if not one.content["step"].startswith(UNCOUNTED)]
+
+    anchor = [records / "any.json"]
+    plan = run_directory / "plan" / "plan.json"
+    return Material(
+        records=counted(read(beside(anchor, "records"))),
+        attempts=counted(read(beside(anchor, "attempts"))),
+        accounting=[],
+        starts=[],
+        statistics=[],
+        fertility=[],
+        metrics=[],
+        evaluation=[],
+        answers=[],
+        samples=[],
+        differences=[],
+        manifests=[],
+        data_sets=[],
+        indexes=[],
+        later_suites=[],
+        forgotten=[],
+        remains=[],
+        plan=read([plan])[0] if plan.is_file() else Artefact("plan", plan.as_posix(), {}),
+        readings=beside(anchor, "readings", "jsonl"),
+        books=read_books(run_directory),
+        carbon_intensity=[],
+    )
+
+
+def jobs_of(config: Config, step: str) -> dict[str, float]:
+    """Return the work of each job of a step, or unit of a batch, by the name of its record; 1 where it is not known."""
+    per = STEPS[step].per
+    instances = (per.units or per.jobs)(config)
+    return {".".join((step, *instance)): _work(config, step, instance) for instance in instances}
+
+
+def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
+    if STEPS[step].per.units is not None:
+        source, unit = instance[-2:]
+        listed = config.source_units(source)
+        whole = listed.parts_of(unit) is None
+        size = sum(listed.sizes[name] if whole else listed.source.unit_bytes for name in listed.units[unit])
+        return float(max(size, 1))
+    if step == "pretrain.segment":
+        name, last = instance
+        model = config.models[name]
+        first = model.training.segment_start(int(last))
+        vocabulary = config.tokenizer[config.tokens[model.tokens].tokenizer].vocabulary_size
+        return training_flops(model.architecture, vocabulary, model.training.batches, first, int(last))
+    return 1.0
+
+
+def progress(config: Config, material: Material, account: Account) -> list[StepProgress]:
+    """Return each step that has jobs, in the order of the steps."""
+    records = {record.name: record for record in material.records}
+    took = {attempt_of(one).removesuffix(".json"): one.content.get("wall_seconds") for one in material.attempts}
+    foreseen = (material.plan.content.get("forecast") or {}).get("steps", {})
+    found = []
+    for step in WORK:
+        expected = jobs_of(config, step)
+        if not expected:
+            continue
+        done, figures = [], []
+        for name in expected.keys() & records.keys():
+            attempt = (computed_by(records[name]) or "").removesuffix(".json")
+            figure, seconds = account.of_attempt(attempt), took.get(attempt)
+            if figure.is_known and figure.joules > 0 and seconds:
+                done.append(Job(expected[name], float(seconds), figure.joules))
+                figures.append(figure)
+        to_do = [work for name, work in expected.items() if name not in records]
+        joules, seconds_range, told_by = _to_come(done, figures, to_do, foreseen.get(step, {}))
+        so_far = account.of_jobs(step)
+        found.append(
+            StepProgress(step, len(expected), len(expected) - len(to_do), so_far, joules, seconds_range, told_by)
+        )
+    return found
+
+
+def _to_come(
+    done: list[Job], figures: list[Figure], to_do: list[float], foreseen: dict[str, float]
+) -> tuple[Range | None, Range | None, str]:
+    """Return joules and seconds of the jobs to come, and what tells them."""
+    if not to_do:
+        return Range(0.0, 0.0, 0.0), Range(0.0, 0.0, 0.0), "done"
+    if done:
+        told, known = remaining(done, to_do), together(figures)
+        ends = account_ends(known.joules, known.low_joules, known.high_joules)
+        joules = widened(Range(told.joules, told.low, told.high), ends)
+        return joules, Range(told.seconds, told.seconds_low, told.seconds_high), f"{len(done)} of its jobs"
+    if "joules" in foreseen:
+        joules, whole = (
+            Range(foreseen[key], foreseen[f"low_{key}"], foreseen[f"high_{key}"]) for key in ("joules", "seconds")
+        )
+        return joules, whole, "the plan's forecast"
+    return None, None, "nothing yet: no job of it is done, and the plan has no forecast of it"
+
+
+def lines(steps: list[StepProgress], account: Account) -> list[str]:
+    """Return the table for a person; everything that is to come is estimated."""
+    rows = [["step", "jobs done", "so far", "to come", "95 % interval", "time of jobs", "95 % interval", "told by"]]
+    for step in steps:
+        told = [*_cells("joules", step.joules), *_cells("seconds", step.seconds)]
+        rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *told, step.told_by])
+    unknown = [step.name for step in steps if step.joules is None]
+    table = aligned(rows)
+    table += ["", f"so far, of everything that was read: {account.total.text()}"]
+    if unknown:
+        table.append(f"to come: {NOT_KNOWN}, because nothing tells {', '.join(unknown)}")
+    elif all(step.done == step.jobs for step in steps):
+        table.append("to come: nothing, every job is done")
+    else:
+        joules, seconds = (
+            Range(*map(sum, zip(*(getattr(step, key) for step in steps), strict=True))) for key in ("joules", "seconds")
+        )
+        energy, time = (" (".join(_cells(key, told)) for key, told in (("joules", joules), ("seconds", seconds)))
+        table.append(f"to come, estimated: {energy}; ends of the steps' intervals added), time of jobs {time})")
+    return [*table, *account.problems]
+
+
+def _cells(key: str, told: Range | None) -> tuple[str, str]:
+    if told is None:
+        return NOT_KNOWN, ""
+    if not told.value:
+        return "–", ""
+    if key == "joules":
+        unit = energy_unit(told.value)
+        return f"{unit.told(told.value)} {unit.name}", f"{unit.told(told.low)} to {unit.told(told.high)} {unit.name}"
+    return readable(key, told.value), f"{readable(key, told.low)} to {readable(key, told.high)}"
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m pipeline energy results/RUN`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline energy", description=__doc__)
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--data", help="the folder that {data} stands for in the configuration")
+    options = parser.parse_args(arguments)
+    config = configuration(options.run_directory, options.data)
+    settings = step_settings(config, "report.page", {})
+    assert isinstance(settings, PageSettings)
+    material = _material(options.run_directory)
+    joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
+    account = checked(energy_of(material, joules_alone), "what was summed up")
+    print("\n".join(lines(progress(config, material, account), account)))
+    return 0

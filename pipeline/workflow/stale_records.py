@@ -1,0 +1,160 @@
+"""Which records no longer say the truth about a run: what Snakemake cannot know, because it forgot or does not look.
+
+Snakemake compares a job's parameters with those in its memory (.snakemake/metadata). Where that is lost it believes
+every file that exists; the truth then lies in the records. A stale record is deleted, so that its step runs again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import urlsafe_b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.hashing import sha256_of
+from pipeline.core.recorded import as_written
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import CHAPTERS, STEPS
+
+NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
+# Of these the files are not known to Snakemake one by one.
+WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
+
+
+def file_of(memory: Path, name: str) -> Path:
+    """Return the file that Snakemake's memory, such as .snakemake/metadata, has of the output of that name."""
+    encoded = urlsafe_b64encode(name.encode()).decode()
+    *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
+    return memory.joinpath(*(f"@{folder}" for folder in folders), last)
+
+
+def remembered(memory: Path, name: str) -> bool:
+    """Return whether Snakemake's memory holds the output of that name."""
+    return file_of(memory, name).exists()
+
+
+def is_locked(run: str, locks: Path) -> bool:
+    """Return whether a snakemake holds a lock on files of this run, or has left one behind."""
+    return bool(locks_of(run, locks))
+
+
+def locks_of(run: str, locks: Path) -> list[Path]:
+    """Return the lock files of Snakemake that name files of this run."""
+    found = []
+    for file in locks.glob("*.lock"):
+        with suppress(OSError):  # its snakemake has just ended
+            if any(line.startswith(f"{run}/") for line in file.read_text(encoding="utf-8").splitlines()):
+                found.append(file)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a record; None where the file is none, or not there."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+class Stale:
+    """The stale records of a run, whose paths are below the working directory."""
+
+    def __init__(self, dag: Dag, memory: Path) -> None:
+        self.dag = dag
+        self.memory = memory
+
+    def unfit(self) -> list[Path]:
+        """Return the forgotten records that do not fit the configuration, code and environment."""
+        stale = []
+        for name in [*self.dag.records(CHAPTERS), *self.dag.all_batches()]:
+            path = Path(name)
+            if path.is_file() and not remembered(self.memory, name) and not self.dag.finished.protects(path.name):
+                try:
+                    record = _read(path) or {}
+                    planned = self.dag.versions(record["step"], record["instance"])
+                    written = json.dumps(record["settings"], sort_keys=True, ensure_ascii=False)
+                    fits = planned == (written, record["code_version"], record["environment_version"])
+                except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
+                    fits = False
+                if not fits:
+                    stale.append(path)
+        return stale
+
+    def incomplete(self) -> list[Path]:
+        """Return the records of steps and batches that wrote a file which is missing or has another size.
+
+        Snakemake looks no further than whether a folder exists, and knows nothing of the units in a batch.
+        """
+        stale = []
+        batches = self.dag.all_batches()
+        for path in map(Path, [*self.dag.records(), *batches]):
+            if not (path.name.startswith(WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
+                continue
+            if not as_written(self.dag.run, (_read(path) or {}).get("outputs", [])):
+                stale.append(path)
+        return stale
+
+    def of_units_no_more(self) -> list[Path]:
+        """Return everything of units that a source or corpus of this run no longer has, and of their batches.
+
+        Records, what they list, and private texts: a corpus is what lies in its folder. What is of no source or corpus
+        of the configuration is another matter, and stays.
+        """
+        known = {os.path.basename(name) for name in self.dag.unit_records()}
+        batches = set(self.dag.all_batches())
+        sources = {source.name for source in self.dag.config.sources}
+        gone = [
+            path for path in Path(self.dag.run, "provenance/batches").glob("*.json") if path.as_posix() not in batches
+        ]
+        records = Path(self.dag.run, "provenance/records")
+        found = {path.name for path in records.glob("*.*.*.json")} - known
+        for file in sorted(found):
+            room, name, of, *rest = file.removesuffix(".json").split(".")
+            step = STEPS.get(f"{room}.{name}")
+            if step is None or step.per.units is None:
+                continue
+            if of in (sources if step.per.wildcards[0] == "source" else self.dag.config.corpus):
+                path = records / file
+                outputs = [Path(entry["path"]) for entry in (_read(path) or {}).get("outputs", [])]
+                inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
+                gone += [path, *(Path(self.dag.run, output) for output in inside)]
+                if step.private:
+                    private = f"corpus/{of}/removed/{step.private}.{'.'.join(rest)}.parquet"
+                    gone.append(Path(self.dag.private, private))
+        return [path for path in gone if path.exists()]
+
+    def of_other_files(self, batch: str, planned: str | None) -> list[Path]:
+        """Return the file of a forgotten batch that read other raw files than is planned now, by their hash."""
+        if remembered(self.memory, batch):
+            return []
+        written = _read(Path(batch))
+        return [] if written is None or written.get("of") == planned else [Path(batch)]
+
+    def of_other_raw_files(self) -> list[Path]:
+        """Return the files of the forgotten batches that hashed other raw files than those that are there."""
+        return [
+            path
+            for source in self.dag.config.sources
+            for batch in self.dag.config.batches(source.name)
+            for step in ("sources.fingerprint", "opt_out.entries")
+            for path in self.of_other_files(
+                self.dag.batch(step).format(source=source.name, batch=batch),
+                self.dag.raw_hash(source.name, batch),
+            )
+        ]
+
+    def of_other_tokens(self, model: str, step: str) -> list[Path]:
+        """Return the forgotten record of a segment that was trained on other tokens or with another tokenizer."""
+        name = f"{self.dag.run}/provenance/records/pretrain.segment.{model}.{step}.json"
+        record = None if remembered(self.memory, name) else _read(Path(name))
+        if record is None or self.dag.finished.kept(model, int(step)):
+            return []
+        given = [entry for entry in record["inputs"] if entry["name"] in ("index", "tokenizer", "configuration")]
+        files = [Path(self.dag.run, entry["path"]) for entry in given]
+        same = all(
+            file.is_file() and sha256_of(file) == entry["sha256"] for file, entry in zip(files, given, strict=True)
+        )
+        return [] if same else [Path(name)]

@@ -1,0 +1,144 @@
+"""What lies beside a run is compared with it: raw files by their bytes, code by the trees of the commits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import commands
+from pipeline.audit.available_evidence import at_hand, code, raw_files
+from pipeline.core.errors import InputError
+from pipeline.job import reach
+from pipeline.job.versions import code_version
+from pipeline.provenance.records import FileEntry, Record
+from tests.audit.test_code_differences import commit, record, repository
+from tests.conftest import ROOT, Project
+
+__all__ = ["repository"]
+STEP = "corpus.statistics"
+
+
+def read(path: str, content: bytes, **changes: Any) -> Record:
+    entry = FileEntry(name="files", path=path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    return record(None).model_copy(
+        update={"file": "one.json", "inputs": [entry], "instance": {"source": "s"}, **changes}
+    )
+
+
+def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_named(repository: Path) -> None:
+    (repository / "corpus").mkdir()
+    (repository / "corpus/a.txt").write_bytes(b"as it was read")
+    (outside := repository / "elsewhere").mkdir()
+    (outside / "b.txt").write_bytes(b"edited")
+    records = [
+        read("data:corpus/a.txt", b"as it was read"),
+        read("data:b.txt", b"b"),
+        read("tokens/x.arrow", b"no raw"),
+    ]
+    without = raw_files(records, None)
+    assert without.problems == [] and without.agreed == 1 and list(without.absent.values()) == [1]
+    assert without.told() == ["Raw files: 1 agree, 1 not at hand (name their folder with --raw FOLDER)."]
+    (problem,) = raw_files(records, outside).problems
+    assert problem.startswith(f"{outside}/b.txt, a raw file, was changed since: its sha256 is")
+    assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
+
+
+def test_what_is_no_raw_file_may_change_as_the_code_does(repository: Path) -> None:
+    (repository / "rules.smk").write_text("a later commit")
+    assert raw_files([read("data:rules.smk", b"as it was", instance={})], None).told() == []
+
+
+def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
+    for folder, content in (("x", b"first"), ("y", b"second")):
+        (repository / folder).mkdir()
+        (repository / folder / "part.txt").write_bytes(content)
+    records = [read("data:part.txt", b"first"), read("data:part.txt", b"second")]
+    assert [raw_files(records, repository / name).problems for name in ("x", "y")] == [[], []]
+    (repository / "x/part.txt").write_bytes(b"third")
+    assert len(raw_files(records, repository / "x").problems) == 1
+
+
+def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
+    shutil.copytree(reach.PACKAGE, repository / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    name = commit(repository, {})
+    version = code_version(f"pipeline.{STEP}")
+    honest = record(name).model_copy(update={"step": STEP, "code_version": version, "file": "one.json"})
+    assert code([honest]).problems == [] and code([honest]).agreed == 1
+    other = honest.model_copy(update={"code_version": "0" * 16, "file": "two.json"})
+    assert code([honest, other]).problems == [
+        f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, whose tree has {version}."
+    ]
+    edited = (repository / "pipeline/corpus/statistics.py").read_text().replace("def run(", "x = 1\n\n\ndef run(", 1)
+    later = commit(
+        repository, {"pipeline/corpus/statistics.py": edited.replace("    return ", "    x\n    return ", 1)}
+    )
+    assert len(code([honest.model_copy(update={"git": {"commit": later, "dirty": False}})]).problems) == 1
+
+
+def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path) -> None:
+    own = commit(repository, {"pipeline/__init__.py": ""})
+    records = [record(own), record(own, dirty=True), record("f" * 40), record("--output=written")]
+    compared = code(records)
+    assert compared.problems == [] and compared.agreed == 0 and sum(compared.absent.values()) == 4
+    assert len(compared.absent) == 4 and not (repository / "written").exists()
+
+
+def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
+    """Return what is said of the code of a commit in a folder whose own code runs, if it has any."""
+    question = (
+        "from pipeline.audit.available_evidence import code; from tests.audit.test_code_differences import record; "
+        f"print(code([record({commit!r})]).told()[0])"
+    )
+    settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", question], cwd=folder, env={**os.environ, **settings}, text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_where_git_refuses_or_is_missing_the_commit_is_not_blamed(repository: Path, tmp_path_factory: Any) -> None:
+    name = commit(repository, {"text": "no code"})
+    assert f"not compared (commit {name} is not in this repository: fetch it" in asked_for_code(repository, name)
+    assert "there is no git on this machine" in asked_for_code(repository, name, PATH="/nowhere")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert f"({elsewhere} is no checkout of the repository" in asked_for_code(elsewhere, name)
+    commit(repository, {"text": "a second commit"})
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{repository}", elsewhere / "shallow"], check=True)
+    assert "is not in this shallow clone: `git fetch --unshallow`" in asked_for_code(elsewhere / "shallow", name)
+
+
+def test_the_repository_of_another_user_is_named_unless_its_own_code_runs(repository: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a repository to another user")
+    for part in ("pipeline", "tests"):
+        shutil.copytree(ROOT / part, repository / part, ignore=shutil.ignore_patterns("__pycache__", "*.nb[ci]"))
+    name = commit(repository, {})
+    for path in (repository, *repository.rglob("*")):
+        os.chown(path, 12001, 12001, follow_symlinks=False)
+    assert "reckons versions otherwise or has no such step" in asked_for_code(repository, name)
+    shutil.rmtree(repository / "pipeline")
+    said = asked_for_code(repository, name)
+    assert f"of commit {name[:12]} not compared (git does not read the repository {repository}" in said
+    assert f"git config --global --add safe.directory {repository}`" in said and "is not in this" not in said
+
+
+@pytest.mark.slow
+def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.folder)
+    assert commands.verify(["results/micro"]) == 0 and "agree." in capsys.readouterr().out
+    letter = next(iter(sorted(project.path("config/corpus/nl_brieven").iterdir())))
+    letter.write_text("another text", encoding="utf-8")
+    assert commands.verify(["results/micro"]) == 1
+    assert f"config/corpus/nl_brieven/{letter.name}, a raw file, was changed since" in capsys.readouterr().out
+    with pytest.raises(InputError, match="nowhere is no folder"):
+        at_hand(project.results, Path("nowhere"))

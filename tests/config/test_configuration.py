@@ -1,0 +1,309 @@
+"""A wrong configuration gets one sentence that names the key and the way out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.model.huggingface import export
+from pipeline.model.networks import initial_state
+from pipeline.model.settings import Architecture
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import step_settings
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(MICRO)
+    *parents, last = path.split(".")
+    node: Any = raw
+    for key in parents:
+        node = node[int(key)] if key.isdigit() else node.setdefault(key, {})
+    if value is KeyError:
+        del node[last]
+    else:
+        node[last] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("models.base.training.learning_rate", True, "learning_rate: true, false, yes, no, on and off are no numbers"),
+        ("models.base.training.learning_rate", float("inf"), "learning_rate: Input should be a finite number"),
+        ("models.base.training.learning_rate", "1e400", "learning_rate: Input should be a finite number"),
+        ("run.seed", False, "run.seed: true, false, yes, no, on and off are no numbers: write a number"),
+        ("energy", {"pue": float("inf")}, "energy.pue: Input should be a finite number"),
+        ("tokeniser", {}, ["tokeniser", "tokenizer"]),
+        ("models.base.training.learning_rat", 1.0, ["models.base.training.learning_rat", "learning_rate"]),
+        ("sources.0.licence", "MIT", ["sources.0.licence", "'license'"]),
+        ("sources.0.license", KeyError, ["sources.0.license", "missing"]),
+        ("run.seed", "many", ["run.seed", "many"]),
+        ("tokenizer.main.vocabulary_size", 200, ["vocabulary_size", "256", "259"]),
+        ("tokenizer.main.vocabulary_size", 265, ["tokenizer.main", "markers", "at least 269"]),
+        ("tokenizer.main.sweep", {"vocabulary_size": [700, 200]}, ["main.sweep", "200", "259"]),
+        ("tokenizer.main.sweep", {"algoritm": ["bpe"]}, ["algoritm", "did you mean 'algorithm'"]),
+        ("tokenizer", {"main": {"sweep": {"digits": ["right"]}}, "main-right": {}}, ["main.sweep", "main-right"]),
+        ("tokenizer.main.sample_weights", {"de": 1}, ["sample_weights", "'de'", "one of en, nl"]),
+        ("tokenizer.main.sample_weights", {"nl": 0}, ["sample_weights are all 0"]),
+        ("tokenizer.main.parallel", {"nl": "nl.txt"}, ["parallel", "one language"]),
+        ("models.base.architecture.heads", 5, ["width 32", "heads 5"]),
+        ("models.base.training.strategy", "zero3", ["zero3", "fsdp", "full_shard"]),
+        ("models.base.tokens", "other", ["models.base.tokens", "other", "main"]),
+        (
+            "models.base.training.sampling",
+            {"weights": {"nl_brieven": 1}, "phases": [{"from_step": 2, "by": "language", "epochs": {"fr": 2}}]},
+            ["models.base.training.sampling", "language 'fr'", "one of en, nl"],
+        ),
+        ("models.base.training.sampling", {"weights": {"brieven": 1}}, ["no source 'brieven'", "nl_brieven"]),
+        ("corpus.main.exclude_sources", ["nothere"], ["exclude_sources", "nothere"]),
+        ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
+        ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
+        ("run.name", "../elsewhere", ["run.name", "../elsewhere"]),
+        ("run.results", "$(touch x)", ["run.results", "letters, digits"]),
+        ("run.results", "", ["run.results", "letters, digits"]),
+        ("corpus.The Corpus", {}, ["corpus.The Corpus", "lower case"]),
+        (
+            "corpus.main.exclude_sources",
+            ["nl_brieven", "nl_gids", "en_guide"],
+            ["exclude_sources", "no source is left"],
+        ),
+        ("evaluation", {"suites": ["klingon"]}, ["evaluation.suites.0", "klingon"]),
+        ("platform", "atlantis", ["atlantis", "local"]),
+    ],
+)
+def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load(changed(path, value))
+    sentence = str(caught.value)
+    assert all(word in sentence for word in words), sentence
+    assert "\n" not in sentence
+
+
+BRANCH = {
+    "architecture": MICRO["models"]["base"]["architecture"],
+    "training": {**MICRO["models"]["base"]["training"], "start": {"model": "base", "step": 4}, "steps": 6},
+}
+
+
+def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    before = raw["models"]["branch"]["training"]["batch_size"]
+    larger = {"batch_size": 2 * before, "ramp": [{"to_step": 4, "batch_size": before}]}
+    raw["models"]["branch"]["training"] |= larger
+    assert load(raw).models["branch"].training.batches.sequences(6) == 8 * before
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("training.start.model", "bas", ["no other model 'bas'", "one of base"]),
+        ("training.start.model", "branch", ["no other model 'branch'"]),
+        ("training.start.step", 3, ["models.base keeps no milestone of step 3", "one of 4, 8"]),
+        ("training.steps", 4, ["models.branch.training", "steps 4 is not above start.step 4"]),
+        ("training.batch_size", 8, ["needs training.batch_size and ramp up to there of models.base"]),
+        ("training.ramp", [{"to_step": 3, "batch_size": 2}], ["needs training.batch_size and ramp up to there"]),
+        ("training.sequence_length", 32, ["needs training.sequence_length of models.base"]),
+        ("architecture.layers", 1, ["needs architecture of models.base"]),
+        ("training.optimizer", "muon", ["needs training.optimizer of models.base"]),
+        ("seed", 8, ["needs seed of models.base"]),
+        ("tokens", "other", ["needs the tokenizer of its tokens of models.base"]),
+    ],
+)
+def test_a_branch_fits_what_it_goes_on_from(path: str, value: Any, words: list[str]) -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["tokenizer"]["other"], raw["tokens"]["other"] = {"vocabulary_size": 700}, {"tokenizer": "other"}
+    load(raw)
+    *parents, last = path.split(".")
+    node = raw["models"]["branch"]
+    for key in parents:
+        node = node[key]
+    node[last] = value
+    with pytest.raises(InputError) as caught:
+        load(raw)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+TAKEN = {"folder": "models/large", "license": "Apache-2.0"}
+
+
+@pytest.mark.parametrize(
+    ("model", "pretrained", "words"),
+    [
+        ("base", {**TAKEN, "license": "Large"}, ["'Large' is no SPDX licence"]),
+        ("base", {**TAKEN, "license": "CC-BY-4.0"}, ["models/large has the licence CC-BY-4.0", "allow its licence"]),
+        ("branch", TAKEN, ["models.branch has training.start and pretrained", "remove the other"]),
+    ],
+)
+def test_what_a_training_begins_with_has_a_licence_that_is_allowed(
+    model: str, pretrained: dict[str, str], words: list[str]
+) -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["allowed_licenses"] = ["CC0-1.0", "Apache-2.0"]
+    raw["models"]["base"]["pretrained"] = dict(TAKEN)
+    load(raw)
+    raw["models"][model]["pretrained"] = pretrained
+    with pytest.raises(InputError) as caught:
+        load(raw)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -> None:
+    raw = changed("models.base.pretrained", {**TAKEN, "folder": "{data}/large"})
+    config = load({**raw, "data": str(tmp_path)})
+    with pytest.raises(InputError, match=r"models\.base\.pretrained: .*large needs config\.json"):
+        config.pretrained_files("base")
+    tokens = {"tokenizer": tmp_path / "t.json", "tokenizer_configuration": tmp_path / "c.json"}
+    vocabulary = {"model": {"vocab": {"a": 0}}, "decoder": {"type": "ByteLevel"}, "added_tokens": []}
+    tokens["tokenizer"].write_text(json.dumps(vocabulary))
+    tokens["tokenizer_configuration"].write_text("{}")
+    shape = config.models["base"].architecture
+    folder = tmp_path / "large"
+
+    def exported(shape: Architecture) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        export(initial_state(shape, 600, 1), shape, 600, 64, **tokens, folder=folder)
+
+    exported(shape)
+    assert str(folder / "model.safetensors") in config.pretrained_files("base")
+    assert config.turned_positions("base") == []
+    exported(shape.model_copy(update={"rope_theta": 10_000.0}))
+    assert config.turned_positions("base") == ["rope_theta 500000, was 10000"]
+    exported(shape.model_copy(update={"layers": 3}))
+    with pytest.raises(InputError, match="of another shape than architecture says: write layers: 3"):
+        config.pretrained_files("base")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.json is no tokenizer\.json that can be read"):
+        config.pretrained_files("base")
+    for key, value, message in (("quantization_config", {"bits": 4}, "quantised"), ("vocab_size", "many", "whole")):
+        written = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**written, key: value}))
+        with pytest.raises(InputError, match=message):
+            config.pretrained_files("base")
+        (folder / "config.json").write_text(json.dumps(written))
+    (folder / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(InputError, match="give a folder with all files"):
+        config.pretrained_files("base")
+
+
+def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
+    raw = changed("models.branch", copy.deepcopy(BRANCH))
+    raw["evaluation"] = {}
+    raw["models"]["base"]["pretrained"] = dict(TAKEN)
+    raw["models"]["drawn"] = {**copy.deepcopy(raw["models"]["base"]), "seed": 9}
+    del raw["models"]["drawn"]["pretrained"]
+    config = load(raw)
+    assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
+    wildcards = SimpleNamespace(baseline="adopted-branch")
+    assert Dag(config).baseline(wildcards) == [f"{config.directory}/models/base/milestones/0"]
+    told = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
+    assert told.model_dump()["untrained_seed"] is None
+    assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in more"
+
+
+def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:
+    raw = changed("models.base.training.learning_rate", KeyError)
+    raw["models"]["base"]["training"]["learning_rte"] = 0.004
+    with pytest.raises(
+        InputError, match=r"unknown key models\.base\.training\.learning_rte: did you mean 'learning_rate'"
+    ):
+        load(raw)
+
+
+@pytest.mark.parametrize("name", ["config", "micro"])
+def test_the_configurations_are_valid(name: str) -> None:
+    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert all(config.files(source.name) for source in config.sources)
+
+
+def test_open_text_needs_its_folder() -> None:
+    config = load(yaml.safe_load(Path("config/open-text.yaml").read_text()))
+    with pytest.raises(InputError, match="--config data=FOLDER"):
+        config.files("nl_laws")
+
+
+def test_a_step_is_told_only_what_it_reads() -> None:
+    config = load(MICRO)
+    instance = {"corpus": "main", "source": "nl_gids", "unit": "0"}
+    before = step_settings(config, "corpus.filter", instance)
+    other = load(changed("models.base.training.learning_rate", 0.5))
+    assert step_settings(other, "corpus.filter", instance) == before
+    other = load(changed("sources.1.license", "MIT"))
+    assert step_settings(other, "corpus.filter", instance) != before
+
+
+def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
+    config = load(changed("sources.0.units", 4))
+    units = {name: unit for unit, files in config.units("nl_brieven").items() for name in files}
+    assert len(set(units.values())) > 1
+    raw = changed("sources.0.units", 4)
+    raw["sources"][0]["path"] = "config/corpus/nl_brieven/*e*.txt"
+    fewer = {name: unit for unit, files in load(raw).units("nl_brieven").items() for name in files}
+    assert fewer and all(units[name] == unit for name, unit in fewer.items())
+
+
+@pytest.mark.parametrize("name", ["config", "micro"])
+def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
+    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert load(json.loads(json.dumps(config.written()))) == config
+
+
+def test_the_platform_changes_no_setting_of_training() -> None:
+    found = [
+        step_settings(load(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"})
+        for name in ("local", "lumi", "snellius", "juwels-booster")
+    ]
+    assert all(settings == found[0] for settings in found)
+
+
+def test_a_sweep_makes_ordinary_tokenizers_of_its_combinations() -> None:
+    swept = {
+        "vocabulary_size": 600,
+        "sample_bytes": 5000,
+        "sweep": {"vocabulary_size": [600, 700], "algorithm": ["bpe", "unigram"]},
+    }
+    config = load(changed("tokenizer.main", swept))
+    assert list(config.tokenizer) == ["main", "main-bpe-700", "main-unigram-600", "main-unigram-700"]
+    found = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
+    assert found["main"] == ("bpe", 600, 5000) and found["main-unigram-700"] == ("unigram", 700, 5000)
+    assert load({**config.written(), "platform": "local"}).tokenizer == config.tokenizer
+    assert config.tokens["main"].tokenizer == "main"
+    told = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
+    alone = load(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))
+    assert told == step_settings(alone, "tokenizer.train", {"tokenizer": "main"}), "a sweep changes no other tokenizer"
+
+
+def test_all_tokenizers_of_a_corpus_leave_the_same_documents_out() -> None:
+    raw = changed("tokenizer", {"main": {}, "other": {}})
+    raw["tokens"]["main"]["validation_fraction"] = 0.2
+    for tokenizer in ("main", "other"):
+        for step in ("tokenizer.train", "tokenizer.fertility"):
+            told = step_settings(load(raw), step, {"tokenizer": tokenizer})
+            assert told.model_dump()["validation_fraction"] == 0.2
+
+
+def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
+    kinds = {kind: False for kind in ("ip", "iban", "telephone", "address", "kvk", "number_plate", "credit_card")}
+    raw = changed("corpus.main", {"personal_data": {**kinds, "passport": False, "names": "models/names"}})
+    assert load(raw).markers("main") == ["<BSN>", "<EMAIL>", "<NAME>"]
+    raw["corpus"]["main"]["personal_data"]["replacement"] = "synthetic"
+    assert load(raw).markers("main") == []
+    raw["corpus"]["web"] = {}
+    raw["tokens"]["web"] = {"corpus": "web", "tokenizer": "main"}
+    assert "<IBAN>" in load(raw).markers("main") and "<NAME>" not in load(raw).markers("main")
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path: Path) -> None:
+    raw = yaml.safe_load(yaml.safe_dump(MICRO).replace("learning_rate: 0.003", "learning_rate: 3e-3"))
+    assert raw["models"]["base"]["training"]["learning_rate"] == "3e-3", "so YAML 1.1 reads it"
+    assert load(raw).models["base"].training.learning_rate == 0.003

@@ -1,0 +1,132 @@
+"""Whose items leave a corpus, whose are only counted in it, and which of their fields are looked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.configuration import load
+from pipeline.config.evaluation_items import counted, leaving
+from pipeline.core.errors import InputError
+from pipeline.evaluate.suite_files import ItemFile
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, step_settings
+
+RIGHTS = {"basis": "licence", "holder": "someone"}
+SOURCE = {"name": "s", "path": "config/corpus/*.jsonl", "language": "nl", "license": "CC0-1.0", "rights": RIGHTS}
+
+
+def tasks(files: list[ItemFile]) -> list[str]:
+    return [file.task for file in files]
+
+
+def config_of(evaluated: list[Any], **decontamination: Any) -> Any:
+    raw = {"run": {"name": "x"}, "sources": [SOURCE], "evaluation": {"suites": evaluated}}
+    return load({**raw, "corpus": {"main": {"decontamination": decontamination}}})
+
+
+def own_suite(folder: Path, **keys: Any) -> dict[str, Any]:
+    """Return a suite of one task, `mine`, with these keys."""
+    (folder / "mine.jsonl").write_text(json.dumps({"q": "a", "choices": ["b"], "answer": 0, "why": "c"}) + "\n")
+    content = {"task": "mine", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "mine.jsonl"}}}
+    (folder / "mine.yaml").write_text(json.dumps(content | keys))
+    return {"name": "own", "language": "nl", "folder": str(folder)}
+
+
+def test_the_items_are_those_of_the_evaluation_unless_switched_off() -> None:
+    config = config_of(["dutch"])
+    assert tasks(leaving(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
+    assert counted(config, "main") == [] and leaving(config_of(["dutch"], enabled=False), "main") == []
+    assert counted(config_of(["dutch"], enabled=False, suites=[]), "main") == []
+    named = step_settings(config, "corpus.ngrams", {"corpus": "main"}).model_dump()["items"]
+    name = "polder_nl_grammatica"
+    assert named[0] == {"task": name, "name": f"{name}.jsonl", "fields": ["bad", "good"], "named": False}
+    assert named[1]["fields"] == ["answer", "choices", "question"]
+
+
+def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() -> None:
+    before, after = (config_of(["dutch", *more], suites=["dutch"]) for more in ([], ["english"]))
+    assert leaving(before, "main") == leaving(after, "main") and counted(before, "main") == []
+    assert tasks(counted(after, "main")) == ["polder_en_grammar", "polder_en_knowledge"]
+    for step in ("corpus.ngrams", "corpus.find_items", "corpus.decontaminate", "corpus.statistics"):
+        job = {"corpus": "main", "source": "s", "unit": "0"}
+        assert step_settings(before, step, job) == step_settings(after, step, job)
+    jobs = STEPS["corpus.count_items"].per.jobs
+    assert jobs(before) == [] and jobs(after) == [("main",)]
+    assert Dag(before).later_suites() == []
+    assert Dag(after).later_suites() == ["results/x/corpus/main/later_suites.json"]
+    told = step_settings(after, "corpus.count_items", {"corpus": "main"}).model_dump()
+    assert [entry["task"] for entry in told["items"]] == tasks(counted(after, "main"))
+
+
+def test_what_leaves_a_corpus_need_not_be_evaluated() -> None:
+    config = config_of(["dutch"], suites=["english", "use_cases"])
+    assert "polder_en_reading" in tasks(leaving(config, "main")) and "dutch" in config.evaluation.names
+    assert tasks(counted(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
+
+
+def test_a_suite_or_source_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands'; choose one of d"):
+        leaving(config_of(["dutch"], suites=["nederlands"]), "main")
+    with pytest.raises(InputError, match=r"decontamination\.cannot_hold_items: there is no source 'novels'"):
+        config_of(["dutch"], cannot_hold_items=["novels"])
+
+
+def test_a_suite_of_ones_own_leaves_by_its_name(tmp_path: Path) -> None:
+    config = config_of([own_suite(tmp_path), "dutch"], suites=["own"])
+    assert [file.task for file in leaving(config, "main")] == ["mine"] and "mine" not in tasks(counted(config, "main"))
+
+
+def test_of_the_sources_that_cannot_hold_items_those_of_the_corpus_are_told() -> None:
+    corpus = {"exclude_sources": ["t"], "decontamination": {"cannot_hold_items": ["t", "s"], "suites": []}}
+    config = load({"run": {"name": "x"}, "sources": [SOURCE, {**SOURCE, "name": "t"}], "corpus": {"main": corpus}})
+    for step in ("corpus.find_items", "corpus.count_items"):
+        assert step_settings(config, step, {"corpus": "main"}).model_dump()["cannot_hold_items"] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields", "named"),
+    [
+        ({}, None, False),
+        ({"doc_to_text": "{{q}}\nA:", "doc_to_choice": "choices", "doc_to_target": "a"}, "a choices q", False),
+        ({"doc_to_choice": "{{[bad, good]}}", "doc_to_text": "", "doc_to_target": 1}, "bad good", False),
+        ({"doc_to_text": "{% for p in parts %}{{p}}{% endfor %}", "doc_to_choice": ["a b", "c/d"]}, "parts", False),
+        ({"doc_to_text": "{{q}}", "metadata": {"searched": ["why"]}}, "why", True),
+    ],
+)
+def test_the_fields_are_those_of_the_templates_or_those_that_the_task_names(
+    keys: dict[str, Any], fields: str | None, named: bool, tmp_path: Path
+) -> None:
+    expected = ItemFile("mine", tmp_path / "mine.jsonl", fields and tuple(fields.split()), named)
+    suite = own_suite(tmp_path, **keys)
+    assert leaving(config_of([suite]), "main") == [expected]
+    of_run = leaving(config_of([suite], fields={"mine": ["q", "choices"]}), "main")
+    assert of_run == [ItemFile("mine", tmp_path / "mine.jsonl", ("choices", "q"), True)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"metadata": {"searched": "q"}}, "metadata.searched is no list of fields"),
+        ({"metadata": {"searched": []}}, "metadata.searched is no list of fields"),
+        ({"doc_to_text": "{{q"}, "doc_to_text is no Jinja template"),
+    ],
+)
+def test_a_task_that_names_its_fields_wrongly_is_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        leaving(config_of([own_suite(tmp_path, **keys)]), "main")
+
+
+def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
+    data = tmp_path / "facebook" / "belebele" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "README.md").write_text("x")
+    (data / "nld.parquet").write_bytes(b"")
+    suite = {"name": "b", "language": "nl", "tasks": ["belebele_nld_Latn"], "data": str(tmp_path)}
+    read = [ItemFile("facebook/belebele", data / "nld.parquet")]
+    assert leaving(config_of([suite]), "main") == read
+    shared = config_of([suite, {**suite, "name": "c"}], suites=["b"])
+    assert leaving(shared, "main") == read and counted(shared, "main") == [], "what leaves is not counted once more"

@@ -1,0 +1,136 @@
+"""The files of the platforms: each figure has its source, PUE and carbon are defaults, a mistake is one sentence."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config import platforms
+from pipeline.config.configuration import Config, load
+from pipeline.core import platform_files
+from pipeline.core.errors import InputError
+from pipeline.workflow.steps import step_settings
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
+
+SHIPPED = ("juwels-booster", "local", "lumi", "snellius")  # a file that somebody adds is theirs
+
+
+def run(**sections: Any) -> Config:
+    return load({**copy.deepcopy(MICRO), **sections})
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_block_of_facts_names_a_source(name: str) -> None:
+    text = (platform_files.PLATFORMS / f"{name}.yaml").read_text()
+    described = platforms.described(name)
+    for figure, source in {"pue": "pue_source", "carbon_intensity_grams_per_kwh": "carbon_intensity_source"}.items():
+        if figure in described.energy.model_fields_set:
+            assert "stated in the configuration" not in getattr(described.energy, source)
+    if name != "local":
+        assert "Not run there yet" in text
+        assert len(re.findall(r"https://|data sheet|[Ss]econd-hand", text)) >= 8
+
+
+def test_the_template_names_every_key_and_is_no_platform() -> None:
+    text = (platform_files.PLATFORMS / "template.yaml").read_text()
+    keys = set(re.findall(r"^(?:# )?(\w+):", text, re.MULTILINE))
+    assert set(platforms.Platform.model_fields) <= keys
+    with pytest.raises(InputError, match=r"template is no machine: copy workflow/platforms/template.yaml"):
+        run(platform="template")
+    without_comments = re.sub(r"^# (?=\w+:|  )", "", text, flags=re.MULTILINE)
+    platforms.Platform.model_validate(yaml.safe_load(without_comments))
+
+
+def test_the_report_is_told_the_series_and_the_price_and_no_default_of_another_place() -> None:
+    series = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
+    alone = step_settings(run(energy={"carbon_intensity_series": series}), "report.page", {}).of_result()
+    assert alone["carbon_intensity_series"] == {**series, "time": "time"}
+    assert alone["carbon_intensity_grams_per_kwh"] is None and alone["carbon_intensity_place"] is None
+    assert alone["price_euros_per_device_hour"] is None and alone["price_source"] is None
+    with_site = run(energy={"carbon_intensity_series": series}, platform="lumi")
+    told = step_settings(with_site, "report.page", {}).of_result()
+    assert (told["carbon_intensity_grams_per_kwh"], told["carbon_intensity_place"]) == (145.541, "Finland")
+    priced = with_site.platform.model_copy(update={"price_euros_per_device_hour": 2.5, "price_source": "a list"})
+    told = step_settings(with_site.model_copy(update={"platform": priced}), "report.page", {}).of_result()
+    assert (told["price_euros_per_device_hour"], told["price_source"]) == (2.5, "a list")
+
+
+def test_an_unknown_platform_is_not_offered_the_template() -> None:
+    with pytest.raises(InputError, match=rf"choose one of {', '.join(platform_files.names())}$"):
+        run(platform="../platforms/local")
+    assert "template" not in platform_files.names() and set(SHIPPED) <= {*platform_files.names()}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: other", "must hold keys, the first of them name: mine"),
+        ("- a list", "must hold keys"),
+        ("name: [", "not valid YAML"),
+        ("name: mine\ndevices: 1\ndevices: 2", "mine.yaml, line 3: the key devices occurs twice"),
+        ("name: mine\nslurm:\n  cpus: 010", "mine.yaml, line 3: YAML reads 010 as another number"),
+        ("name: mine\nlanch: srun", "workflow/platforms/mine.yaml: unknown key lanch: did you mean 'launch'?"),
+        ("name: mine\ndevices: many", "mine.yaml: devices: .*given: 'many'"),
+        (
+            "name: mine\nlaunch: srun -c many",
+            "mine.yaml: launch: .*srun's --cpus-per-task is 'many': write it as a whole",
+        ),
+        ("name: mine\nlaunch: srun 'x", "no command line .*: close its quotes"),
+        (
+            "name: mine\ndevices: 8\npartitions: {gpu: {name: g, cpus: 1, memory_megabytes: 1, minutes: 1, gpus: 4}}",
+            "mine.yaml: devices is 8, but a node of the partition gpu has 4 gpus: write devices: 4",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
+    (tmp_path / "mine.yaml").write_text(text)
+    for read in (lambda: platforms.described("mine"), lambda: run(platform="mine")):
+        with pytest.raises(InputError, match=words) as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+def test_pue_and_carbon_are_the_run_s_else_the_platform_s_else_the_defaults() -> None:
+    assert run().emissions.pue == 1.2
+    assert run(platform="snellius").emissions.pue == 1.19
+    assert "surf.nl" in run(platform="snellius").emissions.pue_source
+    own = run(platform="lumi", energy={"pue": 1.4}).emissions
+    assert (own.pue, own.pue_source) == (1.4, "stated in the configuration")
+    assert own.carbon_intensity_grams_per_kwh == 145.541 and own.market_based_grams_per_kwh == 0
+
+
+def test_a_platform_concerns_the_plan_and_the_report_alone() -> None:
+    here, there = run(), run(platform="lumi")
+    for stage, instance in [
+        ("corpus.filter", {"corpus": "main", "source": "nl_gids", "unit": "0"}),
+        ("tokenizer.train", {"tokenizer": "main"}),
+        ("pretrain.segment", {"model": "base", "step": "8"}),
+        ("evaluate.suites", {"model": "base", "step": "8"}),
+    ]:
+        assert step_settings(here, stage, instance) == step_settings(there, stage, instance)
+    for stage in ("plan.estimate", "report.page"):
+        assert step_settings(here, stage, {}) != step_settings(there, stage, {})
+
+
+def test_what_the_report_shows_of_a_platform_s_energy_describes_the_same_run() -> None:
+    config = run(platform="lumi", energy={"pue": 1.4})
+    assert config.written()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
+    assert load(config.written()) == config
+
+
+def test_folders_are_filled_in_or_say_what_they_lack() -> None:
+    assert platform_files.folder("/scratch/{account}/$USER", "project_1", {"USER": "ada"}) == "/scratch/project_1/ada"
+    assert platform_files.folder("${TMPDIR}/x", None, {"TMPDIR": "/tmp"}) == "/tmp/x"
+    with pytest.raises(InputError, match=r"/scratch/\{account\} needs the account: write slurm"):
+        platform_files.folder("/scratch/{account}", None, {})
+    with pytest.raises(InputError, match="needs the variable SCRATCH, which is not set"):
+        platform_files.folder("$SCRATCH", None, {})

@@ -1,0 +1,38 @@
+"""A key under its old name works as under its new one, and the run says what to write."""
+
+import pytest
+
+from pipeline.config.renamed_keys import in_new_words
+from pipeline.core.errors import InputError
+from tests.conftest import Project
+
+OLD = {"deduplication": {"buckets": 7, "hashes_per_bucket": 4, "ngram": 3}}
+NEW = {"deduplication": {"bands": 7, "rows": 4, "ngram": 3}}
+
+
+def test_old_names_become_new_ones_wherever_they_stand() -> None:
+    raw = {"run": {"name": "x"}, "corpus": {"main": OLD, "laws": NEW, "plain": None}}
+    content, sentences = in_new_words(raw)
+    assert content == {"run": {"name": "x"}, "corpus": {"main": NEW, "laws": NEW, "plain": None}}
+    assert sentences == [
+        "configuration: corpus.main.deduplication.buckets is called bands now: write that, the next version refuses "
+        "buckets",
+        "configuration: corpus.main.deduplication.hashes_per_bucket is called rows now: write that, the next version "
+        "refuses hashes_per_bucket",
+    ]
+    assert raw["corpus"]["main"] == OLD
+    assert in_new_words({"corpus": {"main": NEW}}) == ({"corpus": {"main": NEW}}, [])
+
+
+def test_both_names_at_once_are_refused() -> None:
+    both = {"corpus": {"main": {"deduplication": {"bands": 7, "buckets": 8}}}}
+    with pytest.raises(InputError, match=r"\.buckets is the old name of corpus\.main\.deduplication\.bands"):
+        in_new_words(both)
+
+
+def test_a_run_with_an_old_name_says_so_and_reruns_nothing(project: Project) -> None:
+    project.edit("config/micro.yaml", "main: {", "main: {deduplication: {buckets: 14, hashes_per_bucket: 8}, ")
+    printed = project.run("--dry-run")
+    assert printed.count("corpus.main.deduplication.buckets is called bands now") == 1
+    assert "report_page" in printed  # it shows the configuration
+    assert "corpus_" not in printed

@@ -1,0 +1,119 @@
+"""Which corpora are scored, by what, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS, step_settings
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
+HELD_OUT = {**SET, "held_out": True}
+SEEDS = {"good": [SET], "bad": [SET]}
+SCORING = ("corpus.quality", "corpus.scores", "corpus.perplexity")
+
+
+def run(second: dict[str, Any], **sections: Any) -> Config:
+    """Return the micro run with a second corpus, of which nothing is trained."""
+    raw = copy.deepcopy(MICRO)
+    raw["corpus"]["second"] = second
+    return load({**raw, **sections})
+
+
+def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
+    config = run({})
+    assert [config.scored("quality"), config.scored("perplexity")] == [[], []]
+    assert [STEPS[step].per.jobs(config) for step in SCORING] == [[], [], []]
+    wildcards = SimpleNamespace(corpus="second", source="nl_gids", items=lambda: {}.items())
+    dag = Dag(config)
+    assert dag.scores(wildcards) == dag.unit_scores(wildcards) == dag.evaluation_of_quality(wildcards) == []
+
+
+def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")]
+    for number, file in enumerate(files):
+        file.write_text(f"{number}\n")
+    good, other, bad, english = ({**SET, "path": f"{{data}}/{file.name}"} for file in files)
+    config = run(
+        {
+            "quality": {"nl": {"good": [good, other], "bad": [bad]}, "en": {"good": [english], "bad": [bad]}},
+            "perplexity": {"model": "base", "tokens": 64},
+        },
+        data=str(tmp_path),
+    )
+    assert STEPS["corpus.quality"].per.jobs(config) == [("second",)]
+    for step in ("corpus.scores", "corpus.perplexity"):
+        assert {job[0] for job in STEPS[step].per.jobs(config)} == {"second"}
+        assert [job[1] for job in STEPS[step].per.jobs(config)] == ["en_guide", "nl_brieven", "nl_brieven", "nl_gids"]
+    assert config.seed_files("second") == [files[3], files[2], files[0], files[1], files[2]]
+    told = step_settings(config, "corpus.quality", {"corpus": "second"}).of_result()
+    assert [[one["name"], one["label"]] for code in ("en", "nl") for one in told["languages"][code]] == [
+        ["d.jsonl", "good"],
+        ["c.jsonl", "bad"],
+        ["a.jsonl", "good"],
+        ["b.jsonl", "good"],
+        ["c.jsonl", "bad"],
+    ]
+    assert len({one["sha256"] for one in told["languages"]["nl"]}) == 3
+    files[0].write_text("other content")
+    assert step_settings(config, "corpus.quality", {"corpus": "second"}).of_result() != told
+    assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).of_result() == {"tokens": 64}
+    dag, wildcards = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
+    asked = SimpleNamespace(**wildcards, items=wildcards.items)
+    assert [path.rpartition("/")[2] for path in dag.scores(asked)] == [
+        "corpus.scores.second.nl_gids.0.json",
+        "corpus.perplexity.second.nl_gids.0.json",
+    ]
+    assert [path.partition("/second/")[2] for path in dag.unit_scores(asked)] == [
+        "scores/nl_gids.%unit.parquet",
+        "perplexity/nl_gids.%unit.parquet",
+    ]
+    assert dag.reading_model(asked).endswith("models/base/final")
+    assert dag.tokens_of_reading_model(asked).endswith("tokens/main/index.json")
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"quality": {"fr": SEEDS}}, "quality: the corpus has no language 'fr'"),
+        ({"quality": {"nl": {"good": [SET], "bad": []}}}, "corpus.second.quality.nl.bad"),
+        ({"quality": {"nl": {"good": [HELD_OUT], "bad": [SET]}}}, "each need a file without held_out"),
+        ({"quality": {"nl": {"good": [SET, HELD_OUT], "bad": [SET]}}}, "held_out needs good files and bad ones"),
+        ({"quality": {"nl": {"good": [{"path": "a.jsonl"}], "bad": [SET]}}}, "license"),
+        ({"quality": {"nl": {"good": [{**SET, "license": "free"}], "bad": [SET]}}}, "no SPDX licence"),
+        (
+            {"quality": {"nl": {"good": [SET], "bad": [{**SET, "license": "MIT"}]}}},
+            "has the licence MIT, which allowed",
+        ),
+        ({"perplexity": {"model": "none"}}, "there is no model 'none'; choose one of base"),
+        ({"perplexity": {"model": "base", "tokens": 65}}, "the sequence_length of models.base is 64"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(second: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        run(second, allowed_licenses=["CC0-1.0"])
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_training_does_not_wait_for_the_corpus_that_its_model_reads() -> None:
+    read = {"perplexity": {"model": "base", "tokens": 8}}
+    assert run(read).scored("perplexity") == ["second"]
+    tokenizers = {"main": {"vocabulary_size": 600, "corpus": "second"}}
+    token_sets = {"main": {**MICRO["tokens"]["main"], "corpus": "second"}}
+    for sections in ({"tokenizer": tokenizers}, {"tokens": token_sets}, {"corpus": {"main": {**read}, "second": read}}):
+        with pytest.raises(InputError, match=r"perplexity\.model: base is trained on what corpus \w+ is made for"):
+            load({**copy.deepcopy(MICRO), "corpus": {"main": {}, "second": read}, **sections})
+
+
+def test_seeds_that_are_not_there_are_named() -> None:
+    with pytest.raises(InputError, match=r"corpus\.second\.quality\.nl: there is no file no/seeds\.jsonl"):
+        run({"quality": {"nl": SEEDS}}).seed_files("second")

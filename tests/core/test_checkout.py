@@ -1,0 +1,98 @@
+"""The commit that records name: told in a colleague's checkout and without git, and never missing without a reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.checkout import checkout
+from pipeline.job.attempt import execution_context
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository with a commit, as working directory; the configuration of this machine does not count."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    folder = tmp_path / "polder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "file").write_text("as committed\n")
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", "file")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message=first")
+    return folder
+
+
+def git(*words: str) -> str:
+    """Return what git answers."""
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def give_away(folder: Path) -> None:
+    """Let a colleague own a folder."""
+    if os.getuid() != 0:
+        pytest.skip("only root can give files to another user")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+
+
+def test_a_clean_and_a_changed_checkout_are_told(repository: Path) -> None:
+    commit = git("rev-parse", "HEAD")
+    assert execution_context()["git"] == {"commit": commit, "dirty": False}
+    (repository / "untracked").touch()
+    assert not checkout()["dirty"]
+    (repository / "file").write_text("changed\n")
+    assert checkout() == {"commit": commit, "dirty": True}
+
+
+def test_the_checkout_of_a_colleague_is_told_as_well(repository: Path) -> None:
+    commit = git("rev-parse", "HEAD")
+    give_away(repository)
+    with pytest.raises(subprocess.CalledProcessError):
+        git("rev-parse", "HEAD")
+    assert checkout() == {"commit": commit, "dirty": False}
+
+
+def test_the_folder_above_of_somebody_else_is_not_trusted_but_read(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = git("rev-parse", "HEAD")
+    give_away(repository)
+    (repository / "mine").mkdir()
+    monkeypatch.chdir(repository / "mine")
+    found = checkout()
+    assert found["commit"] == commit and found["dirty"] is None and "dubious ownership" in found["reason"]
+
+
+@pytest.mark.parametrize("kind", ["branch", "packed", "detached", "worktree", "worktree, packed"])
+def test_without_git_the_commit_is_read_from_the_files(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    commit = git("rev-parse", "HEAD")
+    if kind.startswith("worktree"):
+        git("worktree", "add", "--quiet", "../other")
+        monkeypatch.chdir(repository.parent / "other")
+    if kind == "detached":
+        git("checkout", "--quiet", "--detach")
+    if kind.endswith("packed"):
+        git("pack-refs", "--all", "--prune")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert checkout() == {"commit": commit, "dirty": None, "reason": "there is no git"}
+
+
+def test_what_cannot_be_told_has_a_reason(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = execution_context()["git"]
+    assert found["commit"] is None and found["dirty"] is None and "not a git repository" in found["reason"]
+    assert str(tmp_path) not in found["reason"]
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")
+    git("init", "--quiet")
+    assert "no commit yet" in checkout()["reason"]

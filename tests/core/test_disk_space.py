@@ -1,0 +1,246 @@
+"""A full disk under the results: one sentence, nothing half written, and it goes on when there is room.
+
+Each step runs by its command line, with its results on a small file system of its own: first without room, then with.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core import disk_space
+from pipeline.core.errors import NO_ROOM
+from pipeline.corpus.settings import Corpus, FilterSettings
+from pipeline.job import versions
+from pipeline.pretrain import segment
+from pipeline.pretrain.settings import SegmentSettings
+from pipeline.tokenizer.settings import TrainSettings
+from pipeline.tokens.settings import ShardSettings
+from tests.conftest import is_lacking
+from tests.corpus.conftest import TEXTS, Chain, json_lines
+from tests.pretrain.conftest import settings, tokens  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+mount -t tmpfs -o size={kilobytes}k none {disk} || exit 99
+cd {root}
+{fill}
+( {command} ) >{out}/printed 2>{log}; echo $? >{out}/code
+cp {log} {out}/log
+find {disk} -type f -not -name filler >{out}/left
+cp -r {disk}/results/test/provenance/attempts {out}/attempts 2>/dev/null
+mount -o remount,size=200m {disk}
+( {command} ) >>{out}/printed-then 2>&1; echo $? >{out}/code-then
+cp -r {disk}/results {out}/results
+"""
+
+
+@dataclass
+class Tried:
+    """What a step did on a full disk, and then on one with room."""
+
+    code: int
+    log: str
+    printed: str
+    left: list[str]
+    attempts: list[dict[str, Any]]
+    code_then: int
+    printed_then: str
+    results: Path
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the second try."""
+        (path,) = (self.results / "test/provenance/records").iterdir()
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+
+
+def tried(
+    folder: Path,
+    kilobytes: int,
+    step: str,
+    settings: str,  # noqa: F811
+    inputs: dict[str, list[Path]],
+    outputs: dict[str, str],
+    *options: str,
+    filled: bool = False,
+) -> Tried:
+    """Run a step twice; `{disk}` in the options is the small disk, which is `filled` or has so many kilobytes free."""
+    disk, out = folder / "disk", folder / "out"
+    disk.mkdir()
+    out.mkdir()
+    run, module = disk / "results/test", f"pipeline.{step}"
+    words = [sys.executable, "-m", "pipeline", *step.split("."), "--settings", settings]
+    words += ["--code", versions.code_version(module), "--environment", versions.environment_version(module, "cpu")]
+    for name, paths in inputs.items():
+        words += ["--input", name, *map(str, paths)]
+    for name, path in outputs.items():
+        words += ["--output", name, str(run / path)]
+    words += ["--record", str(run / f"provenance/records/{step}.json"), *(word.format(disk=disk) for word in options)]
+    script = SCRIPT.format(
+        kilobytes=kilobytes,
+        disk=disk,
+        root=ROOT,
+        out=out,
+        log=disk / "log" if filled else out / "first-log",
+        command=shlex.join(words),
+        fill=f"touch {disk}/log; head -c 1G /dev/zero >{disk}/filler 2>/dev/null" if filled else "",
+    )
+    mount = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", script]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError:
+        is_lacking("there is no unshare")
+    if done.returncode == 99 or "unshare:" in done.stderr:
+        is_lacking("no file system can be mounted here")
+    texts = {path.name: path.read_text() for path in out.iterdir() if path.is_file()}
+    return Tried(
+        int(texts["code"]),
+        texts["log"],
+        texts["printed"],
+        sorted(Path(line).relative_to(disk).as_posix() for line in texts["left"].splitlines()),
+        [json.loads(path.read_text()) for path in sorted((out / "attempts").glob("[!.]*.json"))],
+        int(texts["code-then"]),
+        texts["printed-then"],
+        out / "results",
+    )
+
+
+def check(found: Tried) -> str:
+    """Check what holds for every step; return its sentence."""
+    assert found.code == NO_ROOM, (found.code, found.log, found.printed)
+    *_, sentence = found.log.splitlines()
+    assert sentence.startswith("error: ") and "make room" in sentence
+    assert "Traceback" not in found.log
+    (attempt,) = found.attempts
+    assert (
+        attempt["status"] == "failed" and attempt["error"].startswith("DiskFull: ") and "make room" in attempt["error"]
+    )
+    assert found.code_then == 0, found.printed_then
+    assert found.record()["outputs"] and not list(found.results.rglob(".partial*"))
+    return sentence
+
+
+ATTEMPT = tuple(f"results/test/provenance/{name}" for name in ("attempts/", "readings/", "attestations.intoto.jsonl"))
+
+
+@pytest.mark.parametrize("step", ["tokenizer.train", "tokens.shard", "corpus.filter"])
+def test_a_data_step_says_so_and_goes_on_when_there_is_room(
+    step: str,
+    tokens: dict[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """One that writes by a library in Rust, by Arrow, and by datatrove and Parquet."""
+    documents = [tokens["tokenizer"].parent / "documents.parquet"]
+    if step == "tokenizer.train":
+        chosen = TrainSettings(vocabulary_size=304, validation_fraction=0.1).model_dump_json()
+        outputs = {
+            "tokenizer": "tokenizer/main/tokenizer.json",
+            "configuration": "tokenizer/main/tokenizer_config.json",
+        }
+        found = tried(tmp_path, 16, step, chosen, {"documents": documents}, outputs)
+    elif step == "tokens.shard":
+        chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.1).model_dump_json()
+        inputs = {"tokenizer": [tokens["tokenizer"]], "documents": documents}
+        outputs = {name: f"tokens/main/{name}/0.arrow" for name in ("train", "validation")}
+        found = tried(tmp_path, 24, step, chosen, inputs, outputs)
+    else:
+        (tmp_path / "chain").mkdir()
+        chain = Chain(tmp_path / "chain")
+        chain.filter("words", {"a.jsonl": json_lines(TEXTS)})
+        rules = Corpus().model_dump(include=set(FilterSettings.model_fields) & set(Corpus.model_fields))
+        chosen = FilterSettings.model_validate({**rules, "source": "words", "license": "CC0-1.0"}).model_dump_json()
+        inputs = {"unit": [chain.folder / "words.units/0.json"], "files": [chain.folder / "raw/words/a.jsonl"]}
+        outputs = {name: f"corpus/main/{name}/words.0.parquet" for name in ("documents", "removed")}
+        found = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
+    sentence = check(found)
+    assert f"error: {tmp_path}/disk/results/test" in sentence and "is full, or its quota is used up" in sentence
+    assert all(path.startswith(ATTEMPT) for path in found.left), "nothing but the attempt is left"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launch", ["", pytest.param("torchrun --standalone --nproc-per-node=2", marks=pytest.mark.thorough)]
+)
+def test_a_training_without_room_for_its_milestone_says_so_and_continues(
+    launch: str,
+    settings: Callable[..., SegmentSettings],  # noqa: F811
+    tokens: dict[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """There is room for recovery checkpoints elsewhere, of which the second try uses the newest."""
+    inputs = {name: [path] for name, path in tokens.items()}
+    elsewhere = tmp_path / "elsewhere"
+    options = ["--instance", "model=tiny", "step=10", "--scratch", "{disk}/results/test/scratch/tiny/10/code"]
+    options += ["--recovery", str(elsewhere), "--launch", launch]
+    chosen = settings().model_dump_json()
+    found = tried(
+        tmp_path, 3000, "pretrain.segment", chosen, inputs, {"milestone": "models/tiny/milestones/10"}, *options
+    )
+    check(found)
+    assert not [path for path in found.left if path.startswith("results/test/models")]
+    assert found.record()["counts"]["resumed_from"] == 9 and not elsewhere.exists()
+
+
+@pytest.mark.slow
+def test_an_export_without_room_leaves_no_half_model(
+    settings: Callable[..., SegmentSettings],  # noqa: F811
+    tokens: dict[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    milestone = tmp_path / "milestone"
+    segment.run(settings(), **tokens, previous=[], milestone=milestone, scratch=tmp_path / "scratch", launch="")
+    outputs = {"final": "models/tiny/final", "metrics": "models/tiny/metrics.jsonl", "tensorboard": "models/tiny/board"}
+    found = tried(tmp_path, 64, "pretrain.export", "{}", {"milestones": [milestone]}, outputs)
+    check(found)
+    assert all(path.startswith(ATTEMPT) for path in found.left), found.left
+
+
+def test_where_not_even_the_attempt_or_the_log_can_be_written_it_is_said_all_the_same(tmp_path: Path) -> None:
+    raw, listing = tmp_path / "raw/a.txt", tmp_path / "0.json"
+    raw.parent.mkdir()
+    raw.write_text("Artikel 1")
+    listing.write_text(json.dumps({"unit": 0, "files": [{"name": "a.txt", "part": None}]}))
+    inputs, outputs = {"listing": [listing], "files": [raw]}, {"fingerprint": "sources/laws/fingerprints/0.json"}
+    options = ("--raw", str(raw.parent))
+    found = tried(tmp_path, 64, "sources.fingerprint", '{"source": "laws"}', inputs, outputs, *options, filled=True)
+    assert found.code == NO_ROOM and found.log == ""
+    assert found.printed.startswith(f"error: {tmp_path}/disk/results/test/provenance/attempts is full")
+    assert not found.attempts and not [path for path in found.left if path.startswith("results")]
+    assert found.code_then == 0, found.printed_then
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        Exception("No space left on device (os error 28)"),
+        OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),
+        shutil.Error([("a", "b", "[Errno 122] Disk quota exceeded: 'b'")]),
+    ],
+)
+def test_a_full_disk_is_known_in_the_words_of_each_library(error: Exception) -> None:
+    assert disk_space.is_full(error)
+    try:
+        try:
+            raise error
+        except Exception:
+            raise RuntimeError("the file could not be closed")  # noqa: B904
+    except RuntimeError as later:
+        assert disk_space.is_full(later)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), ValueError("28"), None])
+def test_another_error_is_none(error: Exception | None) -> None:
+    assert not disk_space.is_full(error)

@@ -1,0 +1,37 @@
+"""Long lists of numbered files get short names, and come back as they were."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.path_ranges import expand, shorten
+
+PATHS = st.builds(
+    "{}/{}.{}{}".format,
+    st.sampled_from(["run/filtered", "run/2/final"]),
+    st.sampled_from(["nl_laws", "en-7"]),
+    st.integers(0, 12),
+    st.sampled_from([".parquet", ".json", ""]),
+)
+
+
+def test_a_stretch_of_units_is_one_name() -> None:
+    units = [f"run/filtered/nl_laws.{unit}.parquet" for unit in range(10_000)]
+    assert shorten(units) == ["run/filtered/nl_laws.{0..9999}.parquet"]
+
+
+def test_a_gap_another_name_and_a_step_back_begin_a_new_name() -> None:
+    assert shorten(["a/0", "a/1", "a/3", "b/4", "b/5", "b/5", "a/01", "index.json"]) == [
+        "a/{0..1}",
+        "a/3",
+        "b/{4..5}",
+        "b/5",
+        "a/01",
+        "index.json",
+    ]
+
+
+@given(st.lists(PATHS))
+def test_nothing_is_lost_and_the_order_stays(paths: list[str]) -> None:
+    assert [path for name in shorten(paths) for path in expand(name)] == paths

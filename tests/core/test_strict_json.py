@@ -1,0 +1,37 @@
+"""JSON that is evidence means one thing, or is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from pipeline.core.strict_json import parse_json
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": 1, "a": 1}', "the key 'a' occurs twice"),
+        ('[{"b": {"a": 1, "c": 2, "a": 3}}]', "the key 'a' occurs twice"),
+        ('{"a": 1, "\\u0061": 2}', "the key 'a' occurs twice"),
+        ("NaN", "NaN is not a finite number"),
+        ('{"a": -Infinity}', "-Infinity is not a finite number"),
+        ("1e999", "1e999 is not a finite number"),
+        ("[" * 100_000, "nested too deeply"),
+        ("{} {}", "Extra data"),
+        ("", "Expecting value"),
+        (b"\xff\xfe{\x00}\x00", "can't decode"),
+        (b"\xef\xbb\xbf{}", "Expecting value"),
+    ],
+)
+def test_a_text_that_means_two_things_or_none_is_refused(text: bytes | str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_json(text)
+
+
+def test_other_texts_are_read_as_json_reads_them() -> None:
+    for text in ('{"a": [1, -2.5e3, "é", null, true], "b": {"a": {}}}', "3", '"\\ud83d\\ude00"', " [1e-400] "):
+        assert parse_json(text) == parse_json(text.encode()) == json.loads(text)
+    assert math.isnan(parse_json('{"a": NaN}', allow_nan=True)["a"])

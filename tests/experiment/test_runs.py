@@ -1,0 +1,117 @@
+"""All runs of a folder side by side: what is set otherwise, what came out, and nothing hidden by a damaged one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.experiment.mlflow_store import VARIABLES
+from pipeline.experiment.runs import main, runs_below, side_by_side
+
+NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
+
+
+def write(folder: Path, configuration: dict[str, Any], figures: list[dict[str, Any]] | None, jobs: int = 2) -> None:
+    """Write what a run leaves behind: records, what it was at its start, and the figures of its report."""
+    for name in ("provenance/records", "provenance/frozen", "report"):
+        (folder / name).mkdir(parents=True)
+    for number in range(jobs):
+        (folder / f"provenance/records/{number}.json").write_text("{}")
+    (folder / "provenance/records/.partial-node1.7-0.json").write_text("{")  # of a job that was killed
+    for number, seed in ((9, 1), (10, configuration["run"]["seed"])):  # the tenth start is the last
+        started = {**configuration, "run": {**configuration["run"], "seed": seed}}
+        (folder / f"provenance/frozen/{number}.json").write_text(json.dumps({"configuration": started}))
+    if figures is not None:
+        (folder / "report/figures.json").write_text(json.dumps(figures))
+
+
+def figure(name: str, value: float, unit: str, how: str) -> dict[str, Any]:
+    return {"figure": name, "label": name, "value": value, "unit": unit, "how": how, "from": []}
+
+
+def energy(value: float) -> dict[str, Any]:
+    return figure("energy.total", value, "J", "estimated")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    price = figure("cost.total", 2.5, "EUR", "stated")
+    score = figure("score.base.8.quiz.acc", 1 / 3, "acc", "computed")
+    write(tmp_path / "a", {"run": {"name": "a", "seed": 7}, "sources": [NL]}, [energy(26000.0), score])
+    write(tmp_path / "deeper/b", {"run": {"name": "b", "seed": 8}, "sources": [EN, NL]}, [energy(123.5), price], jobs=1)
+    write(tmp_path / "c", {"run": {"name": "c", "seed": 7}, "sources": [NL]}, None)
+    (tmp_path / "a/scratch/provenance/records").mkdir(parents=True)  # no run within a run
+    (tmp_path / "deeper/above").symlink_to(tmp_path)  # and no way in a circle
+    return tmp_path
+
+
+def cells(lines: list[str]) -> dict[str, list[str]]:
+    """Return the cells of each row by its first one; empty ones by the places where the head begins."""
+    starts = [lines[0].index(word) for word in lines[0].split()]
+    ends = [*starts[1:], None]
+    return {
+        line[: starts[0]].strip(): [line[a:b].strip() for a, b in zip(starts, ends, strict=True)] for line in lines[1:]
+    }
+
+
+def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(results: Path) -> None:
+    lines = side_by_side(runs_below(results))
+    assert lines[0].split() == ["a", "c", "deeper/b"]
+    assert cells(lines) == {
+        "jobs": ["2 jobs, with a report", "2 jobs, no report", "1 job, with a report"],
+        "run.seed": ["7", "7", "8"],
+        "sources.en.name": ["", "", '"en"'],
+        "sources.en.path": ["", "", '"en.jsonl"'],
+        "energy.total, J": ["26000 estimated", "", "123.5 estimated"],
+        "score.base.8.quiz.acc": ["0.333333", "", ""],
+        "cost.total, EUR": ["", "", "2.5 stated"],
+    }, "a source more moves no other one's keys"
+
+
+def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal(results: Path) -> None:
+    (results / "a/report/figures.json").write_text('[{"figure": 1}]')
+    (results / "c/provenance/frozen/10.json").write_text("{")
+    (results / "c").rename(results / "c\x1b[31m")
+    told = cells(lines := side_by_side(runs_below(results)))
+    assert lines[0].split()[1] == "c\\x1b[31m"
+    assert told["jobs"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "1 job, with a report"]
+    assert told["run.seed"] == ["7", "", "8"] and told["energy.total, J"] == ["", "", "123.5 estimated"]
+
+
+def test_a_long_text_makes_no_column_wide(results: Path) -> None:
+    for name, letter in (("d", "x"), ("e", "y")):
+        write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
+    assert max(map(len, side_by_side(runs_below(results)))) < 300
+    told = cells(side_by_side(runs_below(results)))["use"]
+    assert [cell for cell in told if cell] == [f'"{letter * 58}…' for letter in "xy"]
+
+
+def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(results / "a")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.split()[0] == "a" and "run.seed" not in printed, "one run differs from none"
+    assert "26000 estimated" in printed and "without their intervals" in printed
+
+
+def test_no_run_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no run in"):
+        runs_below(tmp_path)
+    with pytest.raises(InputError, match="missing cannot be read: No such file"):
+        runs_below(tmp_path / "missing")
+
+
+def test_without_mlflow_one_sentence_says_how_to_install_it(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes with MLflow, `tests/auditors/test_mlflow.py` reads with MLflow."""
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")  # and not what the command sets, after the test
+    with pytest.raises(InputError, match="nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic`"):
+        main([str(results), "--mlflow", str(tmp_path / "store")])
+    assert capsys.readouterr().out == "" and not (tmp_path / "store").exists()

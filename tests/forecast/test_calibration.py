@@ -1,0 +1,328 @@
+"""The forecast of a run by two small runs that are made up, whose figures can be done by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.commands import plan as plan_command
+from pipeline.config.configuration import Config, load
+from pipeline.core.errors import InputError
+from pipeline.energy.forecast import Forecast
+from pipeline.forecast.calibration import forecast_plan
+from pipeline.forecast.work import WORK
+from pipeline.plan.estimate import estimate
+from pipeline.plan.settings import EstimateSettings
+from pipeline.plan.table import table
+from pipeline.workflow.steps import REPORTED, STEPS, chapter, step_settings
+
+MODEL: dict[str, Any] = {
+    "architecture": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
+    "training": {
+        "backend": "fsdp",
+        "strategy": "full_shard",
+        "sequence_length": 64,
+        "batch_size": 4,
+        "micro_batch_size": 2,
+        "steps": 8,
+        "learning_rate": 0.003,
+        "warmup_steps": 2,
+    },
+}
+DATA = [step for step in WORK if not step.startswith(("opt_out.", "pretrain.", "evaluate."))]
+
+
+def raw(folder: Path, size: int, **sections: Any) -> dict[str, Any]:
+    """Return a configuration with one source, a file of so many bytes."""
+    file = folder / "texts" / f"{size}.txt"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"a" * size)
+    source = {"name": "laws", "path": str(file), "language": "nl", "license": "CC0-1.0"}
+    rights = {"basis": "public-domain", "holder": "the Kingdom"}
+    return {"run": {"name": f"of_{size}"}, "sources": [{**source, "rights": rights}], **sections}
+
+
+def figure(joules: float, spread: float) -> dict[str, Any]:
+    ends = {"joules": joules, "low_joules": joules / spread, "high_joules": joules * spread}
+    return {**ends, "measured_joules": joules, "meters": ["rapl, measured: counter"] if joules else []}
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def seal(run: Path) -> None:
+    """Write the record of the report, with the hash of the account."""
+    sha256 = hashlib.sha256((run / "report/energy.json").read_bytes()).hexdigest()
+    outputs = [{"path": "report/energy.json", "sha256": sha256}]
+    read = [
+        {"path": path.relative_to(run).as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(run.glob("models/*/metrics.jsonl"))
+    ]
+    content = {"inputs": read, "outputs": outputs, "frozen": {"path": "provenance/frozen/1.json"}}
+    write(run / "provenance/records/report.page.json", content)
+
+
+def made(folder: Path, size: int, *, spread: float = 1.0, steps: list[str] = DATA, **sections: Any) -> Path:
+    """Write a finished run: two jobs a step, together 1 s and 10 J and for 1,000 bytes as much again; one was lost."""
+    run = folder / f"pilot_{size}"
+    write(run / "provenance/frozen/1.json", {"configuration": raw(folder, size, **sections)})
+    files = [{"name": "a.txt", "bytes": size, "sha256": "0"}]
+    write(run / "sources/laws/manifest.json", {"units": {"0": {"sha256": "0", "files": files}}})
+    seconds, joules = 1 + size / 1000, 10 + size / 100
+    jobs = {}
+    for step in steps:
+        for number, share in enumerate((0.25, 0.75)):
+            name = f"{step}.{number}.20260301T0700"
+            jobs[name] = {**figure(share * joules, spread), "step": step, "instance": {}, "fate": "finished"}
+            write(run / f"provenance/attempts/{name}.json", {"wall_seconds": share * seconds})
+        jobs[f"{step}.0.lost"] = {**figure(999.0, 1.0), "step": step, "instance": {}, "fate": "lost"}
+    total = figure(joules * len(steps), spread)
+    sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), total)
+    write(run / "report/energy.json", {**sums, "steps": {}, "jobs": jobs, "components": {}, "nodes": {}})
+    seal(run)
+    return run
+
+
+def planned(folder: Path, runs: list[Path], size: int = 100_000, **sections: Any) -> Config:
+    return load({**raw(folder, size, **sections), "energy": {"calibration": [str(run) for run in runs]}})
+
+
+def plan_of(config: Config) -> dict[str, Any]:
+    settings = step_settings(config, "plan.estimate", {})
+    return estimate(EstimateSettings.model_validate(json.loads(json.dumps(settings.of_result()))))
+
+
+@pytest.fixture
+def pilots(tmp_path: Path) -> list[Path]:
+    return [made(tmp_path, 1000), made(tmp_path, 10_000)]
+
+
+def test_a_step_takes_its_start_and_so_much_per_byte(tmp_path: Path, pilots: list[Path]) -> None:
+    # 20 J and 2 s for 1,000 bytes, 110 J and 11 s for 10,000: 10 J + 0.01 J a byte, 1 s + 0.001 s a byte
+    forecast = plan_of(planned(tmp_path, pilots))["forecast"]
+    told = forecast["steps"]["corpus.filter"]
+    assert forecast["label"] == "estimated" and told["unit"] == "bytes of raw text" and told["work"] == 100_000
+    assert told["joules"] == pytest.approx(1010) and told["seconds"] == pytest.approx(101)
+    prediction = Forecast.fit([(1000, 2, 20), (10_000, 11, 110)]).predict(100_000)
+    assert told["low_joules"] == pytest.approx(prediction.low) and told["low_joules"] < 1010 < told["high_joules"]
+    assert told["high_seconds"] == pytest.approx(prediction.seconds_high)
+
+
+def test_the_chain_is_the_sum_and_narrower_than_its_steps(tmp_path: Path, pilots: list[Path]) -> None:
+    forecast = plan_of(planned(tmp_path, pilots))["forecast"]
+    steps, chain = forecast["steps"], forecast["chain"]
+    not_asked = {"corpus.count_items", "corpus.equal_keys", "corpus.quality", "corpus.scores", "corpus.perplexity"}
+    assert set(steps) == set(DATA) - {"sources.split", "sources.dataset"} - not_asked
+    assert chain["joules"] == pytest.approx(1010 * len(steps))
+    step = steps["corpus.filter"]
+    assert chain["high_joules"] / chain["joules"] < step["high_joules"] / step["joules"]
+
+
+def test_what_the_account_does_not_know_widens_the_forecast(tmp_path: Path, pilots: list[Path]) -> None:
+    (tmp_path / "vague").mkdir()
+    vague = [made(tmp_path / "vague", 1000, spread=3.0), made(tmp_path / "vague", 10_000, spread=2.0)]
+    sharp = plan_of(planned(tmp_path, pilots))["forecast"]["steps"]["tokens.shard"]
+    wide = plan_of(planned(tmp_path, vague))["forecast"]
+    factor = math.exp(math.hypot(math.log(sharp["high_joules"] / 1010), math.log(3)))
+    assert wide["steps"]["tokens.shard"]["high_joules"] == pytest.approx(1010 * factor)
+    assert wide["steps"]["tokens.shard"]["low_joules"] == pytest.approx(1010 / factor)
+    assert wide["chain"]["high_joules"] > 3 * wide["chain"]["joules"], "the same model is wrong in all steps alike"
+
+
+def test_the_table_has_a_line_per_step_and_one_for_all(tmp_path: Path, pilots: list[Path]) -> None:
+    text = table(plan_of(planned(tmp_path, pilots)))
+    (line,) = [line for line in text.splitlines() if line.startswith("corpus.filter")]
+    assert line.split()[1:3] == ["1,010", "J"] and "1.68 minutes" in line
+    assert "whole chain" in text and f"{pilots[0]} (local; energy measured)" in text
+
+
+def test_one_size_is_refused_in_the_words_of_the_forecast(tmp_path: Path, pilots: list[Path]) -> None:
+    plan = plan_of(planned(tmp_path, pilots[:1]))
+    assert all(
+        "joules" not in told and "all of one size" in told["refused"] for told in plan["forecast"]["steps"].values()
+    )
+    text = table(plan)
+    assert text.count("the calibration runs are all of one size") == 1 and "there is none of any step" in text
+
+
+def test_a_step_that_the_small_runs_did_not_do_has_no_forecast_nor_has_the_chain(tmp_path: Path) -> None:
+    runs = [made(tmp_path, size, steps=["sources.manifest", "corpus.filter"]) for size in (1000, 10_000)]
+    forecast = plan_of(planned(tmp_path, runs))["forecast"]
+    assert "joules" in forecast["steps"]["corpus.filter"]
+    assert f"{runs[0]} did no tokens.shard" in forecast["steps"]["tokens.shard"]["refused"]
+    assert "tokens.shard" in forecast["chain"]["refused"] and "joules" not in forecast["chain"]
+
+
+def test_a_job_of_unknown_energy_is_no_0_joules(tmp_path: Path, pilots: list[Path]) -> None:
+    path = pilots[0] / "report/energy.json"
+    content = json.loads(path.read_text())
+    content["jobs"]["corpus.filter.0.20260301T0700"] |= figure(0.0, 1.0)
+    write(path, content)
+    seal(pilots[0])
+    forecast = plan_of(planned(tmp_path, pilots))["forecast"]
+    assert "1 of 2 jobs of corpus.filter" in forecast["steps"]["corpus.filter"]["refused"]
+    assert "joules" in forecast["steps"]["corpus.signatures"]
+
+
+def test_training_is_counted_in_the_plan_s_own_operations(tmp_path: Path, pilots: list[Path]) -> None:
+    plan = plan_of(planned(tmp_path, pilots, models={"base": MODEL}))
+    told = plan["forecast"]["steps"]
+    assert told["pretrain.segment"]["work"] == plan["totals"]["model_flops"]
+    assert told["pretrain.export"]["work"] == plan["models"]["base"]["parameters"]
+
+
+def trained(run: Path, seconds: float) -> Path:
+    """Write the metrics of a training whose steps took so long, and seal the run; return the metrics."""
+    write(run / "provenance/records/pretrain.segment.base.8.json", {"counts": {"world_size": 2}})
+    path = run / "models/base/metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [{"step": step, "loss": 2.0, "ended_unix_seconds": step * seconds} for step in range(1, 9)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    seal(run)
+    return path
+
+
+def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path: Path) -> None:
+    runs = [made(tmp_path, size, models={"base": MODEL}) for size in (1000, 10_000)]
+    metrics = trained(runs[1], 0.25)
+    found = forecast_plan(planned(tmp_path, runs))
+    assert found and found.runs[0].trainings == {}, "it has no metrics"
+    (training,) = found.runs[1].trainings.values()
+    assert training.step_seconds == 0.25 and training.processes == 2
+    assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
+    write(runs[1] / "provenance/records/pretrain.segment.base.8.json", {"counts": {}})
+    seal(runs[1])
+    unknown = forecast_plan(planned(tmp_path, runs))
+    assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
+    metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
+    (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
+    with pytest.raises(InputError, match=r"base/metrics\.jsonl is not the one that its report was written with"):
+        forecast_plan(planned(tmp_path, runs))
+
+
+def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
+    part = {"sha256": "0", "files": [{"name": "b.txt.gz", "bytes": 70_000, "sha256": "0"}]}
+    path = pilots[1] / "sources/laws/manifest.json"
+    write(path, {"units": {**json.loads(path.read_text())["units"], "4200000": part}})
+    inputs = {"inputs": [{"name": "file", "path": "data:b.txt.gz", "bytes": 40_000, "sha256": "0"}]}
+    write(pilots[1] / "provenance/records/sources.split.laws.42.json", inputs)
+    found = forecast_plan(planned(tmp_path, pilots))
+    assert found and found.runs[1].steps["corpus.filter"].work == 50_000
+
+
+def test_nobody_knows_the_bytes_of_a_data_set_before_it_is_fetched(tmp_path: Path, pilots: list[Path]) -> None:
+    source = raw(tmp_path, 1000)["sources"][0]
+    del source["path"]
+    dataset = {**source, "name": "web", "dataset": {"name": "some/thing", "split": "train", "revision": "0" * 40}}
+    content = raw(tmp_path, 100_000)
+    config = load(
+        {**content, "sources": [*content["sources"], dataset], "energy": {"calibration": [*map(str, pilots)]}}
+    )
+    told = plan_of(config)["forecast"]["steps"]
+    assert told["corpus.filter"]["work"] is None and "data set (web)" in told["corpus.filter"]["refused"]
+
+
+def test_another_calibration_plans_again_and_nothing_else(tmp_path: Path, pilots: list[Path]) -> None:
+    config = planned(tmp_path, pilots)
+    before = {step: _settings(config, step) for step in ("plan.estimate", "sources.manifest", "report.page")}
+    made(tmp_path, 1000, spread=1.5)
+    after = {step: _settings(config, step) for step in before}
+    assert [step for step in before if before[step] != after[step]] == ["plan.estimate"]
+
+
+def _settings(config: Config, step: str) -> dict[str, Any]:
+    return step_settings(config, step, {"source": "laws"}).of_result()
+
+
+def test_without_calibration_runs_one_sentence_says_how_to_get_a_forecast(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "mine.yaml", raw(tmp_path, 1000))
+    assert plan_command([str(path)]) == 0
+    assert "No forecast by measured runs: make two" in capsys.readouterr().out
+    assert plan_of(load(raw(tmp_path, 1000)))["forecast"] is None
+
+
+def gone(run: Path) -> None:
+    run.rename(run.with_name("elsewhere"))
+
+
+def unfinished(run: Path) -> None:
+    (run / "provenance/records/report.page.json").unlink()
+
+
+def without_account(run: Path) -> None:
+    (run / "report/energy.json").unlink()
+
+
+def altered(run: Path) -> None:
+    path = run / "report/energy.json"
+    path.write_text(path.read_text().replace("20", "10"), encoding="utf-8")
+
+
+def foreign(run: Path) -> None:
+    write(run / "report/energy.json", {"power": 12})
+    seal(run)
+
+
+def without_attempt(run: Path) -> None:
+    next((run / "provenance/attempts").glob("corpus.filter*")).unlink()
+
+
+def without_manifest(run: Path) -> None:
+    (run / "sources/laws/manifest.json").unlink()
+
+
+def of_another_pipeline(run: Path) -> None:
+    write(run / "provenance/frozen/1.json", {"configuration": {"run": {"name": "other"}, "steps": []}})
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (gone, "there is no such folder"),
+        (unfinished, "it is no finished run"),
+        (without_account, "it has no report/energy.json"),
+        (altered, "is not the one that its report was written with"),
+        (foreign, "is no account of energy"),
+        (without_attempt, "provenance/attempts/corpus.filter"),
+        (without_manifest, "manifest.json"),
+        (of_another_pipeline, "sources"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_folder_that_is_no_finished_run_is_named(tmp_path: Path, pilots: list[Path], damage: Any, words: str) -> None:
+    damage(pilots[1])
+    with pytest.raises(InputError) as error:
+        forecast_plan(planned(tmp_path, pilots))
+    assert str(error.value).startswith(f"energy.calibration: {pilots[1]}: ") and words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_is_no_calibration_of_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
+    with pytest.raises(InputError, match="this run itself"):
+        forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
+    with pytest.raises(InputError, match="twice"):
+        planned(tmp_path, [pilots[0], pilots[0]])
+
+
+def test_every_step_that_is_forecast_has_its_work() -> None:
+    assert [*WORK] == [step for step in STEPS if chapter(step) in REPORTED and step != "plan.estimate"]
+    assert all(
+        (work.unit == "bytes of raw text") == (step.split(".")[0] not in ("pretrain", "evaluate"))
+        for step, work in WORK.items()
+    )
+
+
+def test_the_steps_of_a_plan_are_those_that_have_jobs(tmp_path: Path, pilots: list[Path]) -> None:
+    config = planned(tmp_path, pilots, models={"base": MODEL})
+    found = forecast_plan(config)
+    assert found and [*found.work] == [step for step in WORK if STEPS[step].per.jobs(config)]

@@ -1,0 +1,132 @@
+"""What sources will give is told before any job: of small files exactly, of large ones by their beginnings."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.config.configuration import load
+from pipeline.core.errors import InputError
+from pipeline.corpus.copies.signed import SignatureWriter
+from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
+from pipeline.corpus.settings import SignaturesSettings
+from pipeline.forecast.corpus_size import Expected, _as_final, documents_allowed, expected, memory_needed
+from pipeline.sources.formats import read_records
+from pipeline.sources.reading import raw_documents
+from pipeline.sources.units import SourceUnits
+
+WORDS = Path("config/corpus/nl_gids.jsonl").read_text(encoding="utf-8", errors="ignore").split()
+
+
+def prose(documents: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Return documents of 20 to 500 words of the embedded corpus, in another order."""
+    chance = random.Random(seed)
+    return [
+        {
+            "id": f"d{number}",
+            "text": " ".join(chance.choices(WORDS, k=chance.randint(20, 500))),
+            "url": f"https://n/{number}",
+        }
+        for number in range(documents)
+    ]
+
+
+def listed(folder: Path, **keys: Any) -> SourceUnits:
+    source = {"name": "s", "path": f"{folder}/*", "language": "nl", "license": "CC0-1.0", **keys}
+    source["rights"] = {"basis": "public-domain", "holder": "nobody"}
+    return load({"run": {"name": "r"}, "sources": [source]}).source_units("s")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=500)
+    else:
+        path.write_bytes(gzip.compress(lines, mtime=0) if path.suffix == ".gz" else lines)
+
+
+def told(folder: Path, **keys: Any) -> Expected:
+    found = expected(listed(folder, **keys))
+    assert found is not None
+    return found
+
+
+def test_small_files_are_counted_whole(tmp_path: Path) -> None:
+    rows = prose(30)
+    write(tmp_path / "a.jsonl", [*rows[:10], {"text": ""}, {"other": 1}])
+    write(tmp_path / "b.jsonl.gz", rows[10:])
+    (tmp_path / "c.jsonl").write_bytes(b"\n{broken\n")
+    found = told(tmp_path)
+    assert (found.files, found.units, found.sampled, found.documents) == (3, 1, 30, 30)
+    assert found.text_bytes == sum(len(row["text"].encode()) for row in rows)
+    assert found.raw_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_of_a_large_file_only_the_beginning_is_read(tmp_path: Path, name: str) -> None:
+    rows = prose(3000)
+    write(tmp_path / name, rows)
+    found = told(tmp_path)
+    assert 100 < found.sampled < 2900
+    assert found.documents == pytest.approx(3000, rel=0.1)
+    assert found.text_bytes == pytest.approx(sum(len(row["text"].encode()) for row in rows), rel=0.1)
+
+
+def test_of_many_files_some_are_read_and_damaged_ones_are_passed_over(tmp_path: Path) -> None:
+    for number in range(50):
+        write(tmp_path / f"{number:02}.jsonl", prose(4, seed=number))
+    (tmp_path / "00.jsonl").rename(tmp_path / "00.jsonl.gz")
+    found = told(tmp_path)
+    assert found.files == 50 and 60 <= found.sampled < 80
+    assert found.documents == pytest.approx(196, rel=0.25)
+
+
+def test_what_cannot_be_known_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    assert expected(listed(tmp_path)) is None
+    dataset = {"name": "someone/something", "revision": "0" * 40}
+    assert expected(listed(tmp_path, path=None, dataset=dataset)) is None
+    pq.write_table(pa.table({"words": ["een"]}), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match="has no column 'text': set text_key"):
+        expected(listed(tmp_path))
+
+
+def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    write(tmp_path / "raw/a.jsonl", prose(2500))
+    found, settings = told(tmp_path / "raw"), SignaturesSettings(bands=6)
+    records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.keys(), 1 << 20)
+    table = _as_final(
+        "s", (document for document, _ in raw_documents(records, "s/a.jsonl", listed(tmp_path).source.keys()))
+    )
+    with DocumentWriter(tmp_path / "final", FINAL_SCHEMA) as writer:
+        for start in range(0, len(table), 1000):
+            writer.write(table.slice(start, 1000))
+    signed = SignatureWriter(tmp_path / "signatures", settings, {"source": "s", "unit": 0})
+    chance = random.Random(3)
+    for document_id in table["id"].to_pylist():
+        keys = {name: chance.getrandbits(64) for name in signed.schema.names if name.startswith(("content", "bucket"))}
+        signed.add(
+            {"id": document_id, "characters": chance.randint(100, 3000), "ngrams": chance.randint(20, 500), **keys}
+        )
+    signed.close()
+    for name, size in found.disk_bytes(settings).items():
+        if (tmp_path / name).is_file():
+            assert size == pytest.approx((tmp_path / name).stat().st_size, rel=0.15), name
+    assert found.disk_bytes(settings)["filtered"] < found.disk_bytes(settings)["final"]
+    without = found.disk_bytes(SignaturesSettings(minhash=False))["signatures"]
+    assert without > 2 * 8 * found.documents + found.stored_id_bytes > 2 * 8 * found.documents
+    assert found.disk_bytes(settings)["signatures"] - without == pytest.approx(6 * 8 * found.documents, rel=0.2)
+
+
+def test_sources_add_up_and_memory_follows_from_documents() -> None:
+    both = Expected(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9.0) + Expected(10, 20, 30, 40, 50.0, 60.0, 70.0, 80.0, 90.0)
+    assert both == Expected(11, 22, 33, 44, 55.0, 66.0, 77.0, 88.0, 99.0)
+    assert documents_allowed(4_000_000_000) == 83_333_333 and memory_needed(1_000_000) == 96_000_000

@@ -1,0 +1,229 @@
+"""What cannot work is said at the start, in one sentence, by the configuration and the platform's file alone."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import Config, load
+from pipeline.config.platforms import Platform
+from pipeline.pretrain.training_settings import Start
+from pipeline.workflow import preflight
+from tests.conftest import new_project
+
+MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
+GPUS: dict[str, Any] = {
+    "name": "machine",
+    "devices": 4,
+    "launch": "srun --cpus-per-task=16",
+    "memory_bytes_per_device": 80 * 2**30,
+    "peak_flops_per_second": 1e15,
+    "model_flops_utilization": 0.4,
+    "partitions": {"gpu": {"name": "h100", "cpus": 64, "memory_megabytes": 720_000, "minutes": 1440, "gpus": 4}},
+}
+CORES: dict[str, Any] = {
+    "name": "machine",
+    "devices": 2,
+    "launch": "torchrun --standalone --nproc-per-node=2",
+    "partitions": {"cpu": {"name": "genoa", "cpus": 192, "memory_megabytes": 64_000, "minutes": 60}},
+}
+EIGHT = {"layers": 32, "width": 4096, "feed_forward_width": 14336, "heads": 32, "key_value_heads": 8}
+
+
+def run(platform: dict[str, Any], nodes: int = 1, shape: dict[str, Any] | None = None, **training: Any) -> Config:
+    raw = copy.deepcopy(MICRO)
+    model = raw["models"]["base"]
+    model["architecture"] = shape or model["architecture"]
+    model["training"] |= training
+    raw["run"]["name"] = "nowhere"
+    return load({**raw, "slurm": {"nodes": nodes}}).model_copy(update={"platform": Platform.model_validate(platform)})
+
+
+def said(config: Config) -> list[str]:
+    found = [*preflight.problems(config, preflight.launches(config), slurm=True)]
+    assert all("\n" not in sentence for sentence in found)
+    return found
+
+
+def test_what_can_work_is_not_refused() -> None:
+    for platform in (GPUS, CORES, {"name": "bare"}):
+        config = run(platform, batch_size=16, precision="fp32")
+        assert said(config) == [] and [*preflight.hints(config, preflight.launches(config))] == []
+
+
+def test_an_energy_policy_needs_slurm() -> None:
+    config = run({**GPUS, "energy_policies": {"slow": "--gpu-freq=1200"}}, batch_size=16)
+    base = config.models["base"]
+    slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
+    config = config.model_copy(update={"models": {"base": slow}})
+    launched = preflight.launches(config)
+    assert [*preflight.problems(config, launched, slurm=True)] == []
+    (sentence,) = preflight.problems(config, launched, slurm=False)
+    assert sentence.startswith("models.base.training.energy_policy slow: it is asked for with options of sbatch")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "training", "words"),
+    [
+        (3, {}, "models.base: training.batch_size 4 is not divisible by 12 processes times micro_batch_size 2: a ba"),
+        (1, {"mesh": {"tensor": 8}}, "models.base: 4 processes are not divisible by training.mesh tensor 8"),
+        (
+            2,
+            {"mesh": {"tensor": 8}, "batch_size": 16},
+            "heads 4 is not divisible by training.mesh.tensor 8: 1",
+        ),
+        (
+            1,
+            {"mesh": {"pipeline": 4}, "batch_size": 16},
+            "layers 2 are fewer than the stages of training.mesh",
+        ),
+    ],
+)
+def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training: dict[str, Any], words: str) -> None:
+    (sentence,) = said(run(GPUS, nodes, **training))
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"launch": None}, "devices is 4, but launch starts 1 process on a node"),
+        ({"launch": "srun --ntasks-per-node=2"}, "devices is 4, but launch starts 2 processes on a node"),
+        ({"launch": "torchrun --standalone --nproc-per-node=8"}, "devices is 4, but launch starts 8 processes"),
+    ],
+)
+def test_a_launch_for_other_devices_than_a_node_has_is_refused(changes: dict[str, Any], words: str) -> None:
+    assert words in said(run({**GPUS, **changes}, batch_size=16))[0]
+    assert [*preflight.problems(run({**GPUS, **changes}, batch_size=16), {}, slurm=False)] == []
+
+
+def test_more_nodes_than_a_launch_uses_are_refused() -> None:
+    assert "slurm.nodes is 2, but platform machine starts no training by srun" in said(run(CORES, nodes=2))[0]
+
+
+def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
+    config = run(GPUS, 2, EIGHT, batch_size=64, micro_batch_size=1, strategy="no_shard", precision="bf16")
+    (sentence,) = said(config)
+    assert "alone take 104 GiB of a process, which has 80 GiB: strategy shard_grad_op with" in sentence
+    unknown = run({**GPUS, "memory_bytes_per_device": None}, 2, EIGHT, batch_size=64, strategy="no_shard")
+    assert said(unknown) == []
+
+
+def test_an_estimate_is_said_and_not_refused() -> None:
+    config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=64, sequence_length=4096, precision="bf16", steps=2)
+    assert said(config) == []
+    (hint,) = preflight.hints(config, preflight.launches(config))
+    assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({}, "precision and compile at the defaults of a CPU: write training: {precision: bf16, compile: true}, with"),
+        ({"precision": "fp32"}, "leaves compile at the defaults of a CPU: write training: {compile: true}, with which"),
+        (
+            {"compile": False},
+            "leaves precision at the defaults of a CPU: write training: {precision: bf16}, with which",
+        ),
+        ({"precision": "bf16", "compile": True}, None),
+        ({"precision": "bf16", "backend": "deepspeed", "strategy": "zero3"}, None),  # compiles nothing
+    ],
+)
+def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str, Any], words: str | None) -> None:
+    config = run({**GPUS, "device": "cuda"}, batch_size=16, **written)
+    hints = [*preflight.hints(config, preflight.launches(config))]
+    assert len(hints) == (words is not None) and all(words in hint for hint in hints if words)
+    assert not [*preflight.hints(run(CORES, batch_size=16), {"base": None})]
+
+
+def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
+    training = {"batch_size": 16, "backend": "deepspeed", "strategy": "zero3_optimizer_on_disk", "precision": "bf16"}
+    config = run(GPUS, **training)
+    (hint,) = preflight.hints(config, preflight.launches(config))
+    assert hint.startswith("models.base: strategy zero3_optimizer_on_disk keeps the optimizer's state on a disk of the")
+    assert not [*preflight.hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
+
+
+def test_a_training_on_cores_must_fit_into_a_node() -> None:
+    (sentence,) = said(run(CORES, 1, EIGHT, strategy="full_shard"))
+    assert "which has 29.9 GiB: no strategy of fsdp fits" in sentence
+
+
+def test_a_training_that_is_longer_than_a_job_is_said() -> None:
+    config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=1, sequence_length=4096, precision="bf16", steps=5000)
+    assert said(config) == []
+    base = config.models["base"]
+    training = base.training.model_copy(update={"start": Start(model="base", step=4000)})
+    config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
+    (hint,) = preflight.hints(config, preflight.launches(config))
+    assert hint.startswith("models.base") and "hours by plan on 8 processes: 2 jobs of h100 or more" in hint
+
+
+def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:
+    config = run(GPUS, 3)
+    config = config.model_copy(update={"run": config.run.model_copy(update={"results": str(tmp_path)})})
+    assert [*preflight.launches(config)] == ["base"]
+    (config.directory / "models/base/milestones/8").mkdir(parents=True)
+    assert preflight.launches(config) == {} and said(config) == []
+
+
+SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"language_model": {"path": "no/lid.bin", "sha256": "0" * 64}}, "language_model: there is no file no/lid.bin"),
+        ({"harmful": {"word_lists": [{"name": "w", "path": "no/words.txt"}]}}, "harmful: there is no file no/words"),
+        ({"quality": {"nl": {"good": [SEEDS], "bad": [SEEDS]}}}, "quality.nl: there is no file no/seeds.jsonl"),
+    ],
+)
+def test_a_file_that_is_named_and_not_there_is_refused(section: dict[str, Any], words: str) -> None:
+    raw = copy.deepcopy(MICRO)
+    raw["corpus"] = {"main": {**raw.get("corpus", {}).get("main", {}), **section}}
+    (sentence,) = said(load(raw))
+    assert words in sentence
+
+
+def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
+    raw = copy.deepcopy(MICRO)
+    raw["sources"][0]["opt_out"] = "no/list.txt"
+    assert said(load(raw)) == [
+        f"source {raw['sources'][0]['name']}: there is no opt_out list no/list.txt: correct its path or leave it out"
+    ]
+
+
+def test_a_table_of_the_grid_that_cannot_be_read_is_told_and_one_that_is_not_there_yet_is_not(tmp_path: Path) -> None:
+    table = tmp_path / "grid.csv"
+    columns = {"path": str(table), "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
+    config = load({**copy.deepcopy(MICRO), "energy": {"carbon_intensity_series": columns}})
+    assert said(config) == []
+    table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,9999\n")
+    (sentence,) = said(config)
+    assert sentence.startswith(f"energy.carbon_intensity_series: {table}, line 3: grams is 9,999, which is more than")
+    table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,99\n")
+    assert said(config) == []
+
+
+def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_go_on(tmp_path: Path) -> None:
+    project = new_project(tmp_path / "polder")
+    project.edit("config/micro.yaml", "batch_size: 4", "batch_size: 6")
+    sentence = "models.base: training.batch_size 6 is not divisible by 2 processes times micro_batch_size 2: a ba"
+
+    def start(*options: str) -> subprocess.CompletedProcess[str]:
+        command = project.command(*options)
+        return subprocess.run(
+            command, cwd=project.folder, env=project.environment(), capture_output=True, text=True, timeout=300
+        )
+
+    refused = start()
+    assert refused.returncode == 1 and sentence in refused.stderr
+    assert not [*project.results.glob("provenance/attempts/*")]
+    dry = start("--dry-run")
+    assert dry.returncode == 0 and f"This would be refused: {sentence}" in dry.stdout + dry.stderr
+    assert start("plan").returncode == 0
