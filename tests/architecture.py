@@ -1,0 +1,132 @@
+"""Draws the packages of `pipeline` into docs/architecture.md: `python -m tests.architecture`.
+
+The order of the layers is decided here; who imports whom, and what each package is, is read from the code.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from textwrap import wrap
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- drawn by `python -m tests.architecture` -->\n", "<!-- end of the drawing -->\n"
+WIDTH = 120
+
+# From top to bottom: a package imports packages below it, and nothing else.
+LAYERS = {
+    "command line": ["commands"],
+    "cluster": ["slurm"],
+    "a run": ["audit", "workflow", "forecast", "config"],
+    "stages": ["report", "opt_out", "experiment", "evaluate", "pretrain", "tokens", "tokenizer", "corpus", "sources"],
+    "knowledge": ["provenance", "plan", "model"],
+    "a job": ["job", "energy"],
+    "base": ["core", "layout"],
+}
+# Modules that import one from a package above theirs.
+EXCEPTIONS = {
+    "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # the manifest of a source says what its list names
+    "corpus.filter": ["opt_out.lists", "opt_out.block"],  # the filter leaves out what is on a list
+    "pretrain.gauges.telemetry": ["pretrain.processes.device"],
+    "pretrain.checkpoints.saver": ["pretrain.parallel.backend"],
+}
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Return the file of each module of the package, by the module's name without `pipeline.`."""
+    found = {}
+    for file in sorted((ROOT / "pipeline").rglob("*.py")):
+        words = file.relative_to(ROOT / "pipeline").with_suffix("").parts
+        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = file
+    return found
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Return the modules of the package that are imported anywhere in a module, in functions too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports of this package are written out"
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in (one.removeprefix("pipeline.") for one in named if one.startswith("pipeline.")):
+            found.add(name if name in files() else name.rpartition(".")[0])
+    return found
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Return what each module imports of the package."""
+    return {name: imported(ast.parse(file.read_text(encoding="utf-8"))) for name, file in files().items()}
+
+
+@cache
+def packages() -> list[str]:
+    """Return all packages below `pipeline`, those in packages too."""
+    return sorted(name for name, file in files().items() if name and file.name == "__init__.py")
+
+
+def package_of(module: str) -> str:
+    """Return the innermost package of a module; `commands` and `layout` are modules that stand for themselves."""
+    if module in packages() or module == "layout":
+        return module
+    return module.rpartition(".")[0] or "commands"
+
+
+def arrows() -> dict[str, set[str]]:
+    """Return which packages each package imports, without the exceptions."""
+    found: dict[str, set[str]] = {package_of(name): set() for name in files()}
+    for name, others in imports().items():
+        own = package_of(name)
+        found[own] |= {package_of(other) for other in others if other not in EXCEPTIONS.get(name, ())} - {own}
+    return found
+
+
+def _row(start: str, names: list[str]) -> list[str]:
+    text = wrap(" ".join(names) or "nothing", WIDTH - len(start))
+    return [start + text[0], *(" " * len(start) + line for line in text[1:])]
+
+
+def drawing() -> str:
+    """Return what stands between the marks of the page."""
+    order = [name for layer in LAYERS.values() for name in layer]
+    tops = {
+        name: {other.split(".")[0] for own, others in arrows().items() if own.split(".")[0] == name for other in others}
+        for name in order
+    }
+    lines = ["```", f"{'layer':<15}{'package':<11}  imports"]
+    for layer, names in LAYERS.items():
+        for number, name in enumerate(names):
+            start = f"{'' if number else layer:<15}{name:<11}→ "
+            lines += _row(start, [other for other in order if other in tops[name] - {name}])
+    lines += ["```", "", "Packages in packages import one another, and modules of the package around them:", "", "```"]
+    for name in (name for name in packages() if "." in name):
+        top = name.split(".")[0]
+        inside = [other for other in sorted(arrows()[name]) if other.split(".")[0] == top and other != top]
+        modules = {other for own, others in imports().items() if package_of(own) == name for other in others}
+        inside += sorted(other for other in modules if package_of(other) == top and other != top)
+        lines += _row(f"{name:<22} → ", inside)
+    lines += ["```", "", "| package | purpose | modules |", "|---|---|---|"]
+    for name in [*order, *(name for name in packages() if "." in name)]:
+        if name not in packages():
+            continue
+        sentence = " ".join((ast.get_docstring(ast.parse(files()[name].read_text(encoding="utf-8"))) or "").split())
+        modules_of = (own.rpartition(".")[2] for own in files() if own != name and package_of(own) == name)
+        lines.append(f"| `{name}` | {sentence} | {', '.join(modules_of)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the drawing into the page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(before + BEGIN + drawing() + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
