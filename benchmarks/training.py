@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 WARM_UP_STEPS = 5
 SEED, VOCABULARY_SIZE = 11, 8192

@@ -25,8 +25,8 @@ from pipeline.corpus.personal_data.synthetic import is_synthetic
 from pipeline.corpus.rules.harmful import FlagHarmful
 from pipeline.evaluate.settings import MemorizationSettings
 from pipeline.evaluate.writing import Writer
-from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.search import Search
+from pipeline.tokens.text_search import TextSearch
+from pipeline.tokens.token_reader import TokenReader
 
 PROMPTS = Path(__file__).with_name("prompts.json")  # by kind and language
 
@@ -45,7 +45,7 @@ class Continued(NamedTuple):
     follows: list[int] | None = None
 
 
-def measured(settings: MemorizationSettings, search: Search, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
+def measured(settings: MemorizationSettings, search: TextSearch, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
     """Return what is counted of each kind of text.
 
     Raises:
@@ -79,7 +79,7 @@ def measured(settings: MemorizationSettings, search: Search, writer: Writer, har
     }
 
 
-def _beginnings(settings: MemorizationSettings, search: Search, split: str) -> Iterable[Continued]:
+def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continued]:
     """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
@@ -100,7 +100,7 @@ def _written(settings: MemorizationSettings, writer: Writer, given: list[Continu
 class Counter:
     """Counts texts that are memorised, harmful, or hold personal data."""
 
-    def __init__(self, settings: MemorizationSettings, search: Search, harmful: list[Path]) -> None:
+    def __init__(self, settings: MemorizationSettings, search: TextSearch, harmful: list[Path]) -> None:
         self.length, self.search = settings.continuation_tokens, search
         self.minimum_letters = (2 * self.length + 4) // 5  # 20 of 50 tokens
         self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))

@@ -26,7 +26,7 @@ from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
 from pipeline.report.sources import languages, sources
 from pipeline.report.tokenizers import compared
-from pipeline.tokens.epochs import read_times
+from pipeline.tokens.data_order import read_times
 
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:

@@ -22,8 +22,8 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import AdoptSettings, SegmentSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 from tests.pretrain.conftest import sharded
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

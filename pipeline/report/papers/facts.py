@@ -12,7 +12,7 @@ from pipeline.energy.figures import Figure
 from pipeline.report.disclosure import Category
 from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
-from pipeline.tokens.epochs import read_times
+from pipeline.tokens.data_order import read_times
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""

@@ -29,8 +29,8 @@ from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 
 def made_from(start: Start, settings: SegmentSettings, vocabulary_size: int) -> Backend:

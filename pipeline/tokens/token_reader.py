@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of_each
-from pipeline.tokens.mapped import Group, Integers, Shard, decoded, group_of
+from pipeline.tokens.shard_files import Group, Integers, MappedShard, decoded, group_of
 
 
 class TokenRow:
@@ -26,7 +26,7 @@ class TokenRow:
     `Place`, (N, 5).
     """
 
-    def __init__(self, name: str, shards: list[Shard], dtype: np.dtype[Any], table: Integers) -> None:
+    def __init__(self, name: str, shards: list[MappedShard], dtype: np.dtype[Any], table: Integers) -> None:
         self.name, self.dtype = name, dtype
         self._shards, self._table = shards, table
         self._starts: Integers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(table[:, 4])])
@@ -239,7 +239,7 @@ def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: d
     )
 
 
-def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> Shard:
+def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> MappedShard:
     """A shard; raises InputError when it is not the one that the index describes."""
     path = index_path.parent / entry["path"]
     size = path.stat().st_size if path.is_file() else None
@@ -250,7 +250,7 @@ def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]
             f"{path} has {size} bytes where {index_path} describes {entry['bytes_on_disk']}: it was altered, "
             "build it again with tokens.shard"
         )
-    shard = Shard(path)
+    shard = MappedShard(path)
     for name in ("tokenizer_sha256", "vocabulary_size", "dtype"):
         if shard.metadata[name] != str(index[name]):
             raise InputError(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.ramp import Batches, RampStage
-from pipeline.tokens.mixture import Order, Shares
-from pipeline.tokens.permutation import permute
+from pipeline.tokens.data_order import StreamOrder, StreamShares, batch_hash, batch_words, epochs, permute, read_times
+from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.settings import Sampling
+from pipeline.tokens.token_reader import TokenReader
 
 weights_of = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 10**9)), min_size=1, max_size=40).filter(any)
 
@@ -36,7 +42,7 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
 @settings(max_examples=200)
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
 def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
-    shares = Shares([Fraction(weight) for weight in weights], batch_size)
+    shares = StreamShares([Fraction(weight) for weight in weights], batch_size)
     before = shares.counts(start * batch_size)
     for step in range(start + 1, start + 20):
         counts = shares.counts(step * batch_size)
@@ -50,7 +56,7 @@ def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], bat
 
 
 def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
-    shares = Shares([Fraction(5), Fraction(3), Fraction(2)], 1)
+    shares = StreamShares([Fraction(5), Fraction(3), Fraction(2)], 1)
     apart = [
         abs(count - Fraction(step * weight, 10))
         for step in range(1000)
@@ -59,11 +65,11 @@ def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
     assert max(apart) < 1
 
 
-def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str] | None = None) -> Order:
+def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str] | None = None) -> StreamOrder:
     phases = [(0, [Fraction(a) * n for a, n in zip(amounts, sizes, strict=True)])]
     if later:
         phases.append((7, [Fraction(a) * n for a, n in zip(later, sizes, strict=True)]))
-    return Order(sizes, list(range(1, len(sizes) + 1)), phases, Batches(8, batch_size))
+    return StreamOrder(sizes, list(range(1, len(sizes) + 1)), phases, Batches(8, batch_size))
 
 
 def test_oversampling_is_exact() -> None:
@@ -97,7 +103,7 @@ def test_a_phase_goes_on_where_the_one_before_ended() -> None:
 
 def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
-    mixed = Order([100, 100], [1, 2], phases, Batches(8, 4))
+    mixed = StreamOrder([100, 100], [1, 2], phases, Batches(8, 4))
     assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
     read = np.concatenate([mixed.batch(step) for step in range(10)])
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
@@ -107,7 +113,7 @@ def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> N
     shares = ((0, 3, 1), (3, 1, 1), (6, 1, 3))
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
     ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
-    mixed = Order([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
+    mixed = StreamOrder([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
     assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
     assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
     read = np.concatenate([mixed.batch(step) for step in range(8)])
@@ -143,3 +149,102 @@ def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_millio
     steps = mixed.steps_of(int(batch[7]), 30_000)
     assert time.process_time() - started < 1
     assert steps and all(batch[7] in mixed.batch(step) for step in steps)
+
+
+T, BATCH, STEPS = 16, 4, 60
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"by": "language", "weights": {"nl": 3, "en": 1}},
+        {"by": "source", "epochs": {"nl_book": 3}},
+        {"by": "language", "weights": {"nl": 1}, "phases": [{"from_step": 30, "by": "language", "weights": {"en": 1}}]},
+    ],
+    ids=["all alike", "weights", "epochs", "phases"],
+)
+def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> None:
+    reader = TokenReader(built, "train")
+    chosen = Sampling.model_validate(sampling)
+    sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
+    read: Counter[tuple[str, ...]] = Counter()
+    sizes = {group: reader.row({group}.__contains__).tokens for group in reader.groups}
+    for step in range(STEPS):
+        for sequence in sampler.global_batch(step).tolist():
+            stream, _ = sampler.place(sequence)
+            alike = sampler.groups[stream] or [*sizes]
+            whole = sum(sizes[group] for group in alike)
+            for group in alike:  # those of one stream are read alike
+                read[group] += T * sizes[group] / whole
+    groups = json.loads(built.read_text())["train"]["groups"]
+    assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
+    expected = epochs(groups, chosen, STEPS, Batches(T, BATCH))
+    assert expected.keys() == {source for source, _ in sizes}
+    for source, times in expected.items():
+        held = sum(size for (name, _), size in sizes.items() if name == source)
+        counted = sum(amount for (name, _), amount in read.items() if name == source) / held
+        assert times == pytest.approx(counted, rel=0.03, abs=0.02)
+    total = sum(times * sum(s for (n, _), s in sizes.items() if n == name) for name, times in expected.items())
+    assert total == pytest.approx(STEPS * BATCH * T), "no token is read that belongs to no source"
+    assert np.isfinite([*expected.values()]).all()
+
+
+HELD = [
+    {"source": "laws", "language": "nl", "cluster_size": "below 2", "tokens": 3000},
+    {"source": "laws", "language": "nl", "cluster_size": "from 2", "tokens": 1000},
+    {"source": "forum", "language": "nl", "cluster_size": "below 2", "tokens": 1000},
+]
+INDEX = {"train": {"groups": HELD}}
+
+
+def shown(sampling: dict[str, Any], steps: int = 60) -> dict[tuple[str, str], tuple[int, float]]:
+    training = {"batch_size": 2, "sequence_length": 50, "sampling": sampling}
+    return {(row["column"], row["name"]): (row["tokens"], row["times"]) for row in read_times(INDEX, training, steps)}
+
+
+def test_without_a_mixture_all_is_read_alike_and_told_by_source() -> None:
+    times = pytest.approx(60 * 100 / 5000)
+    assert shown({}) == {("source", "forum"): (1000, times), ("source", "laws"): (4000, times)}
+
+
+def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
+    found = shown({"by": "cluster_size", "epochs": {"from 2": 2}})
+    once = 60 * 100 / 6000  # 5,000 tokens, 1,000 of them twice
+    assert found == {
+        ("source", "forum"): (1000, pytest.approx(once)),
+        ("source", "laws"): (4000, pytest.approx(once * 1.25)),
+        ("cluster_size", "below 2"): (4000, pytest.approx(once)),
+        ("cluster_size", "from 2"): (1000, pytest.approx(2 * once)),
+    }
+
+
+def test_of_an_index_without_groups_nothing_is_told() -> None:
+    assert read_times({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
+    assert read_times(INDEX, {}, 10) == []
+
+
+def test_it_is_the_sum_of_what_its_definition_says() -> None:
+    rows = [[3, 1, 70_000], [3, 1, 70_000], [2, 9, 4], [7, 7, 7]]
+    sums = [0, 0, 0, 0]
+    for place, row in enumerate(rows):
+        digest = hashlib.sha256(
+            b"".join([place.to_bytes(8, "little"), *(t.to_bytes(4, "little") for t in row)])
+        ).digest()
+        sums = [total + int.from_bytes(digest[4 * n : 4 * n + 4], "little") for n, total in enumerate(sums)]
+    assert batch_hash(batch_words(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 6, 12]))
+def test_the_parts_of_any_number_of_processes_add_up_to_it(seed: int, processes: int) -> None:
+    tokens_BT = np.random.default_rng(seed).integers(0, 2**17, (12, 5))
+    size = 12 // processes
+    parts = [batch_words(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
+    assert batch_hash(np.sum(parts, axis=0)) == batch_hash(batch_words(tokens_BT, 0))
+
+
+def test_another_order_another_token_and_a_place_too_far_are_seen() -> None:
+    tokens_BT = np.arange(20).reshape(4, 5)
+    others = [tokens_BT[::-1], tokens_BT + (tokens_BT == 19), tokens_BT[:3], tokens_BT[[0, 0, 2, 3]]]
+    hashes = [batch_hash(batch_words(rows, 0)) for rows in (tokens_BT, *others)]
+    assert len({*hashes, batch_hash(batch_words(tokens_BT, 1))}) == 6

@@ -21,17 +21,16 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
-from pipeline.tokenizer.encoder import load_encoder
-from pipeline.tokenizer.spelling import SPECIAL, spelling
+from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
 from pipeline.tokens import suffix_search
-from pipeline.tokens.reader import TokenReader, TokenRow
 from pipeline.tokens.suffixes import open_suffixes
+from pipeline.tokens.token_reader import TokenReader, TokenRow
 
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Part:
+class TextMatch:
     """A part of a text that stands in training documents, and that no longer part of the text holds.
 
     Attributes:
@@ -50,7 +49,7 @@ class Part:
         return sum(map(len, self.positions))
 
 
-def covered(parts: list[Part]) -> int:
+def covered(parts: list[TextMatch]) -> int:
     """Return how many characters of a text stand in its parts, each counted once."""
     found: set[int] = set()
     for part in parts:
@@ -58,7 +57,7 @@ def covered(parts: list[Part]) -> int:
     return len(found)
 
 
-class Search:
+class TextSearch:
     """The training documents of a token set, searched by its suffix arrays, which lie in `suffixes` beside its index.
 
     Raises:
@@ -73,9 +72,9 @@ class Search:
         letters, spelled = spelling(encoder)
         self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
         backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
-        self._vocabulary = suffix_search.Vocabulary(letters, spelled, np.array(backwards, dtype=np.int64))
+        self._vocabulary = suffix_search.TokenBytes(letters, spelled, np.array(backwards, dtype=np.int64))
         self.rows: list[TokenRow] = []
-        self._shards: list[suffix_search.Shard] = []
+        self._shards: list[suffix_search.SuffixArray] = []
         by_number = {path.stem: path for path in suffixes or ()}
         for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
             row = self.reader.shard_row(number)
@@ -84,7 +83,7 @@ class Search:
             self.rows.append(row)
             self._shards.append(self._shard(row, order))
 
-    def _shard(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.Shard:
+    def _shard(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
         """One array over all record batches of a shard, which lie in one mapped file, and where each is in it."""
         views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
         size, first = views[0].itemsize, views[0].ctypes.data
@@ -93,7 +92,7 @@ class Search:
         tokens = np.lib.stride_tricks.as_strided(
             views[0], shape=(places[-1] + len(views[-1]),), strides=(size,), writeable=False
         )
-        return suffix_search.Shard(
+        return suffix_search.SuffixArray(
             order,
             tokens,
             np.array([*starts, row.tokens], dtype=np.int64),
@@ -106,7 +105,7 @@ class Search:
         """The tokens with their numbers, the longest first."""
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
-    def parts(self, text: str, minimum: int) -> list[Part]:
+    def parts(self, text: str, minimum: int) -> list[TextMatch]:
         """The longest parts of a text of at least so many characters, in their order; parts may overlap.
 
         Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
@@ -132,14 +131,14 @@ class Search:
                 suffix_search.longest(shard, letters, reach, minimum, ends)
             self._within_tokens(content, minimum, ends)
         borders = [at for at, letter in enumerate(content) if letter & 0xC0 != 0x80] + [len(content)]
-        found: list[Part] = []
+        found: list[TextMatch] = []
         before = 0
         for first, begin in enumerate(borders[:-1]):
             last = bisect(borders, int(ends[begin])) - 1
             if last > before and last - first >= minimum:
                 before = last
                 positions = [self._positions(shard, content, begin, borders[last], reach) for shard in self._shards]
-                found.append(Part(first, last, positions))
+                found.append(TextMatch(first, last, positions))
         return found
 
     def _within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
@@ -157,13 +156,15 @@ class Search:
         """The tokens that have more than so many bytes."""
         return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
 
-    def _of_token(self, shard: suffix_search.Shard, number: int) -> Integers:
+    def _of_token(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
         word = np.frombuffer(self._words[number], dtype=np.uint8)
         found = np.empty(suffix_search.of_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
         suffix_search.of_token(shard, word, number, found)
         return found
 
-    def _positions(self, shard: suffix_search.Shard, text: bytes, start: int, end: int, reach: Integers) -> Integers:
+    def _positions(
+        self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
+    ) -> Integers:
         """The token of each occurrence of a part of a text in a shard, in order."""
         letters = np.frombuffer(text, dtype=np.uint8)
         count = suffix_search.occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
@@ -176,14 +177,14 @@ class Search:
             found += [self._of_token(shard, number)] * times
         return np.sort(np.concatenate(found))
 
-    def count_documents(self, part: Part) -> int:
+    def count_documents(self, part: TextMatch) -> int:
         """Return in how many documents a part stands."""
         return sum(
             len(np.unique(np.searchsorted(row.borders, positions, side="right")))
             for row, positions in zip(self.rows, part.positions, strict=True)
         )
 
-    def documents(self, part: Part) -> Iterator[dict[str, Any]]:
+    def documents(self, part: TextMatch) -> Iterator[dict[str, Any]]:
         """Yield the documents that a part stands in: id, source, language, license, and how often as `occurrences`."""
         for row, positions in zip(self.rows, part.positions, strict=True):
             at = 0

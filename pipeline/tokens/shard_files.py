@@ -1,9 +1,13 @@
-"""A shard of a token set in mapped memory: its schema, and its record batches where they are asked for."""
+"""Map the shards of a token set into memory, and copy them to a disk of the node."""
 
 from __future__ import annotations
 
 import base64
+import fcntl
+import hashlib
+import json
 import os
+import shutil
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +27,7 @@ Group = tuple[str, ...]
 """A source, a language and the strata, which all documents of a record batch share."""
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where a record batch lies in the file of its shard: the bytes before it and before its tokens; their number."""
 
     position: int
@@ -31,7 +35,7 @@ class Place(NamedTuple):
     tokens: int
 
 
-class Shard:
+class MappedShard:
     """An Arrow stream of tokens.shard in mapped memory; `metadata` is that of its schema.
 
     Raises InputError when the file is missing, cut off in its schema or of another kind.
@@ -71,7 +75,7 @@ class Shard:
         )
         return found
 
-    def batches(self) -> list[tuple[Place, pa.RecordBatch]]:
+    def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
         """All record batches with their places; reads a page of each.
 
         Raises InputError when the stream is cut off.
@@ -84,7 +88,7 @@ class Shard:
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(stream), self._schema)
                 tokens = batch.column("tokens").flatten()
                 at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
-                found.append((Place(position, at, len(tokens)), batch))
+                found.append((BatchPlace(position, at, len(tokens)), batch))
             if self._buffer.slice(position).to_pybytes() != END:  # cut off between two record batches
                 raise EOFError("it has no end")
         except (OSError, EOFError, pa.ArrowInvalid) as error:
@@ -97,7 +101,7 @@ def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
 
     Raises InputError when the file is missing, cut off or of another kind.
     """
-    shard = Shard(path)
+    shard = MappedShard(path)
     return shard.metadata, [batch for _, batch in shard.batches()]
 
 
@@ -106,12 +110,83 @@ def group_of(batch: pa.RecordBatch) -> Group:
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
 
-def encoded(places: Sequence[Place]) -> str:
+def encoded(places: Sequence[BatchPlace]) -> str:
     """The places of record batches as an index holds them: three 64-bit numbers of each, in base64."""
     return base64.b64encode(np.array(places, dtype="<i8").tobytes()).decode()
 
 
 def decoded(batches: str) -> Integers:
     """The places that an index holds, (N, 3)."""
-    found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(Place._fields))
+    found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
     return found
+
+
+SPARE_BYTES = 2**24
+BLOCK_BYTES = 2**24
+
+
+def copy_to_node(index: Path, folder: Path) -> Path:
+    """The path of a copied index, in a part of `folder` that is named by the index's hash.
+
+    One process of a node copies and the others wait for it; what lies there whole is used again. A shard is hashed as
+    it is copied and gets its name at the end, the index last, so that a name stands for whole bytes.
+    Raises InputError when there is no room, which is found before anything is copied, or when a shard is missing or
+    has other bytes than the index says.
+    """
+    try:
+        content = index.read_bytes()
+        described: dict[str, Any] = json.loads(content)
+        entries = [(split, n, e) for split in ("train", "validation") for n, e in enumerate(described[split]["shards"])]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{index} is no index of tokens ({error!r}): build it with tokens.index") from error
+    target = folder / hashlib.sha256(content).hexdigest()[:16]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with (target / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets go of it when the process ends, however it ends
+            missing = []
+            for split, number, entry in entries:
+                path = target / split / f"{number}.arrow"
+                if not path.is_file() or path.stat().st_size != entry["bytes_on_disk"]:
+                    missing.append((index.parent / entry["path"], path, entry))
+                entry["path"] = f"{split}/{number}.arrow"
+            _check_free_space(target, sum(entry["bytes_on_disk"] for _, _, entry in missing))
+            for source, path, entry in missing:
+                _copy(source, path, entry["sha256"])
+            staged = target / "index.json"
+            partial = target / ".partial-index.json"
+            partial.write_text(json.dumps(described), encoding="utf-8")
+            partial.replace(staged)
+    except OSError as error:
+        raise InputError(f"staging: {error}: name a folder on a disk of the node that can be written") from error
+    return staged
+
+
+def _check_free_space(target: Path, needed: int) -> None:
+    for left in target.glob("*/.partial-*"):
+        left.unlink()
+    free = shutil.disk_usage(target).free
+    if needed and free < needed + SPARE_BYTES:
+        raise InputError(
+            f"staging: {target} has room for {free} bytes, the shards to copy take {needed}: name a folder on a larger "
+            "disk or leave staging out"
+        )
+
+
+def _copy(source: Path, path: Path, sha256: str) -> None:
+    """Copies a shard aside and renames it; raises InputError when it is missing or its bytes are not those indexed."""
+    if not source.is_file():
+        raise InputError(f"{source} is missing, which the index names: build it again with tokens.shard")
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")
+    digest = hashlib.sha256()
+    with source.open("rb") as reading, partial.open("wb") as writing:
+        while block := reading.read(BLOCK_BYTES):
+            digest.update(block)
+            writing.write(block)
+        writing.flush()
+        os.fsync(writing.fileno())
+    if digest.hexdigest() != sha256:
+        partial.unlink()
+        raise InputError(f"{source} has other bytes than the index says: it was altered, build it with tokens.shard")
+    partial.replace(path)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.tokens import staging
-from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.staging import stage
+from pipeline.tokens import shard_files
+from pipeline.tokens.shard_files import copy_to_node
+from pipeline.tokens.token_reader import TokenReader
 
 
 def test_the_copy_reads_as_the_original_and_is_used_again(built: Path, tmp_path: Path) -> None:
-    staged = stage(built, tmp_path / "disk")
+    staged = copy_to_node(built, tmp_path / "disk")
     assert staged.is_relative_to(tmp_path / "disk")
     for split in ("train", "validation"):
         ours, theirs = TokenReader(staged, split), TokenReader(built, split)
@@ -27,7 +27,7 @@ def test_the_copy_reads_as_the_original_and_is_used_again(built: Path, tmp_path:
     assert len(times) == 6
     torn = staged.parent / "train/1.arrow"
     torn.write_bytes(b"torn")
-    assert stage(built, tmp_path / "disk") == staged
+    assert copy_to_node(built, tmp_path / "disk") == staged
     assert [path for path, time in times.items() if path.stat().st_mtime_ns != time] == [torn]
     assert torn.read_bytes() == (built.parent / "train/1.arrow").read_bytes()
 
@@ -47,9 +47,9 @@ def test_processes_that_stage_at_once_copy_each_shard_once(built: Path, tmp_path
 
 
 def test_without_room_nothing_is_copied(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
     with pytest.raises(InputError, match=r"staging: .* has room for \d+ bytes, the shards to copy take \d+: name a"):
-        stage(built, tmp_path / "disk")
+        copy_to_node(built, tmp_path / "disk")
     assert not list((tmp_path / "disk").rglob("*.arrow"))
 
 
@@ -60,17 +60,17 @@ def test_an_altered_or_missing_shard_is_not_staged(built: Path, tmp_path: Path) 
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"train/2\.arrow has other bytes than the index says"):
-        stage(folder / "index.json", tmp_path / "disk")
+        copy_to_node(folder / "index.json", tmp_path / "disk")
     assert not list((tmp_path / "disk").rglob("*2.arrow*"))
     path.unlink()
     with pytest.raises(InputError, match=r"train/2\.arrow is missing, which the index names"):
-        stage(folder / "index.json", tmp_path / "disk")
+        copy_to_node(folder / "index.json", tmp_path / "disk")
 
 
 def test_a_folder_that_cannot_be_made_and_a_broken_index_are_sentences(built: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"staging: .* name a folder on a disk of the node that can be written"):
-        stage(built, tmp_path / "file" / "disk")
+        copy_to_node(built, tmp_path / "file" / "disk")
     (tmp_path / "index.json").write_text(json.dumps({"train": 1}))
     with pytest.raises(InputError, match=r"index\.json is no index of tokens"):
-        stage(tmp_path / "index.json", tmp_path / "disk")
+        copy_to_node(tmp_path / "index.json", tmp_path / "disk")

@@ -19,8 +19,8 @@ from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens import suffix_search
 from pipeline.tokens import suffixes as suffixes_step
-from pipeline.tokens.search import Part, Search
 from pipeline.tokens.settings import SuffixesSettings
+from pipeline.tokens.text_search import TextMatch, TextSearch
 
 FRACTION = 0.2  # of tests/tokens/conftest.py
 
@@ -47,13 +47,13 @@ def search(
     documents: list[Path],
     tokenizer: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Search:
+) -> TextSearch:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "uint32":
             patch.setattr(shard_step.np, "uint16", shard_step.np.uint32)
         index = build_tokens(tmp_path_factory.mktemp("search") / "main", documents, tokenizer)
     sort_suffixes(index, tokenizer)
-    found = Search(index, tokenizer)
+    found = TextSearch(index, tokenizer)
     assert found.reader.dtype == request.param
     return found
 
@@ -77,7 +77,7 @@ def brute(text: str, minimum: int, texts: dict[str, str]) -> list[tuple[int, int
     return found
 
 
-def described(search: Search, parts: list[Part]) -> list[tuple[int, int, dict[str, int]]]:
+def described(search: TextSearch, parts: list[TextMatch]) -> list[tuple[int, int, dict[str, int]]]:
     listed = []
     for part in parts:
         named = {row["id"]: row["occurrences"] for row in search.documents(part)}
@@ -86,7 +86,7 @@ def described(search: Search, parts: list[Part]) -> list[tuple[int, int, dict[st
     return listed
 
 
-def test_a_decomposed_text_is_found_where_the_composed_one_stands(search: Search, texts: dict[str, str]) -> None:
+def test_a_decomposed_text_is_found_where_the_composed_one_stands(search: TextSearch, texts: dict[str, str]) -> None:
     """Places are those of the text as it is given: letters that are two characters there are one in the documents."""
     held = next(text for text in texts.values() if "é" in text[10:60])[10:60]
     apart = unicodedata.normalize("NFD", held)
@@ -118,7 +118,7 @@ PIECES = [
     minimum=st.integers(1, 30),
 )
 def test_the_parts_are_those_of_brute_force(
-    search: Search, texts: dict[str, str], numbers: list[tuple[int, int, int]], pieces: list[str], minimum: int
+    search: TextSearch, texts: dict[str, str], numbers: list[tuple[int, int, int]], pieces: list[str], minimum: int
 ) -> None:
     held = list(texts.values())
     cut = [held[document % len(held)] for document, _, _ in numbers]
@@ -136,7 +136,7 @@ def monotonous(
     write: Callable[..., Path],
     tokenizer: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Search, dict[str, str]]:
+) -> tuple[TextSearch, dict[str, str]]:
     """Return the search of documents of nine words, each of which stands there thousands of times, and their texts."""
     folder, draw = tmp_path_factory.mktemp("monotonous"), Random(1)
     described = {"language": "nl", "language_score": 1.0, "source": "s", "license": "CC0-1.0"}
@@ -147,7 +147,7 @@ def monotonous(
     index = build_tokens(folder / "main", [write(folder / "documents.parquet", rows)], tokenizer)
     sort_suffixes(index, tokenizer)
     held = {str(row["id"]): str(row["text"]) for row in rows if not is_validation(str(row["id"]), FRACTION)}
-    return Search(index, tokenizer), held
+    return TextSearch(index, tokenizer), held
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def monotonous(
     minimum=st.integers(4, 16),
 )
 def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
-    monotonous: tuple[Search, dict[str, str]], words: list[tuple[str, int]], minimum: int
+    monotonous: tuple[TextSearch, dict[str, str]], words: list[tuple[str, int]], minimum: int
 ) -> None:
     search, texts = monotonous
     text = "".join(word[cut:] for word, cut in words)
@@ -172,7 +172,7 @@ def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
 
 
 def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
-    search: Search, texts: dict[str, str]
+    search: TextSearch, texts: dict[str, str]
 ) -> None:
     row = search.rows[0]
     (first, second) = [row["id"] for row in row.document_rows(0, row.tokens) if len(texts[row["id"]]) > 60][:2]
@@ -184,7 +184,7 @@ def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
     assert [end, start] == [(end + start)[p.start : p.end] for p in search.parts(end + start, 30)]
 
 
-def test_one_changed_word_parts_a_quote_in_two(search: Search, texts: dict[str, str]) -> None:
+def test_one_changed_word_parts_a_quote_in_two(search: TextSearch, texts: dict[str, str]) -> None:
     text = next(text for text in texts.values() if len(text) > 200)
     changed = f"{text[:100]}#{text[101:]}"
     assert [(part.start, part.end) for part in search.parts(changed, 60)] == [(0, 100), (101, len(text))]
@@ -204,14 +204,14 @@ def test_documents_of_two_licences_are_both_named(
         ]
     index = build_tokens(tmp_path / "main", [write(tmp_path / "documents.parquet", rows)], tokenizer)
     sort_suffixes(index, tokenizer)
-    search = Search(index, tokenizer)
+    search = TextSearch(index, tokenizer)
     (part,) = search.parts(quote, 40)
     held = {row["id"]: row["license"] for row in rows if not is_validation(str(row["id"]), FRACTION)}
     assert {row["id"]: row["license"] for row in search.documents(part)} == held
     assert set(held.values()) == {"CC0-1.0", "CC-BY-4.0"}
     (index.parent / "train/0.arrow").replace(index.parent / "train/other.arrow")
     with pytest.raises(InputError, match="missing"):
-        Search(index, tokenizer)
+        TextSearch(index, tokenizer)
 
 
 def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
@@ -223,13 +223,13 @@ def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
     kept = (folder / "suffixes/0.arrow").read_bytes()
     shutil.copy(folder / "suffixes/1.arrow", folder / "suffixes/0.arrow")
     with pytest.raises(InputError, match=r"0\.arrow is of another shard"):
-        Search(folder / "index.json", tokenizer)
+        TextSearch(folder / "index.json", tokenizer)
     (folder / "suffixes/0.arrow").write_bytes(kept[:50])
     with pytest.raises(InputError, match=r"0\.arrow is no suffix array"):
-        Search(folder / "index.json", tokenizer)
+        TextSearch(folder / "index.json", tokenizer)
     at = len(kept) // 2 // 8 * 8
     (folder / "suffixes/0.arrow").write_bytes(kept[:at] + b"\xff\xff\xff\x7f" * 16 + kept[at + 64 :])
-    search = Search(folder / "index.json", tokenizer)
+    search = TextSearch(folder / "index.json", tokenizer)
     with pytest.raises(InputError, match="a suffix array was altered"):
         for word in TEXT_WORDS:
             search.parts(word, 1)
@@ -238,7 +238,7 @@ def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
 TEXT_WORDS = ["de polder", "gemalen", "the miller", "zee en", "café", "opent elke morgen", "counted", "sluis", "'s"]
 
 
-def test_where_there_is_no_room_for_a_position_none_is_written(search: Search) -> None:
+def test_where_there_is_no_room_for_a_position_none_is_written(search: TextSearch) -> None:
     shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
     word = np.frombuffer(search._words[number], dtype=np.uint8)
     places = np.full(3, -7, dtype=np.int64)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
-from pipeline.tokens.mapped import Shard, open_shard
-from pipeline.tokens.reader import TokenReader, refuse_altered
+from pipeline.tokens.shard_files import MappedShard, open_shard
+from pipeline.tokens.token_reader import TokenReader, refuse_altered
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +165,11 @@ def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeyp
     whole = TokenReader(built, "train")
     expected, borders = whole.read(0, whole.tokens), whole.borders
 
-    def refuse(shard: Shard, *given: int) -> None:
+    def refuse(shard: MappedShard, *given: int) -> None:
         raise AssertionError(f"{shard.path} is read in full")
 
     for method in ("batch", "batches"):
-        monkeypatch.setattr(Shard, method, refuse)
+        monkeypatch.setattr(MappedShard, method, refuse)
     reader = TokenReader(built, "train")
     assert np.array_equal(reader.read(0, reader.tokens), expected)
     assert len(reader.views) > 3  # the stretch was joined from several

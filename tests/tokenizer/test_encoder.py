@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain.transfer import transfer
-from pipeline.tokens.token_bytes import token_bytes
+from pipeline.tokenizer.encoder import token_bytes
 
 TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]
 

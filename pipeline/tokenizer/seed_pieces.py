@@ -20,7 +20,7 @@ MOST_SEEDS = 1_000_000
 LEAST_EXPECTED = 0.5  # occurrences of a piece that stays
 
 
-class Words(NamedTuple):
+class WordCounts(NamedTuple):
     """The words behind one another, a SEPARATOR after each, where each ends, and how often it occurs."""
 
     letters: Bytes
@@ -28,7 +28,7 @@ class Words(NamedTuple):
     counts: Integers
 
 
-def seeds(words: Words, minimum_frequency: int, longest_bytes: int) -> tuple[Bytes, Integers, Reals]:
+def seeds(words: WordCounts, minimum_frequency: int, longest_bytes: int) -> tuple[Bytes, Integers, Reals]:
     """Return letters, starts and frequencies of all bytes and of the substrings that are the first pieces.
 
     These are the substrings that no letter always follows, and the words themselves: as many as MOST_SEEDS, the
