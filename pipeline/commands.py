@@ -17,11 +17,9 @@ from pipeline.core.formatting import printable
 from pipeline.core.yaml_files import load_yaml
 from pipeline.evaluate.mirroring import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.table import table
-from pipeline.plan.time_table import time_lines
+from pipeline.plan.tables import corpus_lines, table, time_lines
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
 from pipeline.provenance.records import load_records

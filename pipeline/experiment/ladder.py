@@ -17,11 +17,11 @@ from pipeline.experiment.runs import folder_of, last_segments, runs_below
 from pipeline.experiment.scaling_fit import LETTERS, Fit, Point, Prediction, fit
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.plan.scaling_law import ScalingLaw, Unit
+from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 from pipeline.provenance.figures import ReportFigure
 from pipeline.provenance.records import Record
 
-UNIT: Unit = "bits per byte"
+UNIT: LossUnit = "bits per byte"
 EPOCHS = 4
 """Up to as many readings a repeated text is about as good as a fresh one (Muennighoff et al. 2023, section 6)."""
 

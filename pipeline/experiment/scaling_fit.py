@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.errors import InputError
 from pipeline.core.statistics import CONFIDENCE
-from pipeline.plan.scaling_law import ScalingLaw, Unit
+from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class Fit:
         return Prediction(law.loss(parameters, tokens), *_interval(losses_R), law.outside(parameters, tokens))
 
 
-def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
+def fit(points: Sequence[Point], unit: LossUnit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
     """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
 
     The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix D.2),

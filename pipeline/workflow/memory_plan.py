@@ -10,7 +10,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import in_blocks
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.plan.table import readable
+from pipeline.plan.tables import readable
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.training_settings import Training

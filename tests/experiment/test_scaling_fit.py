@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 from pipeline.core.errors import InputError
 from pipeline.experiment.scaling_fit import DELTA, Fit, Point, fit
-from pipeline.plan.scaling_law import ScalingLaw
+from pipeline.plan.scaling_laws import ScalingLaw
 
 # The parameters that Besiroglu et al. 2024 found for the runs of Hoffmann et al. 2022; the points here are made.
 TRUE = {"E": 1.817, "A": 482.0, "B": 2085.0, "alpha": 0.348, "beta": 0.366}

@@ -21,7 +21,7 @@ from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
 from pipeline.model.prepare import prepare
 from pipeline.model.shared_heads import head_parts
-from pipeline.plan.stages import division
+from pipeline.plan.formulas import division
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed

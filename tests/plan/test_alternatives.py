@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.plan.advice import advice
+from pipeline.plan.alternatives import advice
 from pipeline.plan.settings import ModelPlan, PlatformPlan
 
 GOOD = {"layers": 32, "width": 4096, "feed_forward_width": 14336, "heads": 32, "key_value_heads": 8}

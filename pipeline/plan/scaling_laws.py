@@ -1,23 +1,76 @@
-"""What published laws expect of a model: its loss, with an interval, and a learning rate and batch size to begin with.
-
-The losses are those of other tokenizers and of English text: nats per token of 32,000 pieces of MassiveText (Hoffmann
-et al.) or of GPT-2's tokens of C4 (Muennighoff et al.). They say what order of loss to expect, and no more.
-"""
+"""Scaling laws: the loss of a model by its parameters and tokens, and what published laws predict for a plan."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.core.errors import InputError
 from pipeline.core.statistics import CONFIDENCE
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.plan.scaling_law import ScalingLaw, Unit
 
-NATS: Unit = "nats per token"
+FLAT = 1e-3  # exponent: a thousand times as many change the term by less than a hundredth
+LossUnit = Literal["nats per token", "bits per byte"]
+
+
+@dataclass(frozen=True)
+class ScalingLaw:
+    """L(N, D) = E + A / N^alpha + B / D^beta, N parameters and D tokens (Hoffmann et al. 2022, equation 2).
+
+    `parameters` and `tokens` are the least and the most that it was fitted on, where that is known. It knows fresh text
+    alone: D counts tokens that are read once.
+    """
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+    unit: LossUnit
+    parameters: tuple[float, float] = (0.0, math.inf)
+    tokens: tuple[float, float] = (0.0, math.inf)
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """Return the expected loss in the law's unit."""
+        return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
+
+    def outside(self, parameters: float, tokens: float) -> list[str]:
+        """Return by which factor parameters and tokens lie outside of the fitted range; nothing where within."""
+        found = []
+        for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
+            if not low <= value <= high:
+                factor, side = (low / value, "below") if value < low else (value / high, "above")
+                found.append(f"{noun} {factor:.3g} x {side}")
+        return found
+
+    def compute_optimal(self, flops: float) -> tuple[float, float]:
+        """Return the parameters and tokens of least loss with 6 N D = `flops` (Hoffmann et al. 2022, equation 4).
+
+        Raises:
+            InputError: the loss does not fall with parameters or with tokens, so that no split is best.
+        """
+        for noun, exponent in (("parameters", self.alpha), ("tokens", self.beta)):
+            if exponent < FLAT:
+                raise InputError(
+                    f"the law does not fall with {noun}, so that no split of compute is best: vary them more"
+                )
+        total = self.alpha + self.beta
+        ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / total)
+        return ratio * (flops / 6) ** (self.beta / total), (flops / 6) ** (self.alpha / total) / ratio
+
+
+# Published laws: the loss of a model with its interval, and a learning rate and batch size to begin with.
+#
+# The losses are those of other tokenizers and of English text: nats per token of 32,000 pieces of MassiveText
+# (Hoffmann et al.) or of GPT-2's tokens of C4 (Muennighoff et al.). They say what order of loss to expect, and no
+# more.
+
+
+NATS: LossUnit = "nats per token"
 SCOPE = (
     "Expected losses are those of published laws: of their own tokenizers and of English text, read once. They tell "
     "the order of the loss; a ladder of small models on your text tells it better (`python -m pipeline ladder`)."
@@ -38,7 +91,7 @@ FORMULAS = {
 
 
 @dataclass(frozen=True)
-class Errors:
+class StandardErrors:
     """Published standard errors of a law's parameters."""
 
     E: float
@@ -55,11 +108,11 @@ HOFFMANN = ScalingLaw(1.69, 406.4, 410.7, 0.34, 0.28, NATS, parameters=(7e7, 1.6
 BESIROGLU = ScalingLaw(
     1.8172, 482.01, 2085.43, 0.3478, 0.3658, NATS, parameters=(5.7e7, 1.6e10), tokens=(8.2e8, 3.2e11)
 )
-BESIROGLU_ERRORS = Errors(E=0.0257, alpha=0.0154, beta=0.0206)
+BESIROGLU_ERRORS = StandardErrors(E=0.0257, alpha=0.0154, beta=0.0206)
 # Muennighoff et al. 2023 (Scaling Data-Constrained Language Models), appendix B: the law of fresh text, fitted on 54
 # runs on C4 with one exponent for both.
 MUENNIGHOFF = ScalingLaw(1.87, 521.0, 1488.0, 0.353, 0.353, NATS)
-LAWS: tuple[tuple[ScalingLaw, Errors | None], ...] = (
+LAWS: tuple[tuple[ScalingLaw, StandardErrors | None], ...] = (
     (HOFFMANN, None),
     (BESIROGLU, BESIROGLU_ERRORS),
     (MUENNIGHOFF, None),
@@ -74,7 +127,7 @@ def expected(architecture: Architecture, vocabulary_size: int, tokens: int) -> d
     The loss is None where the laws expect no less than of a uniform guess over the vocabulary: there they tell nothing.
     """
     parameters, without_embedding = (parameter_count(architecture, size) for size in (vocabulary_size, 0))
-    ranges = [_range(law, errors, parameters, tokens) for law, errors in LAWS]
+    ranges = [_loss_interval(law, errors, parameters, tokens) for law, errors in LAWS]
     loss = sorted(law.loss(parameters, tokens) for law, _ in LAWS)[len(LAWS) // 2]
     known = loss < math.log(vocabulary_size)
     return {
@@ -87,7 +140,9 @@ def expected(architecture: Architecture, vocabulary_size: int, tokens: int) -> d
     }
 
 
-def _range(law: ScalingLaw, errors: Errors | None, parameters: float, tokens: float) -> tuple[float, float]:
+def _loss_interval(
+    law: ScalingLaw, errors: StandardErrors | None, parameters: float, tokens: float
+) -> tuple[float, float]:
     """Return the 95 % interval of a law's loss by its standard errors; the loss alone where none are published.
 
     A and B are not drawn by themselves: the fit holds both terms fast in the middle of its runs, so that A moves with

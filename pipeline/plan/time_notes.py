@@ -1,4 +1,4 @@
-"""The interval of a planned time: by how much longer than planned the steps of finished trainings took."""
+"""The interval of a planned time, and notes on what it is computed from and what it leaves out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pipeline.core.formatting import counted
 from pipeline.energy.forecast import student_95
-from pipeline.plan.run_time import obstacles, run_time
+from pipeline.plan.run_time import obstacles, run_time, similar_trainings
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
-from pipeline.plan.table import readable
+from pipeline.plan.tables import readable
 
 STEP_ERROR = 0.108
 """Standard deviation of the logarithm of measured over counted seconds of a step, of shapes that nothing was fitted on:
@@ -32,21 +32,21 @@ FORMULAS = {
 }
 
 
-class Ratio(NamedTuple):
+class TimeRatio(NamedTuple):
     """How many times as long as planned a step of a finished training took."""
 
     training: str
     value: float
 
 
-class Interval(NamedTuple):
+class TimeInterval(NamedTuple):
     """The factors between which the measured over the planned time lies 95 times of 100."""
 
     low: float
     high: float
 
 
-def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[Ratio]:
+def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) -> list[TimeRatio]:
     """Return what the calibration runs on the platform tell of times that are planned in the same way.
 
     Args:
@@ -57,11 +57,11 @@ def ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_counted: bool) 
         for name, training in run.trainings.items() if run.platform == platform.name else ():
             planned = run_time(training.model, platform, training.processes)["step_seconds"]
             if planned and is_counted == (not obstacles(training.model, platform, training.processes)):
-                found.append(Ratio(f"{name} of {run.folder}", training.step_seconds / planned))
+                found.append(TimeRatio(f"{name} of {run.folder}", training.step_seconds / planned))
     return found
 
 
-def interval(found: list[Ratio], is_counted: bool) -> Interval | None:
+def time_interval(found: list[TimeRatio], is_counted: bool) -> TimeInterval | None:
     """Return the factors by which a planned time is multiplied at both ends; None where nothing tells them."""
     logarithms = [math.log(ratio.value) for ratio in found]
     number, mean = len(logarithms), fmean(logarithms) if logarithms else 0.0
@@ -73,7 +73,7 @@ def interval(found: list[Ratio], is_counted: bool) -> Interval | None:
     variance = squares / freedom
     spread = math.sqrt(variance * (1 + 1 / number) if number else variance + MACHINE_ERROR**2)
     reach = student_95(freedom) * spread
-    return Interval(math.exp(mean - reach), math.exp(mean + reach))
+    return TimeInterval(math.exp(mean - reach), math.exp(mean + reach))
 
 
 def with_interval(
@@ -84,13 +84,13 @@ def with_interval(
     if planned["seconds"] is None:
         return planned | none
     is_counted = not obstacles(model, platform, planned["devices_used"])
-    found = interval(ratios(plan, platform, is_counted), is_counted)
+    found = time_interval(ratios(plan, platform, is_counted), is_counted)
     if found is None:
         return planned | none
     return planned | {f"{end}_seconds": planned["seconds"] * factor for end, factor in found._asdict().items()}
 
 
-def interval_note(planned: Mapping[str, Any], found: list[Ratio]) -> str:
+def interval_note(planned: Mapping[str, Any], found: list[TimeRatio]) -> str:
     """Return the interval of a model's time in one sentence, with what it is known by."""
     if planned["low_seconds"] is None:
         return (
@@ -105,3 +105,69 @@ def interval_note(planned: Mapping[str, Any], found: list[Ratio]) -> str:
         f"time {told} (95 %) by {counted(len(found), 'training')} on this platform, whose steps took as many times as "
         f"long as planned: {values}"
     )
+
+
+LEFT_OUT = {
+    "validation_seconds": "validations, for training.validation_tokens is not stated",
+    "start_seconds": "starts of jobs, for the platform does not state job_start_seconds (from the start of a job to "
+    "its first step: a finished job's log has both)",
+    "queue_seconds": "waiting in the queue, for the platform does not state job_queue_seconds (sacct has Submit and "
+    "Start of jobs of as many nodes)",
+    "checkpoint_write_seconds": "the interval between checkpoints by Young and Daly, for the platform does not state "
+    "storage_bytes_per_second (time dd of 10 GB with oflag=direct to its scratch)",
+}
+HIDDEN = "loading, and checkpoints written beside the training"
+
+
+PRETRAINED = (
+    "begins with weights that were trained before: its shape is theirs, and laws of trainings from the first token on "
+    "tell neither its loss nor its rate"
+)
+EXPERTS = (
+    "operations are those of the experts that a token visits, memory that of all; time and memory are those of tokens "
+    "shared equally, which take longer and hold more where some experts are liked better; laws of models without "
+    "experts tell neither its loss nor its rate"
+)
+
+
+def notes(
+    model: ModelPlan, platform: PlatformPlan, planned: dict[str, Any], forecast: ForecastPlan | None = None
+) -> list[str]:
+    """Return what a reader must know of a model's time; `planned` is its entry in the plan."""
+    began = [PRETRAINED] * model.pretrained + [EXPERTS] * bool(model.architecture.experts)
+    found = obstacles(model, platform, planned["devices_used"])
+    if planned["seconds"] is None:
+        return [*began, f"no time: {'; '.join(found)}"]
+    ends = interval_note(planned, ratios(forecast, platform, is_counted=not found))
+    if found:
+        told = f"time by the platform's model_flops_utilization {platform.model_flops_utilization:g}, steps alone"
+        return [*began, f"{told}, for {'; '.join(found)}", ends, *_published(platform, planned)]
+    rate = "at the platform's rate"
+    if platform.failures_per_device_hour is None:
+        rate = "as often as those of Llama 3 405B, for the platform does not state failures_per_device_hour"
+    missing = [words for key, words in LEFT_OUT.items() if planned[key] is None]
+    return [
+        *began,
+        f"time by operations, bytes and bandwidths; failures {rate}",
+        ends,
+        f"not in it: {'; '.join([HIDDEN, *missing])}",
+        *_published(platform, planned),
+    ]
+
+
+def _published(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
+    """Return the line of published trainings."""
+    least, most, own = (planned[key] for key in ("published_least_seconds", "published_most_seconds", "seconds"))
+    trainings = [
+        f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {one.tokens:.3g} tokens, "
+        f"{100 * one.utilization:.0f} % of the peak ({one.source})"
+        for one in similar_trainings(planned["active_parameters"])
+    ]
+    took = " to ".join(dict.fromkeys(readable("seconds", value) for value in (least, most)))
+    told = (
+        f"published runs of this size took as much of their peak that this one would take {took} on "
+        f"{counted(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
+    )
+    if own < least:
+        told += f"; the plan is {most / own:.2g} times as fast as the slowest of them, and faster than all"
+    return [told]

@@ -34,7 +34,7 @@ def forecast(plan: ForecastPlan, platform: str) -> dict[str, Any]:
             rows = _rows(plan, step)
             fitted[step], work[step] = _fit(rows), planned.amount
             ends[step] = _account_ends(rows)
-            steps[step] = told | _told(fitted[step].predict(planned.amount), ends[step])
+            steps[step] = told | _prediction_json(fitted[step].predict(planned.amount), ends[step])
         except InputError as error:
             steps[step] = told | {"refused": str(error)}
     return {
@@ -74,7 +74,7 @@ def _account_ends(rows: Iterable[StepCost]) -> tuple[float, float]:
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def _told(prediction: Prediction, ends: tuple[float, float]) -> dict[str, float]:
+def _prediction_json(prediction: Prediction, ends: tuple[float, float]) -> dict[str, float]:
     """Return a prediction as JSON, its joules with the ends of the account's own interval."""
     low, high = widened(Range(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {
@@ -105,7 +105,7 @@ def _chain(
         math.log(sum(joules[step] * math.exp(ends[step][side]) for step in steps) / sum(joules.values()))
         for side in (0, 1)
     )
-    return _told(whole, (low, high))
+    return _prediction_json(whole, (low, high))
 
 
 def _notes(plan: ForecastPlan, platform: str) -> list[str]:
