@@ -30,7 +30,7 @@ COMMANDS = {
     "provenance pack": ("pipeline.provenance.pack", "main"),
     "runs": ("pipeline.experiment.runs", "main"),
     "ladder": ("pipeline.experiment.ladder", "main"),
-    "scaling": ("pipeline.experiment.scaling", "main"),
+    "scaling": ("pipeline.experiment.device_scaling", "main"),
     "compare": ("pipeline.commands", "compare"),
     "reproduce": ("pipeline.audit.reproduce", "main"),
     "accounting": ("pipeline.slurm.accounting", "main"),

@@ -13,7 +13,7 @@ from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.figures import Account, together
 from pipeline.evaluate.checkpoint import read
-from pipeline.experiment.compare import compared, judge, undominated
+from pipeline.experiment.cell_comparison import compared, judge, undominated
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report.charts import STYLES, Series, lines
 from pipeline.report.consumption import computed_by

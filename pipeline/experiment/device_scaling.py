@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, printable
 from pipeline.core.ramp import Batches
 from pipeline.core.step_seconds import step_seconds
-from pipeline.experiment.runs import Run, folder_of, last_segments, runs_below
+from pipeline.experiment.runs import RunSummary, folder_of, last_segments, runs_below
 from pipeline.provenance.records import Record
 
 FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
@@ -32,7 +32,7 @@ NONE = (
 )
 
 
-class Measured(NamedTuple):
+class ScalingMeasurement(NamedTuple):
     """A finished model: what it is but for devices and batch, and how fast it was."""
 
     model: str
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measured_below(results: Path) -> Iterator[Measured]:
+def measured_below(results: Path) -> Iterator[ScalingMeasurement]:
     """Yield the models of the runs below a folder whose steps were timed.
 
     Raises:
@@ -73,7 +73,7 @@ def measured_below(results: Path) -> Iterator[Measured]:
                 yield found
 
 
-def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) -> Measured | None:
+def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSummary) -> ScalingMeasurement | None:
     """Return a model; None of one whose steps or processes nothing tells."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     training = record.settings["training"]
@@ -88,7 +88,7 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) ->
     kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
     energy = run.figures.get(f"energy.model.{model}")
     steps = [line["step"] for line in lines if "loss" in line]
-    return Measured(
+    return ScalingMeasurement(
         name,
         json.dumps(kind, sort_keys=True),
         processes,
@@ -100,7 +100,7 @@ def _measured(name: str, metrics: Path, model: str, record: Record, run: Run) ->
     )
 
 
-def told(found: Sequence[Measured]) -> list[str]:
+def told(found: Sequence[ScalingMeasurement]) -> list[str]:
     """Return a table for each training and way of scaling.
 
     Raises:
@@ -108,7 +108,7 @@ def told(found: Sequence[Measured]) -> list[str]:
     """
     lines: list[str] = []
     for way in ("strong", "weak"):
-        groups: dict[tuple[str, float], list[Measured]] = {}
+        groups: dict[tuple[str, float], list[ScalingMeasurement]] = {}
         for one in found:
             batch = one.batch_size if way == "strong" else one.batch_size / one.devices
             groups.setdefault((one.kind, batch), []).append(one)
@@ -120,7 +120,7 @@ def told(found: Sequence[Measured]) -> list[str]:
     return lines[:-1]
 
 
-def _table(way: str, batch: float, group: Sequence[Measured]) -> list[str]:
+def _table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[str]:
     fewest = [one.of_a_device for one in group if one.devices == group[0].devices]
     of = "of all devices" if way == "strong" else "of a device"
     rows = [[f"{way} scaling, {batch:g} sequences {of}", "devices", "nodes", "tokens per second", "of a device"]]

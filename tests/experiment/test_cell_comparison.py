@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.evaluate.checkpoint import Checkpoint
 from pipeline.evaluate.differences import compared_in_all
-from pipeline.experiment.compare import compared, difference, judge, undominated
+from pipeline.experiment.cell_comparison import compared, difference, judge, undominated
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.experiment.scaling import main, measured_below, told
+from pipeline.experiment.device_scaling import main, measured_below, told
 from tests.conftest import Project
 from tests.experiment.test_ladder import figure
 

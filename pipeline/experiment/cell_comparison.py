@@ -24,7 +24,7 @@ Score = tuple[str, str, str]
 """Suite, task and metric."""
 
 
-class Difference(NamedTuple):
+class CellDifference(NamedTuple):
     """A mean difference over seeds and items, its standard error and the degrees of freedom that this has."""
 
     value: float
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     freedom: float
 
 
-def difference(lead_SC: Floats, units_C: Floats) -> Difference:
+def difference(lead_SC: Floats, units_C: Floats) -> CellDifference:
     """Return the mean over seeds of what one side leads by, Σ lead / Σ units, and how far chance moves it.
 
     Seeds and clusters of items both vary, crossed: V = V_seeds + V_items - V_both, the variance of the mean by seeds,
@@ -57,9 +57,9 @@ def difference(lead_SC: Floats, units_C: Floats) -> Difference:
     of_both = again * float((neither_SC**2).sum()) / (seeds * (seeds - 1))
     variance = max(of_seeds + of_items - of_both, of_seeds, of_items)
     if not variance:
-        return Difference(value, 0.0, math.inf)
+        return CellDifference(value, 0.0, math.inf)
     freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_items**2 / (clusters - 1))
-    return Difference(value, math.sqrt(variance), freedom)
+    return CellDifference(value, math.sqrt(variance), freedom)
 
 
 def merits(checkpoint: Checkpoint) -> dict[Score, dict[Key, tuple[float, float]]]:
