@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.parent_process import die_with_parent
-from pipeline.energy.watch import other_node_metered
+from pipeline.energy.node_meter import other_node_metered
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.suites import evaluate, prepared
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.energy.forecast import Forecast, Prediction, Range, account_ends, chain, widened
+from pipeline.energy.energy_forecast import CostPrediction, Forecast, Range, account_ends, chain, widened
 from pipeline.plan.settings import ForecastPlan, StepCost
 
 NO_RUNS = (
@@ -74,7 +74,7 @@ def _account_ends(rows: Iterable[StepCost]) -> tuple[float, float]:
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def _prediction_json(prediction: Prediction, ends: tuple[float, float]) -> dict[str, float]:
+def _prediction_json(prediction: CostPrediction, ends: tuple[float, float]) -> dict[str, float]:
     """Return a prediction as JSON, its joules with the ends of the account's own interval."""
     low, high = widened(Range(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
+from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
 from pipeline.plan.alternatives import advice, sizes

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pipeline.core.formatting import counted
-from pipeline.energy.forecast import student_95
+from pipeline.energy.energy_forecast import student_95
 from pipeline.plan.run_time import obstacles, run_time, similar_trainings
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
 from pipeline.plan.tables import readable

@@ -13,7 +13,7 @@ import pytest
 from pipeline.commands import plan as plan_command
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.energy.forecast import Forecast
+from pipeline.energy.energy_forecast import Forecast
 from pipeline.forecast.calibration import forecast_plan
 from pipeline.forecast.work import WORK
 from pipeline.plan.estimate import estimate

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.energy.carbon import JOULES_PER_KWH
+from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan import formulas

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.figures import Figure
+from pipeline.energy.energy_accounting import Figure
 from pipeline.evaluate.items import Item, Measured, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report import experiments

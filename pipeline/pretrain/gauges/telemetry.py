@@ -23,7 +23,7 @@ from torch.cuda import nccl
 from pipeline.core import platform_files
 from pipeline.core.machine import facts
 from pipeline.core.ramp import Stretch
-from pipeline.energy.watch import node_name
+from pipeline.energy.node_meter import node_name
 from pipeline.model.determinism import is_deterministic
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.gauges import slowest

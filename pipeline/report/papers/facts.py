@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.core.markup import safe_url
-from pipeline.energy.figures import Figure
+from pipeline.energy.energy_accounting import Figure
 from pipeline.report.disclosure import Category
 from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
