@@ -116,7 +116,7 @@ def trainer(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from pipeline.model.llama.huggingface import configuration, their_name
+    from pipeline.model.llama_network import configuration, their_name
     from pipeline.model.networks import initial_state
 
     settings = settings_of(options)
@@ -181,7 +181,7 @@ def plain(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from pipeline.model.llama.model import Llama
+    from pipeline.model.llama_network import Llama
     from pipeline.model.networks import initial_state
 
     settings = settings_of(options)

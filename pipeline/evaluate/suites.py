@@ -110,7 +110,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Do the same in this process, which may be one of several: then the first one writes."""
     from pipeline.evaluate.scorer import load_model
-    from pipeline.model.determinism import is_deterministic
+    from pipeline.model.switches import is_deterministic
 
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size, device)
@@ -138,7 +138,7 @@ def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
     import datasets
     import torch
 
-    from pipeline.model.determinism import set_determinism
+    from pipeline.model.switches import set_determinism
 
     set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline.model.settings import Architecture
-from pipeline.model.shared_heads import head_parts, key_value_heads
+from pipeline.model.size import head_parts, key_value_heads
 from pipeline.plan.formulas import device_parameters, process_layers
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
-from pipeline.model import determinism, huggingface
+from pipeline.model import huggingface, switches
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
@@ -74,7 +74,7 @@ class Worker:
         for number in SIGNALS:
             signal.signal(number, self._stop)
         torch.set_num_threads(self.training.threads)
-        determinism.set_determinism(self.training.deterministic)
+        switches.set_determinism(self.training.deterministic)
         self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
             device.keep_memory()

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan

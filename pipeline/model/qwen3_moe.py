@@ -1,14 +1,38 @@
-"""How large a Qwen3 with experts is and what one token of its training costs: see `pipeline.model.size`.
+"""Shapes with a name: the models of Qwen3 with experts.
 
-As a Qwen3 whose feed-forward blocks are as wide as several experts together, and the router, a matrix more.
+Layers, heads and experts are those of Yang et al. 2025 (Qwen3 Technical Report, arXiv 2505.09388), table 2; widths,
+angles and epsilon those of config.json of Qwen/Qwen3-30B-A3B and Qwen/Qwen3-235B-A22B on Hugging Face.
 """
 
 from __future__ import annotations
 
-from pipeline.model.architectures import Precision
-from pipeline.model.llama import size as llama
-from pipeline.model.qwen3 import size
+from typing import Any
+
+from pipeline.model import llama, qwen3
+from pipeline.model.architectures import Precision, Shape
 from pipeline.model.settings import Architecture
+
+_ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "experts_per_token": 8}
+
+
+def _shape(layers: int, width: int, expert_width: int, heads: int) -> dict[str, Any]:
+    return {
+        **_ALL,
+        "layers": layers,
+        "width": width,
+        "feed_forward_width": expert_width,
+        "heads": heads,
+        "key_value_heads": 4,
+        "head_width": 128,
+    }
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "qwen3-moe": _ALL,
+    "qwen3-30b-a3b": _shape(48, 2048, 768, 32),
+    "qwen3-235b-a22b": _shape(94, 4096, 1536, 64),
+}
+"""By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
 
 
 def _dense(architecture: Architecture, experts: int | None) -> Architecture:
@@ -23,13 +47,13 @@ def _routers(architecture: Architecture) -> int:
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters: of all experts."""
-    return size.parameter_count(_dense(architecture, architecture.experts), vocabulary_size) + _routers(architecture)
+    return qwen3.parameter_count(_dense(architecture, architecture.experts), vocabulary_size) + _routers(architecture)
 
 
 def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return how many of them one token uses: of the experts that it visits."""
     dense = _dense(architecture, architecture.experts_per_token)
-    return size.parameter_count(dense, vocabulary_size) + _routers(architecture)
+    return qwen3.parameter_count(dense, vocabulary_size) + _routers(architecture)
 
 
 def flops_per_token(
@@ -59,7 +83,7 @@ def activation_bytes(
     all experts, and the mean of the processes that divide them, of which one gets more the less its load is balanced.
     """
     a, chosen = architecture, architecture.experts_per_token or 0
-    dense = size.activation_bytes(
+    dense = qwen3.activation_bytes(
         _dense(a, chosen),
         vocabulary_size,
         tokens=tokens,
@@ -71,3 +95,6 @@ def activation_bytes(
     blocks = 1 if recomputation else a.layers
     element = 2 if precision == "bf16" else 4
     return dense + tokens * blocks * (3 * element * chosen * a.width + 4 * (a.experts or 0) + 32 * chosen)
+
+
+SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes, active_parameter_count)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.model import drawn
+from pipeline.model import networks
 from pipeline.model.networks import initial_weight
 from pipeline.model.settings import Architecture
 
@@ -17,7 +17,7 @@ BLOCK = 40  # the last block of the shapes below has 16 elements or more, or few
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn, "BLOCK_ELEMENTS", BLOCK)
+    monkeypatch.setattr(networks, "BLOCK_ELEMENTS", BLOCK)
 
 
 def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor:
@@ -33,7 +33,7 @@ def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor
 @pytest.mark.parametrize("shape", [(5, 8), (7, 9), (10, 15), (3, 14), (4, 6, 10), (121, 1)])
 def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
     expected = by_the_rule("a.weight", math.prod(shape), 0.3, 11)
-    assert torch.equal(drawn.normal("a.weight", shape, 0.3, 11), expected.view(shape))
+    assert torch.equal(networks.normal("a.weight", shape, 0.3, 11), expected.view(shape))
     assert len(expected) <= BLOCK or not torch.equal(expected[:10], expected[BLOCK : BLOCK + 10])
 
 
@@ -49,8 +49,8 @@ def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
-    whole = drawn.normal("a", (9, 7, 5), 1.0, 3)
-    found = drawn.normal("a", (9, 7, 5), 1.0, 3, part)
+    whole = networks.normal("a", (9, 7, 5), 1.0, 3)
+    found = networks.normal("a", (9, 7, 5), 1.0, 3, part)
     assert torch.equal(found, whole[part]) and found.is_contiguous()
 
 
@@ -66,14 +66,14 @@ def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
 def test_only_the_blocks_that_a_part_meets_are_drawn(
     part: tuple[slice, ...], numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drew, block = [], drawn._block
-    monkeypatch.setattr(drawn, "_block", lambda *given: drew.append(given[2]) or block(*given))
-    drawn.normal("a", (100, 20), 1.0, 3, part)
+    drew, block = [], networks._block
+    monkeypatch.setattr(networks, "_block", lambda *given: drew.append(given[2]) or block(*given))
+    networks.normal("a", (100, 20), 1.0, 3, part)
     assert drew == numbers
 
 
 def test_all_elements_have_one_deviation() -> None:
-    found = drawn.normal("a", (400, 1000), 0.02, 1)
+    found = networks.normal("a", (400, 1000), 0.02, 1)
     assert float(found.std()) == pytest.approx(0.02, rel=0.01) and abs(float(found.mean())) < 0.0002
 
 

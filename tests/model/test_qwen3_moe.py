@@ -19,12 +19,11 @@ from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.experts import rows
 from pipeline.model.networks import initial_state, parameter_shapes
-from pipeline.model.prepare import prepare
-from pipeline.model.qwen3_moe.huggingface import configuration, their_name
-from pipeline.model.qwen3_moe.model import Qwen3Moe
-from pipeline.model.qwen3_moe.presets import PRESETS
+from pipeline.model.qwen3_moe import PRESETS
+from pipeline.model.qwen3_moe_network import Qwen3Moe, configuration, their_name
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, active_parameter_count, flops_per_token, parameter_count
+from pipeline.model.switches import prepare
 
 VOCABULARY, EXPERTS, CHOSEN = 96, 6, 2
 SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "layers": 2, "width": 32, "heads": 4, "key_value_heads": 2}

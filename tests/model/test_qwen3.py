@@ -15,9 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_state, initial_weight, network, parameter_shapes
-from pipeline.model.qwen3.huggingface import configuration, their_name
-from pipeline.model.qwen3.model import Qwen3
-from pipeline.model.qwen3.presets import PRESETS
+from pipeline.model.qwen3 import PRESETS
+from pipeline.model.qwen3_network import Qwen3, configuration, their_name
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 

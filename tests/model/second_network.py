@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.model import decoder
 from pipeline.model.attention import Attention
-from pipeline.model.drawn import normal
-from pipeline.model.networks import Network
+from pipeline.model.networks import Network, normal
 from pipeline.model.settings import Architecture
 
 SIZES = {"layers": "n_layer", "width": "n_embd", "heads": "n_head", "key_value_heads": "n_group"}
