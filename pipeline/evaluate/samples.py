@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.evaluate import memorization
+from pipeline.evaluate.memorization import Writer
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.evaluate.writing import Writer
 from pipeline.pretrain import outcome
 from pipeline.tokens.text_search import TextSearch, covered
 from pipeline.tokens.token_reader import TokenReader

@@ -16,7 +16,7 @@ from scipy.special import stdtr, stdtrit
 
 from pipeline.core.statistics import CONFIDENCE
 from pipeline.evaluate import differences
-from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import BITS, Key
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ def difference(lead_SC: Floats, units_C: Floats) -> CellDifference:
     return CellDifference(value, math.sqrt(variance), freedom)
 
 
-def merits(checkpoint: Checkpoint) -> dict[Score, dict[Key, tuple[float, float]]]:
+def merits(checkpoint: EvaluatedCheckpoint) -> dict[Score, dict[Key, tuple[float, float]]]:
     """Return of each score what each item adds to it, and in how many units: items, or bytes of bits per byte."""
     found: dict[Score, dict[Key, tuple[float, float]]] = {}
     answered: dict[str, Mapping[Key, float]] = {**checkpoint.right, **checkpoint.graded}
@@ -83,7 +83,7 @@ def _summed(
     return values_C, units_C
 
 
-def over_seeds(one: Sequence[Checkpoint], other: Sequence[Checkpoint]) -> Iterator[dict[str, Any]]:
+def over_seeds(one: Sequence[EvaluatedCheckpoint], other: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
     """Yield a row for each score of two sides that have the same seeds, in one order, two of them or more.
 
     Compared are the items that all of them answered; a score that is answered in fewer than two clusters has no row.
@@ -128,7 +128,7 @@ def over_seeds(one: Sequence[Checkpoint], other: Sequence[Checkpoint]) -> Iterat
 
 
 def compared(
-    one: Mapping[int, Checkpoint], other: Mapping[int, Checkpoint], metrics: Collection[str] = ()
+    one: Mapping[int, EvaluatedCheckpoint], other: Mapping[int, EvaluatedCheckpoint], metrics: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """Return the rows of two combinations, by the seeds that both have; a is the first of them.
 

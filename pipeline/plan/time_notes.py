@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pipeline.core.formatting import counted
 from pipeline.energy.energy_forecast import student_95
+from pipeline.plan.plan_tables import readable
 from pipeline.plan.run_time import obstacles, run_time, similar_trainings
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan
-from pipeline.plan.tables import readable
 
 STEP_ERROR = 0.108
 """Standard deviation of the logarithm of measured over counted seconds of a step, of shapes that nothing was fitted on:

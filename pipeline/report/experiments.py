@@ -12,7 +12,7 @@ from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.energy_accounting import EnergyAccounting, together
-from pipeline.evaluate.checkpoint import read
+from pipeline.evaluate.item_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compared, judge, undominated
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report.charts import STYLES, Series, lines
@@ -198,7 +198,7 @@ def _comparisons(material: Material, combinations: list[Json], page: ExperimentP
     last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
     answered = {
         one["label"]: {
-            cell["seed"]: read(last[cell["name"]])
+            cell["seed"]: read_checkpoint(last[cell["name"]])
             for cell in one["cells"]
             if cell["outcome"] == FINISHED and cell["name"] in last
         }

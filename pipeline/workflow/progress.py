@@ -20,7 +20,7 @@ from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.forecast.work import WORK
 from pipeline.job.frozen import newest
 from pipeline.model.size import training_flops
-from pipeline.plan.tables import readable
+from pipeline.plan.plan_tables import readable
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
 from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object

@@ -22,9 +22,8 @@ from pipeline.corpus.personal_data import find, mask
 from pipeline.corpus.rules.harmful_settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import memorization, samples
-from pipeline.evaluate.memorization import Continued, Counter
+from pipeline.evaluate.memorization import Continued, Counter, Writer
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
-from pipeline.evaluate.writing import Writer
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step

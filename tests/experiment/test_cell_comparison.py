@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.evaluate.checkpoint import Checkpoint
 from pipeline.evaluate.differences import compared_in_all
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.experiment.cell_comparison import compared, difference, judge, undominated
 
 Floats = NDArray[np.float64]
 
 
-def checkpoint(grades: Floats, model: str = "x", clusters: int | None = None) -> Checkpoint:
+def checkpoint(grades: Floats, model: str = "x", clusters: int | None = None) -> EvaluatedCheckpoint:
     """Return a checkpoint whose answers to one task have these grades."""
     keys = [("dutch", "task", number, f"hash{number}") for number in range(len(grades))]
     together = {} if clusters is None else {key: str(key[2] % clusters) for key in keys}
-    return Checkpoint(model, 8, {}, {}, together, {"sari": dict(zip(keys, grades.tolist(), strict=True))})
+    return EvaluatedCheckpoint(model, 8, {}, {}, together, {"sari": dict(zip(keys, grades.tolist(), strict=True))})
 
 
-def cells(grades_SI: Floats, model: str = "x", clusters: int | None = None) -> dict[int, Checkpoint]:
+def cells(grades_SI: Floats, model: str = "x", clusters: int | None = None) -> dict[int, EvaluatedCheckpoint]:
     return {seed: checkpoint(grades, model, clusters) for seed, grades in enumerate(grades_SI)}
 
 
@@ -69,7 +69,7 @@ def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most
     for _ in range(times):
         of_item = 0.3 * random.normal(size=items)
 
-        def made(of_item: Floats = of_item) -> dict[int, Checkpoint]:
+        def made(of_item: Floats = of_item) -> dict[int, EvaluatedCheckpoint]:
             noise = 0.05 * random.normal(size=(seeds, 1)) + 0.3 * random.normal(size=(seeds, items))
             return cells(of_item + noise)
 
@@ -156,8 +156,10 @@ def test_the_level_is_the_one_that_is_asked_for() -> None:
 def test_shares_differ_by_one_at_most() -> None:
     keys = [("dutch", "task", number, str(number)) for number in range(6)]
 
-    def answers(*right: int) -> Checkpoint:
-        return Checkpoint("x", 8, {"acc": {key: bool(one) for key, one in zip(keys, right, strict=True)}}, {}, {})
+    def answers(*right: int) -> EvaluatedCheckpoint:
+        return EvaluatedCheckpoint(
+            "x", 8, {"acc": {key: bool(one) for key, one in zip(keys, right, strict=True)}}, {}, {}
+        )
 
     one = {0: answers(1, 1, 1, 1, 1, 1), 1: answers(1, 0, 0, 0, 0, 0)}
     other = {0: answers(0, 0, 0, 0, 1, 0), 1: answers(1, 1, 0, 0, 0, 0)}
@@ -170,10 +172,10 @@ def test_shares_differ_by_one_at_most() -> None:
 def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
     keys = [("dutch", "text", number, str(number)) for number in range(4)]
 
-    def reader(nats: list[float]) -> Checkpoint:
+    def reader(nats: list[float]) -> EvaluatedCheckpoint:
         sizes = (1, 2, 3, 4)
         likely = {key: (-one, size) for key, one, size in zip(keys, nats, sizes, strict=True)}
-        return Checkpoint("x", 8, {}, {"bits_per_byte": likely}, {})
+        return EvaluatedCheckpoint("x", 8, {}, {"bits_per_byte": likely}, {})
 
     one = {0: reader([1, 2, 3, 5]), 1: reader([1, 2, 4, 4])}
     other = {0: reader([3, 6, 9, 12]), 1: reader([3, 6, 9, 13])}

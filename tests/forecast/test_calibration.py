@@ -17,8 +17,8 @@ from pipeline.energy.energy_forecast import Forecast
 from pipeline.forecast.calibration import forecast_plan
 from pipeline.forecast.work import WORK
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import table
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.tables import table
 from pipeline.workflow.steps import REPORTED, STEPS, chapter, step_settings
 
 MODEL: dict[str, Any] = {

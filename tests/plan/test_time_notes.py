@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.plan.alternatives import KEPT, sizes
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import table, time_lines
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, ModelPlan, PlatformPlan
-from pipeline.plan.tables import table, time_lines
 from pipeline.plan.time_notes import MACHINE_ERROR, STEP_ERROR, TimeRatio, time_interval
 from tests.conftest import ROOT
 from tests.plan.published_steps import unseen_errors

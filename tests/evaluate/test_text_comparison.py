@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evaluate.test_trivial import asked
 
 from pipeline.core.normalization import all_composed, composed
-from pipeline.evaluate import simplicity
-from pipeline.evaluate.items import Item, _right
+from pipeline.evaluate import text_metrics
+from pipeline.evaluate.items import TaskItem, _right
 from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.text_metrics import OWN, score
 from pipeline.evaluate.verdict import constant_answer, majority_answer, scaled
-from pipeline.evaluate.written import OWN, score
-from tests.evaluate.test_trivial import asked
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}
@@ -138,10 +138,10 @@ def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
 def test_syllables_and_words_are_those_of_the_composed_text() -> None:
     for word in WORDS:
         apart = unicodedata.normalize("NFD", word)
-        assert simplicity.dutch_syllables(apart) == simplicity.dutch_syllables(word)
-        assert simplicity.english_syllables(apart) == simplicity.english_syllables(word)
-        assert simplicity.lix(apart) == simplicity.lix(word)
-    assert simplicity.dutch_syllables("cooperatie") < simplicity.dutch_syllables("coöperatie")
+        assert text_metrics.dutch_syllables(apart) == text_metrics.dutch_syllables(word)
+        assert text_metrics.english_syllables(apart) == text_metrics.english_syllables(word)
+        assert text_metrics.lix(apart) == text_metrics.lix(word)
+    assert text_metrics.dutch_syllables("cooperatie") < text_metrics.dutch_syllables("coöperatie")
 
 
 class Choosing:
@@ -161,7 +161,9 @@ def test_answers_are_matched_to_choices_in_any_form() -> None:
     task: Any = Choosing("reünie")
     assert _right(task, {}, choices) == {1} == _right(task, {}, WORDS[:3])
     items = [
-        Item(number, str(number), (form, "nee"), (("", form), ("", "nee")), frozenset({0}), (-1.0, -2.0), {"acc": True})
+        TaskItem(
+            number, str(number), (form, "nee"), (("", form), ("", "nee")), frozenset({0}), (-1.0, -2.0), {"acc": True}
+        )
         for number, form in enumerate(
             (unicodedata.normalize("NFC", "één"), unicodedata.normalize("NFD", "één")) * 3, start=1
         )

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answers import Answers
-from pipeline.evaluate.comparison import compare_composed
-from pipeline.evaluate.draw import not_asked
-from pipeline.evaluate.failures import blamed_on
-from pipeline.evaluate.intervals import ANYWHERE, SUMMED, Interval, has_value, interval, is_right_or_wrong
-from pipeline.evaluate.items import ANSWER_BITS, BITS, Item, Measured, aim_of, items_of, values_of
+from pipeline.evaluate.intervals import ANYWHERE, SUMMED, ScoreInterval, has_value, interval, is_right_or_wrong
+from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
+from pipeline.evaluate.item_sampling import not_asked
+from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.trivial import scored as scored_trivially
+from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
 from pipeline.evaluate.verdict import (
     SLOR,
     Scores,
@@ -32,7 +31,6 @@ from pipeline.evaluate.verdict import (
     judge,
     scaled,
 )
-from pipeline.evaluate.written import BOUNDS, UNTESTED
 from pipeline.tokens.word_models import Scored, WordModels
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def seeded(task: Task, seed: int) -> None:
 
 def measure(
     model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
-) -> list[Measured]:
+) -> list[MeasuredTask]:
     """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
     from lm_eval import evaluator
 
@@ -97,8 +95,8 @@ def measure(
                 }
             )
         examples = {sample["doc_id"]: sample["doc"] for sample in samples}
-        trivial = scored_trivially(tasks[name], [examples[item.number] for item in items])
-        measured.append(Measured(suite.name, name, rows, items, trivial))
+        trivial = rule_scores(tasks[name], [examples[item.number] for item in items])
+        measured.append(MeasuredTask(suite.name, name, rows, items, trivial))
     return measured
 
 
@@ -121,7 +119,7 @@ def _signature(metric: str) -> str | None:
 
 
 def _scored_with(
-    items: Sequence[Item],
+    items: Sequence[TaskItem],
     values: dict[int, Any],
     mean: Callable[..., Any],
     value: float,
@@ -135,14 +133,14 @@ def _scored_with(
     known = [item for item in items if has_value(values[item.number])]
     examples = {"examples": len(known), "examples_without_value": len(items) - len(known)}
     if not math.isfinite(value):
-        return {**Interval(0.0)._asdict(), "value": None, "clusters": None, "parts": [], **examples}
+        return {**ScoreInterval(0.0)._asdict(), "value": None, "clusters": None, "parts": [], **examples}
 
-    def between(some: Sequence[Item]) -> Interval:
+    def between(some: Sequence[TaskItem]) -> ScoreInterval:
         clusters = [item.number if item.cluster is None else item.cluster for item in some]
         statistics = [item.statistics[metric] for item in some if metric in item.statistics]
         return interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
 
-    parts: dict[str, list[Item]] = {}
+    parts: dict[str, list[TaskItem]] = {}
     if getattr(mean, "__name__", "") in SUMMED or metric in items[0].statistics:
         for item in items:
             if item.part is not None:
@@ -159,7 +157,7 @@ def _scored_with(
     }
 
 
-def _word_model_tokens(item: Item, choices: Sequence[Scored]) -> Sequence[Scored]:
+def _word_model_tokens(item: TaskItem, choices: Sequence[Scored]) -> Sequence[Scored]:
     """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
     if len(choices) < 2 or not _ends_alike(item):
         return choices
@@ -167,12 +165,12 @@ def _word_model_tokens(item: Item, choices: Sequence[Scored]) -> Sequence[Scored
 
 
 def _log_probabilities(
-    score: Callable[[Scored], float], of_task: dict[int, Sequence[Scored]], item: Item
+    score: Callable[[Scored], float], of_task: dict[int, Sequence[Scored]], item: TaskItem
 ) -> list[float]:
     return [score(scored) for scored in of_task[item.number]]
 
 
-def _slor_row(one: Measured) -> dict[str, Any] | None:
+def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
     """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
     if not one.items or not one.rows or any(not item.right or _has_context(item) for item in one.items):
         return None
@@ -186,7 +184,7 @@ def _slor_row(one: Measured) -> dict[str, Any] | None:
     return one.rows[0] | own | _scored_with(one.items, values, mean, value)
 
 
-def _answer_bits_row(one: Measured) -> dict[str, Any] | None:
+def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
     """Return the bits per byte of the right answers: they tell early, of a model that answers no better than by lot.
 
     None of tasks whose choices end alike, where words that every choice has would be counted.
@@ -200,16 +198,16 @@ def _answer_bits_row(one: Measured) -> dict[str, Any] | None:
     return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
 
 
-def _ends_alike(item: Item) -> bool:
+def _ends_alike(item: TaskItem) -> bool:
     return len({text for _, text in item.texts}) == 1
 
 
-def _has_context(item: Item) -> bool:
+def _has_context(item: TaskItem) -> bool:
     return any(context for context, _ in item.texts)
 
 
 def add_baselines(
-    model: Scorer, index: Path, measured: list[Measured], others: dict[str, Answers]
+    model: Scorer, index: Path, measured: list[MeasuredTask], others: dict[str, BaselineAnswers]
 ) -> list[dict[str, Any]]:
     """Add to each score what else reaches as much on its items, and to all of them a verdict.
 
@@ -231,7 +229,7 @@ def add_baselines(
     ]
     words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
 
-    def add(one: Measured, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
+    def add(one: MeasuredTask, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
         for place, item in enumerate(one.items):
             scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parent_process import die_with_parent
 from pipeline.pretrain.processes.launch import command, launcher
 
-WORKER = "pipeline.evaluate.worker"
+WORKER = "pipeline.evaluate.evaluation_worker"
 
 
 def answered(launch: str, given: dict[str, Any], beside: Path) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.failures import blamed_on
+from pipeline.evaluate.item_answers import rule_answers
 from pipeline.evaluate.items import aim_of, field_of
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.trivial import answers
+from pipeline.evaluate.task_outcomes import blamed_on
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.evaluate.scorer import Scorer
 
 
-class Drawn(NamedTuple):
+class ItemSample(NamedTuple):
     """The examples of a task that are asked, how many others are too long, and the tokens that the shortest needs."""
 
     examples: list[int]
@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
     tokens_needed: int
 
 
-def draw(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) -> Drawn:
+def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) -> ItemSample:
     """Return which examples of a task are asked.
 
     Raises:
@@ -42,10 +42,10 @@ def draw(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) 
         with blamed_on(name, "rendering it", index):
             needed[index] = _tokens_needed(model, task, index)
     fitting = [index for index, tokens in needed.items() if tokens <= model.max_length]
-    return Drawn(fitting, len(needed) - len(fitting), min(needed.values()))
+    return ItemSample(fitting, len(needed) - len(fitting), min(needed.values()))
 
 
-def too_long(model: Scorer, suite: str, task: str, drawn: Drawn) -> dict[str, Any]:
+def too_long(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
     """Return that a task is not asked because each of its examples is too long."""
     return {
         "suite": suite,
@@ -76,7 +76,7 @@ def check(task: Task, drawn: Sequence[int]) -> None:
         InputError: the answer of one is none of its choices, or what the task's metadata say is not so.
     """
     aim_of(task)
-    answers(task, [task.eval_docs[index] for index in drawn])
+    rule_answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):

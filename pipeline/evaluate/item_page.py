@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 
 from pipeline.core import markup
 from pipeline.core.errors import InputError
-from pipeline.evaluate.failures import blamed_on
 from pipeline.evaluate.items import SCHEMA, hash_of
-from pipeline.evaluate.scores import seeded
 from pipeline.evaluate.settings import SuitesSettings
+from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.task_scores import seeded
 from pipeline.evaluate.tasks import task_sources
 
 if TYPE_CHECKING:

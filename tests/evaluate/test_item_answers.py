@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines
 from pipeline.evaluate.items import read_answers
 from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
 from tests.evaluate.test_suites import evaluate
 from tests.evaluate.test_written_answers import reading
 

@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.evaluate.browse import write_page
+from pipeline.evaluate.item_page import write_page
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
 from tests.conftest import Project
 from tests.evaluate.test_suites import CONFIG, evaluate
 

@@ -15,8 +15,7 @@ import yaml
 from pipeline.core.disk_space import is_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.evaluate.mirror import LIST, DataSet, File, Mirror, problem, read_mirror
-from pipeline.evaluate.shipped import data_sets_of
+from pipeline.evaluate.mirror import LIST, DataSet, File, Mirror, data_sets_of, problem, read_mirror
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo

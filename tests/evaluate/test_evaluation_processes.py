@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
+from pipeline.evaluate.task_files import suite_files
 from tests import warm_python
 from tests.evaluate.test_suites import CONFIG
 

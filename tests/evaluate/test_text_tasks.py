@@ -17,9 +17,9 @@ from pipeline.config.configuration import load
 from pipeline.config.evaluation_items import leaving
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.items import Item
+from pipeline.evaluate.items import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
-from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
+from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
 from pipeline.evaluate.verdict import compared_in_bits, judge
 from tests.evaluate.test_suites import log_likelihoods
 
@@ -95,8 +95,8 @@ def test_a_model_stands_beside_another_on_the_same_texts(
     assert row["baselines"]["itself"] == pytest.approx(row["value"]) and row["p_value"] == 1.0
 
 
-def rolling(number: int, nats: float) -> Item:
-    return Item(number, str(number), (), (("", "x" * 40),), frozenset(), (nats,), {})
+def rolling(number: int, nats: float) -> TaskItem:
+    return TaskItem(number, str(number), (), (("", "x" * 40),), frozenset(), (nats,), {})
 
 
 def test_better_in_bits_is_what_wins_text_by_text() -> None:
