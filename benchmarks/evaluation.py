@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
-from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import prepared
+from pipeline.evaluate.task_files import suite_files
 from pipeline.evaluate.tasks import task_sources
 
 ROUNDS = 3

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from pipeline.core.machine import facts
-from pipeline.model.determinism import set_determinism
-from pipeline.model.llama.model import Llama
-from pipeline.model.prepare import prepare
+from pipeline.model.llama_network import Llama
+from pipeline.model.switches import prepare, set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.gauges.memory import is_exceeded
@@ -58,7 +57,7 @@ class HuggingFace:
         import deepspeed
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        from pipeline.model.llama.huggingface import configuration
+        from pipeline.model.llama_network import configuration
 
         training = settings.training
         shape = configuration(settings.architecture, vocabulary_size, training.sequence_length)

@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.process_use import ATTEMPT
 from pipeline.energy.readings import read_intervals
-from pipeline.energy.uses import ATTEMPT
-from pipeline.energy.watch import NodeMeter
 
 SECONDS = 60.0
 

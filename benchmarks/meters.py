@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.energy.meters.boards import Boards, Gpu
-from pipeline.energy.meters.rapl import Rapl, find
-from pipeline.energy.watch import SAMPLE_SECONDS
+from pipeline.energy.gpus import Gpu, GpuMeter
+from pipeline.energy.meters import Rapl, find_rapl
+from pipeline.energy.node_meter import SAMPLE_SECONDS
 
 
 class Board:
@@ -53,7 +53,7 @@ def powercap(folder: Path) -> Rapl:
             (folder / zone).mkdir()
             for file, text in (("name", name), ("max_energy_range_uj", "262143328850"), ("energy_uj", "1000000")):
                 (folder / zone / file).write_text(f"{text}\n")
-    meter = find(folder)
+    meter = find_rapl(folder)
     assert isinstance(meter, Rapl)
     return meter
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     calls = int(arguments[0]) if arguments else 2000
     with tempfile.TemporaryDirectory() as folder:
         gpus: list[tuple[str, Gpu]] = [(f"GPU-{number}", Board()) for number in range(8)]
-        meters = [powercap(Path(folder)), Boards("nvml", gpus)]
+        meters = [powercap(Path(folder)), GpuMeter("nvml", gpus)]
         began = time.process_time()
         for call in range(calls):
             for meter in meters:

@@ -34,8 +34,8 @@ from pipeline.tokenizer import train
 from pipeline.tokenizer.encoder import load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import index, shard, suffixes
-from pipeline.tokens.search import Search
 from pipeline.tokens.settings import MINIMUM_CHARACTERS, IndexSettings, ShardSettings, SuffixesSettings
+from pipeline.tokens.text_search import TextSearch
 
 QUERY_TOKENS = 50
 CHANGED = 0.05  # of the tokens of a repetition
@@ -105,7 +105,7 @@ def write_tokens(folder: Path, found: list[str], tokens: int) -> Path:
     return paths["tokenizer"]
 
 
-def questions(search: Search, count: int, decode: Callable[[list[int]], str]) -> list[list[int]]:
+def questions(search: TextSearch, count: int, decode: Callable[[list[int]], str]) -> list[list[int]]:
     """Return the tokens of the questions: every second one has another token in every tenth place.
 
     Tokens that were drawn anew may come to bytes that are no text: nobody can ask for these.
@@ -140,7 +140,7 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     suffixes.run(SuffixesSettings(), train=folder / "train.arrow", tokenizer=tokenizer, suffixes=array)
     built = time.process_time() - started
     started = time.perf_counter()
-    search = Search(folder / "index.json", tokenizer)
+    search = TextSearch(folder / "index.json", tokenizer)
     opened = time.perf_counter() - started
     decode = load_encoder(tokenizer).tokenizer.decode
     asked = questions(search, int(os.environ["QUERIES"]), decode)
@@ -186,7 +186,7 @@ def main() -> None:
 
 def give_others(folder: Path) -> None:
     """Write the same tokens as infini-gram reads them: 0xFFFF before each document, and where each begins."""
-    row = Search(folder / "index.json", folder / "tokenizer.json").rows[0]
+    row = TextSearch(folder / "index.json", folder / "tokenizer.json").rows[0]
     borders = row.borders
     with (folder / "tokenized.0").open("wb") as file:
         for start, view in row.views:

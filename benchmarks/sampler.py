@@ -25,9 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.tokens import index, shard
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings
+from pipeline.tokens.token_reader import TokenReader
 
 T = 2048
 GROUPS = 4

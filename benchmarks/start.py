@@ -31,10 +31,10 @@ from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.processes.turns import by_turns
 from pipeline.tokens import shard
-from pipeline.tokens.mapped import Place, encoded
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings
+from pipeline.tokens.shard_files import BatchPlace, encoded
+from pipeline.tokens.token_reader import TokenReader
 
 VOCABULARY = 128_256
 
@@ -122,7 +122,7 @@ def _write_sparse(folder: Path, tokens: int, shards: int) -> Path:
         os.truncate(path, first + batches * body)
         of = [len(part) for part in np.array_split(range(batches), 4)]
         groups = [{"source": f"source_{n}", "language": "nl", "tokens": count * each} for n, count in enumerate(of)]
-        places = [Place(first + n * body, first + n * body + 2**15, each) for n in range(batches)]
+        places = [BatchPlace(first + n * body, first + n * body + 2**15, each) for n in range(batches)]
         entry = {"path": path.name, "bytes_on_disk": path.stat().st_size, "groups": groups, "batches": encoded(places)}
         described.append(entry)
     index = folder / "index.json"

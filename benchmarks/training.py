@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 WARM_UP_STEPS = 5
 SEED, VOCABULARY_SIZE = 11, 8192
@@ -116,7 +116,7 @@ def trainer(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from pipeline.model.llama.huggingface import configuration, their_name
+    from pipeline.model.llama_network import configuration, their_name
     from pipeline.model.networks import initial_state
 
     settings = settings_of(options)
@@ -181,7 +181,7 @@ def plain(options: argparse.Namespace, sampler: Sampler) -> None:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from pipeline.model.llama.model import Llama
+    from pipeline.model.llama_network import Llama
     from pipeline.model.networks import initial_state
 
     settings = settings_of(options)

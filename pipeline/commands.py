@@ -15,13 +15,11 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import printable
 from pipeline.core.yaml_files import load_yaml
-from pipeline.evaluate.mirroring import mirror_data_sets
+from pipeline.evaluate.mirror_download import mirror_data_sets
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.plan.corpus_table import corpus_lines
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import corpus_lines, table, time_lines
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.table import table
-from pipeline.plan.time_table import time_lines
 from pipeline.provenance.compare import compare as compared
 from pipeline.provenance.figures import trace_figure
 from pipeline.provenance.records import load_records
@@ -115,7 +113,7 @@ def items(arguments: list[str]) -> int:
     files = [options.raw / word.removeprefix(ELSEWHERE) if word.startswith(ELSEWHERE) else Path(word) for word in given]
     if missing := [file for file in files if not file.is_file()]:
         raise InputError(f"{missing[0]} is missing, which the evaluation read: start from the project, or give --raw")
-    from pipeline.evaluate.browse import write_page  # here, for it loads scipy.stats, which takes half a second
+    from pipeline.evaluate.item_page import write_page  # here, for it loads scipy.stats, which takes half a second
 
     settings = SuitesSettings.model_validate(asked.settings)
     answers = options.run_directory / "evaluation" / options.model / str(options.step) / "items.parquet"
@@ -155,9 +153,11 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument("b", type=Path, help="results/OTHER_RUN")
     options = parser.parse_args(arguments)
     found = compared(options.a, options.b)
-    from pipeline.evaluate.between_runs import told  # here, for it loads scipy.stats, which takes half a second
+    from pipeline.evaluate.answer_comparison import (
+        compare_runs,  # here, for it loads scipy.stats, which takes half a second
+    )
 
-    notes = [*found.notes, *told(options.a, options.b)]
+    notes = [*found.notes, *compare_runs(options.a, options.b)]
     lines = found.differences
     if found.code:
         lines += ["code", *(f"  {line}" for line in changed_code(found.code))]

@@ -6,7 +6,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import load_yaml
 from pipeline.forecast.calibration import forecast_plan

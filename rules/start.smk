@@ -4,7 +4,7 @@ import atexit
 import os
 import time
 
-from pipeline.energy import readings, watch
+from pipeline.energy import node_meter, readings
 from pipeline.job import frozen
 from pipeline.job.attempt import SNAKEMAKE
 from pipeline.provenance import evidence, seal
@@ -40,8 +40,8 @@ try:
         allocation = os.environ.get("SLURM_JOB_ID", "")
         name = f"snakemake.{began}.{os.getpid()}.{allocation}.{Path(RUN).name}"
         os.environ[SNAKEMAKE] = name
-        meter = watch.NodeMeter(
-            watch.readings_file(Path(RUN).absolute() / readings.READINGS, name)
+        meter = node_meter.NodeMeter(
+            node_meter.readings_file(Path(RUN).absolute() / readings.READINGS, name)
         )
         atexit.register(meter.end)
     elif action == "unlock":

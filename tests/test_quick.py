@@ -57,8 +57,8 @@ def test_a_change_concerns_the_tests_that_import_it_directly_or_not() -> None:
     assert concerned(files, [batch]) == {batch}
     failures = ROOT / "tests/evaluate/test_failures.py"
     assert concerned([failures], [ROOT / "tests/evaluate/agreeing.py"]), "it is started as `python -m MODULE`"
-    uses = ROOT / "tests/energy/test_uses.py"
-    assert concerned([uses], [ROOT / "pipeline/energy/watch.py"]), "a program in a text imports it"
+    uses = ROOT / "tests/energy/test_process_use.py"
+    assert concerned([uses], [ROOT / "pipeline/energy/node_meter.py"]), "a program in a text imports it"
     assert concerned(files, [ROOT / "tests/conftest.py"]) == {*files}, "each has the fixtures"
     assert concerned(files, [ROOT / "docs" / f"no{len(files)}.md"]) == set()
 

@@ -17,8 +17,8 @@ from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
 from pipeline.core.normalization import composed
 from pipeline.provenance.crate_files import source_of
-from pipeline.tokens.search import Part, Search, covered
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
+from pipeline.tokens.text_search import TextMatch, TextSearch, covered
 
 SHOWN_DOCUMENTS = 3
 SHOWN_STEPS = 10
@@ -37,7 +37,7 @@ class Quote:
 
     def __init__(self, run_directory: Path, model: str) -> None:
         self.audit = Audit(run_directory, model)
-        self.search = Search(self.audit.index, self.audit.tokenizer)
+        self.search = TextSearch(self.audit.index, self.audit.tokenizer)
         self._rights: dict[str, str] = {}
 
     def rights(self, source: str) -> str:
@@ -76,7 +76,7 @@ class Quote:
         for part in parts:
             yield from self._part(text, part, most)
 
-    def _part(self, text: str, part: Part, most: int | None) -> Iterator[str]:
+    def _part(self, text: str, part: TextMatch, most: int | None) -> Iterator[str]:
         documents = self.search.count_documents(part)
         stands = f"{_number(part.occurrences, 'time')} in {_number(documents, 'document')}"
         yield f"characters {part.start + 1} to {part.end}, {stands}: {text[part.start : part.end]!r}"

@@ -24,9 +24,9 @@ from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.records import load_records
-from pipeline.tokens.batch_hash import batch_hash, batch_words
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 
 class Audit:

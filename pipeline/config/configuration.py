@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
-from pipeline.experiment.cells import Place, expanded, told, variant_name, with_values
+from pipeline.experiment.cells import CellContext, expanded, told, variant_name, with_values
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch import processes_per_node, world_size
@@ -51,7 +51,7 @@ class Config(Sections):
         """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
         platform = PlatformPlan.model_validate(self.platform.model_dump())
         processes = world_size(self.launch), processes_per_node(self.launch)
-        place = Place(*processes, platform, self._known_vocabulary_size, self._tokens_with)
+        place = CellContext(*processes, platform, self._known_vocabulary_size, self._tokens_with)
         written = dict(self.models)
         for name, experiment in self.experiments.items():
             if experiment.base not in written:

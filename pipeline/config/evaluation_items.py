@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.evaluate.suite_files import ItemFile, suite_items
+from pipeline.evaluate.task_files import ItemFile, suite_items
 
 
 def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:

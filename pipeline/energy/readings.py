@@ -2,12 +2,14 @@
 
 A meter runs once per node of a job and writes a line of JSON for each interval to `provenance/readings`. Meters that
 are read afterwards (Slurm's, EAR's, a power distribution unit) say their readings in the same words. Nothing here sums
-joules: `pipeline/energy/account.py` alone does.
+joules: `pipeline/energy/attribution/run_attribution.py` alone does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -23,13 +25,13 @@ MOST_WATTS: dict[Component, float] = {"node": 20_000.0, "package": 1_000.0, "dra
 """More than any hardware of today draws, a part alone, where it does not say itself what it can."""
 
 
-class Line(BaseModel):
+class JsonLine(BaseModel):
     """What is written to and read from JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Reading(Line):
+class Reading(JsonLine):
     """The energy of one part of a node, all that ran on it included, by one meter.
 
     `component` `node` is the whole node, its boards included; `part` tells parts of a kind apart, such as `package-0`
@@ -49,7 +51,7 @@ class Reading(Line):
     problem: str | None = None
 
 
-class Interval(Line):
+class MeterInterval(JsonLine):
     """What the meter of a job's node saw between two moments, in seconds of Unix time.
 
     `job_cpu_seconds` is what the processes of the job on this node used, `node_cpu_seconds` what all processes of the
@@ -80,7 +82,7 @@ class Interval(Line):
         return self.ended - self.started
 
 
-class Book(Line):
+class ExternalReading(JsonLine):
     """What is known of a node during a job of Slurm, or of a node alone, afterwards; of a table of readings a row.
 
     `job` is Slurm's number of the job, None for a meter that knows no jobs (a power distribution unit).
@@ -95,7 +97,7 @@ class Book(Line):
     readings: tuple[Reading, ...]
 
 
-def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[Interval]:
+def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[MeterInterval]:
     """Yield the intervals of a file of `provenance/readings`; a last line that was cut off by a kill is left out.
 
     So is a line that is no interval: a sentence in `problems`, where they are asked for, names file and line.
@@ -109,7 +111,7 @@ def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[In
         if number == len(lines) and not line.endswith(b"\n"):
             break
         try:
-            yield Interval.model_validate_json(line)
+            yield MeterInterval.model_validate_json(line)
         except ValidationError as error:
             problem = error.errors()[0]
             field = ".".join(map(str, problem["loc"]))
@@ -121,3 +123,42 @@ def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[In
                 problems.append(f"{sentence}: what the meter wrote there is not in the account.")
     if problems is not None and bad > MOST_SENTENCES:
         problems.append(f"{path}: {bad - MOST_SENTENCES:,} more lines are no intervals and are not in the account.")
+
+
+CURRENT_SECONDS = 150.0  # a meter writes once a minute, of a long job; one that is older tells of what is over
+COMPONENT_WORDS: dict[Component, str] = {"node": "whole", "package": "processors", "dram": "memory", "board": "devices"}
+
+
+def current_power(files: Iterable[Path], now: float) -> str:
+    """Return the measured power of the nodes of these files, `2.31 kW (processors, devices; 2 nodes)`; or nothing.
+
+    Each node counts once, with its whole where a meter reads that, else with the parts that are read.
+
+    Args:
+        files: of `provenance/readings`.
+        now: in Unix seconds.
+    """
+    last: dict[str, MeterInterval] = {}
+    for file in files:
+        with suppress(OSError):
+            for interval in deque(read_intervals(file, []), maxlen=1):
+                if interval.node not in last or interval.ended > last[interval.node].ended:
+                    last[interval.node] = interval
+    watts, parts, nodes = 0.0, set[Component](), 0
+    for interval in last.values():
+        counted = _counted(interval.readings)
+        if now - interval.ended <= CURRENT_SECONDS and interval.seconds > 0 and counted:
+            watts += sum(reading.joules or 0.0 for reading in counted) / interval.seconds
+            parts |= {reading.component for reading in counted}
+            nodes += 1
+    if not nodes:
+        return ""
+    told = ", ".join(word for component, word in COMPONENT_WORDS.items() if component in parts)
+    return f"{watts / 1000:.2f} kW ({told}; {nodes} {'node' if nodes == 1 else 'nodes'})"
+
+
+def _counted(readings: Iterable[Reading]) -> list[Reading]:
+    measured = [one for one in readings if one.label == "measured" and one.joules is not None]
+    once = {(one.component, one.part): one for one in reversed(measured)}  # of two meters of one part the first
+    whole = [one for (component, _), one in once.items() if component == "node"]
+    return whole[:1] or [*once.values()]

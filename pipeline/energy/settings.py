@@ -1,4 +1,4 @@
-"""What turns joules into kilowatt-hours at the meter of the building, into grams of CO2, litres and euros: `energy`."""
+"""Factors from joules to kilowatt-hours at the building's meter, grams of CO2, litres and euros: `energy`."""
 
 from __future__ import annotations
 
@@ -132,3 +132,16 @@ class Energy(Settings):
         if "carbon_intensity_grams_per_kwh" in given:
             missing |= {key: None for key in OF_INTENSITY if key not in values}
         return {**values, **missing}
+
+
+JOULES_PER_KWH = 3_600_000
+
+
+def carbon_grams(joules: float, *, pue: float, grams_per_kwh: float) -> float:
+    """Return grams of CO2 equivalent of what the computers used, with the overhead of their building.
+
+    PUE is the building's energy over that of computing: Patterson et al. 2021, section 2. Location-based is what the
+    grid emitted on average, market-based what the contract for the electricity says (GHG Protocol, scope 2): it depends
+    on whose `grams_per_kwh` are given.
+    """
+    return joules / JOULES_PER_KWH * pue * grams_per_kwh

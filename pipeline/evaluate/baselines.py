@@ -53,7 +53,7 @@ def run(
         return write_none(settings.name, None, ended, results, answers)
     prepared(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.scorer import load_model
-    from pipeline.model.determinism import is_deterministic
+    from pipeline.model.switches import is_deterministic
 
     if owner and scratch:
         owner.afterwards = partial(remove, scratch)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.statistics import effective, number_clusters, ratio, simulated_coverage
-from pipeline.evaluate.checkpoint import Checkpoint, read
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, sums
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.items import BITS, Key
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import trends
@@ -35,9 +35,9 @@ BEYOND = float(stats.norm.ppf(POWER))  # how far above what is just found lies w
 FOUND = REACH + BEYOND
 
 
-def pairs(checkpoints: list[Checkpoint]) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+def pairs(checkpoints: list[EvaluatedCheckpoint]) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
     """Yield the checkpoints that are compared: of each two models the last ones, of each model the last two."""
-    by_model: dict[str, list[Checkpoint]] = {}
+    by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
     yield from combinations([found[-1] for found in by_model.values()], 2)
@@ -78,7 +78,7 @@ def _common(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> Iterator[tup
         yield task, keys, len(asked) - len(keys)
 
 
-def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+def compared(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric of right and wrong of which both answered the same items."""
     for metric in sorted(one.right.keys() & other.right.keys()):
         first_of, second_of = one.right[metric], other.right[metric]
@@ -107,7 +107,7 @@ def compared(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
             }
 
 
-def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+def compared_in_bits(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task whose texts both read: bits per byte, of which fewer are better.
 
     Bits per byte of right answers are not compared: wrong answers may become likelier as well.
@@ -126,7 +126,7 @@ def compared_in_bits(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, A
         }
 
 
-def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+def compared_in_grades(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric that grades what both wrote: the mean grades, of which higher are better."""
     for metric in sorted(one.graded.keys() & other.graded.keys()):
         first_of, second_of = one.graded[metric], other.graded[metric]
@@ -141,7 +141,7 @@ def compared_in_grades(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str,
             }
 
 
-def compared_in_corpus(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+def compared_in_corpus(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and corpus-level metric, such as chrF, of what both wrote."""
     for metric in sorted(one.statistics.keys() & other.statistics.keys()):
         first_of, second_of = one.statistics[metric], other.statistics[metric]
@@ -169,7 +169,7 @@ def compared_in_corpus(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str,
             }
 
 
-def compared_in_all(one: Checkpoint, other: Checkpoint) -> Iterator[dict[str, Any]]:
+def compared_in_all(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint) -> Iterator[dict[str, Any]]:
     """Yield a row for each task and metric in which two checkpoints can be compared item by item."""
     yield from compared(one, other)
     yield from compared_in_grades(one, other)
@@ -206,7 +206,7 @@ def _detectable(low: float, high: float) -> float | None:
     return FOUND / REACH * (high - low) / 2 if high > low else None
 
 
-def _sides(one: Checkpoint, other: Checkpoint, *values: float) -> dict[str, Any]:
+def _sides(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint, *values: float) -> dict[str, Any]:
     sides = zip("ab", (one, other), values, strict=True)
     return {name: {"model": side.model, "step": side.step, "value": value} for name, side, value in sides}
 
@@ -243,7 +243,7 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
     Raises:
         InputError: a file is no table of items.
     """
-    checkpoints = [read(path) for path in answers]
+    checkpoints = [read_checkpoint(path) for path in answers]
     rows = [row for pair in pairs(checkpoints) for row in compared_in_all(*pair)]
     judge(rows)
     for row in rows:

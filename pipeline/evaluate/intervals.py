@@ -25,7 +25,7 @@ FEWEST = 3  # values of which a mean has an interval
 ANYWHERE = (-math.inf, math.inf)
 
 
-class Interval(NamedTuple):
+class ScoreInterval(NamedTuple):
     """A score with its interval, and which share of such intervals held the truth in simulations.
 
     That share is the lowest of several distributions, skewed ones among them, of as many items or clusters; None where
@@ -55,7 +55,7 @@ def interval(
     value: float,
     bounds: tuple[float, float] = ANYWHERE,
     statistics: Sequence[Statistics] | None = None,
-) -> Interval:
+) -> ScoreInterval:
     """Return a score with its interval; without one where too few items, or none of them, tell how much it moves.
 
     Args:
@@ -87,7 +87,9 @@ def interval(
             known_K = summed(is_known)
             return _interval("share", share(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0])
         of_known, known_K = mean(known, is_known)
-        return _interval("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else Interval(of_known.value)
+        return (
+            _interval("mean", of_known, known_K, bounds) if sum(is_known) >= FEWEST else ScoreInterval(of_known.value)
+        )
     if kind == "perplexity":
         nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
         return _interval("mean", nats.of(_exp), unit_K, (1.0, math.inf))
@@ -97,7 +99,7 @@ def interval(
         least = float(of_perplexity)
         return _interval("mean", nats.of(_exp if of_perplexity else _in_bits), unit_K, (least, math.inf))
     if count < 2:
-        return Interval(value)
+        return ScoreInterval(value)
     statistics = statistics or statistics_of(aggregation, values)
     if statistics:
         metric, sum_KS = METRICS[statistics[0].aggregation], sums(statistics, cluster_I)
@@ -115,9 +117,9 @@ def _in_bits(nats: float) -> float:
     return nats / math.log(2)
 
 
-def _interval(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> Interval:
+def _interval(kind: str, score: Ratio, size_K: Any, bounds: tuple[float, float] = ANYWHERE) -> ScoreInterval:
     """Return a score with its interval within bounds; without one where that has no width, or no end in 64 bits."""
     if score.low is None or score.high is None or math.isclose(score.low, score.high) or math.isinf(score.high):
-        return Interval(score.value)
+        return ScoreInterval(score.value)
     coverage = simulated_coverage(kind, effective(size_K))
-    return Interval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)
+    return ScoreInterval(score.value, max(score.low, bounds[0]), min(score.high, bounds[1]), coverage)

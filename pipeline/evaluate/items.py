@@ -18,7 +18,7 @@ from pipeline.core.normalization import composed
 from pipeline.evaluate.corpus_level import Statistics, statistics_of
 from pipeline.evaluate.intervals import is_right_or_wrong
 from pipeline.evaluate.request_tokenizer import move_trailing_space
-from pipeline.evaluate.written import GRADED
+from pipeline.evaluate.text_metrics import GRADED
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Item:
+class TaskItem:
     """One question: what was asked, and what the model said.
 
     Attributes:
@@ -155,7 +155,7 @@ def hash_of(asked: Sequence[Sequence[Any]]) -> str:
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
 
-def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
+def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskItem]:
     """Return the items of a task, of what lm-eval logged: of each item a sample per filter of answers.
 
     Raises:
@@ -180,7 +180,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
             for number, one in zip(values, added, strict=True):
                 statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
-    found: dict[int, Item] = {}
+    found: dict[int, TaskItem] = {}
     for sample in samples:
         number, doc = sample["doc_id"], sample["doc"]
         if number in found:
@@ -192,7 +192,7 @@ def items_of(task: Task, samples: Sequence[dict[str, Any]]) -> list[Item]:
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             texts = (("", str(sample["arguments"][0][0])),)
             log_probabilities = (float(sample["filtered_resps"][0]),)
-        found[number] = Item(
+        found[number] = TaskItem(
             number,
             hash_of(sample["arguments"]),
             choices,
@@ -218,7 +218,7 @@ def values_of(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
     return found
 
 
-class Trivial(NamedTuple):
+class RuleScores(NamedTuple):
     """What a rule that understands nothing reaches: by metric a number of each item, where there is one, and in all.
 
     `statistics` has what each item adds to corpus-level metrics.
@@ -230,17 +230,17 @@ class Trivial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTask:
     """What lm-eval measured of a task: a row per metric, the items, and by name what trivial rules reach on them."""
 
     suite: str
     task: str
     rows: list[dict[str, Any]]
-    items: list[Item]
-    trivial: dict[str, Trivial] = field(default_factory=dict)
+    items: list[TaskItem]
+    trivial: dict[str, RuleScores] = field(default_factory=dict)
 
 
-def write_items(path: Path, measured: Iterable[Measured]) -> None:
+def write_items(path: Path, measured: Iterable[MeasuredTask]) -> None:
     """Write the items of all tasks as a Parquet file; a metric that is not a number of an item is null there."""
     rows = [
         {

@@ -8,8 +8,10 @@ beginnings that no training saw, and of how the documents themselves go on. Coun
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +25,10 @@ from pipeline.corpus.personal_data import find
 from pipeline.corpus.personal_data.block import KINDS
 from pipeline.corpus.personal_data.synthetic import is_synthetic
 from pipeline.corpus.rules.harmful import FlagHarmful
+from pipeline.evaluate.request_tokenizer import RequestTokenizer
 from pipeline.evaluate.settings import MemorizationSettings
-from pipeline.evaluate.writing import Writer
-from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.search import Search
+from pipeline.tokens.text_search import TextSearch
+from pipeline.tokens.token_reader import TokenReader
 
 PROMPTS = Path(__file__).with_name("prompts.json")  # by kind and language
 
@@ -45,7 +47,7 @@ class Continued(NamedTuple):
     follows: list[int] | None = None
 
 
-def measured(settings: MemorizationSettings, search: Search, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
+def measured(settings: MemorizationSettings, search: TextSearch, writer: Writer, harmful: list[Path]) -> dict[str, Any]:
     """Return what is counted of each kind of text.
 
     Raises:
@@ -79,7 +81,7 @@ def measured(settings: MemorizationSettings, search: Search, writer: Writer, har
     }
 
 
-def _beginnings(settings: MemorizationSettings, search: Search, split: str) -> Iterable[Continued]:
+def _beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continued]:
     """Yield beginnings of documents that are long enough, drawn by the seed, with how they go on as what is written."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.borders
@@ -100,7 +102,7 @@ def _written(settings: MemorizationSettings, writer: Writer, given: list[Continu
 class Counter:
     """Counts texts that are memorised, harmful, or hold personal data."""
 
-    def __init__(self, settings: MemorizationSettings, search: Search, harmful: list[Path]) -> None:
+    def __init__(self, settings: MemorizationSettings, search: TextSearch, harmful: list[Path]) -> None:
         self.length, self.search = settings.continuation_tokens, search
         self.minimum_letters = (2 * self.length + 4) // 5  # 20 of 50 tokens
         self.kinds = settings.personal_data.model_copy(update=dict.fromkeys(KINDS, True))
@@ -158,3 +160,61 @@ def _share(hits: list[bool]) -> dict[str, Any] | None:
         return None
     value = share(np.array(hits, dtype=np.float64), np.ones(len(hits)))
     return {"count": sum(hits), "share": value.value, "low": value.low, "high": value.high}
+
+
+class Writer:
+    """A model in Transformers' layout and its tokenizer.
+
+    Raises:
+        InputError: the model does not load.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        import torch
+        from safetensors import SafetensorError
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        try:
+            self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            self.encoder = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            problem = " ".join(str(error).split())[:300]
+            raise InputError(f"the model in {folder} does not load ({problem}); export it again") from None
+        self.request_tokenizer = RequestTokenizer(self.encoder)
+        torch.use_deterministic_algorithms(True)
+
+    def text(self, tokens: list[int]) -> str:
+        """Return the text of tokens, without special ones."""
+        return str(self.encoder.decode(tokens, skip_special_tokens=True))
+
+    def after(self, prompts: Sequence[list[int]], tokens: int, batch_size: int = 1) -> list[list[int]]:
+        """Return what the model writes after each prompt: so many tokens, fewer where it ends or its sequence is full.
+
+        Prompts of unequal length in one batch are filled up on their left, which the model does not attend to.
+        """
+        import torch
+
+        named, filler = self.model.generation_config.eos_token_id, self.encoder.pad_token_id
+        ends = {self.encoder.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
+        found: list[list[int]] = []
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            longest = max(map(len, batch))
+            room = self.model.config.max_position_embeddings - longest
+            if room < 1:
+                found += [[] for _ in batch]
+                continue
+            given = [[filler or 0] * (longest - len(prompt)) + prompt for prompt in batch]
+            seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch]
+            with torch.inference_mode():
+                written = self.model.generate(  # type: ignore[misc]  # its own type is wrong
+                    torch.tensor(given),
+                    attention_mask=torch.tensor(seen),
+                    max_new_tokens=min(tokens, room),
+                    do_sample=False,
+                    eos_token_id=sorted(ends) or None,
+                    pad_token_id=filler,
+                )
+            found += [list(takewhile(lambda token: token not in ends, row)) for row in written[:, longest:].tolist()]
+        return found

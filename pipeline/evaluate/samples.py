@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.evaluate import memorization
+from pipeline.evaluate.memorization import Writer
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.evaluate.writing import Writer
 from pipeline.pretrain import outcome
-from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.search import Search, covered
+from pipeline.tokens.text_search import TextSearch, covered
+from pipeline.tokens.token_reader import TokenReader
 
 PROMPTS = (
     ("nl", "In de winter is het water van de sloot"),
@@ -70,7 +70,7 @@ def run(
         content = _content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
-    search, writer = Search(index, tokenizer, suffixes), Writer(final)
+    search, writer = TextSearch(index, tokenizer, suffixes), Writer(final)
     rows = []
     for language, prompt in PROMPTS:
         (written,) = writer.after([writer.request_tokenizer.encode_prompt(prompt)], settings.tokens)
@@ -105,7 +105,7 @@ def _minimum_letters(settings: SamplesSettings) -> int:
     return (settings.minimum_characters + 1) // 2
 
 
-def _copied(search: Search, text: str, settings: SamplesSettings) -> dict[str, Any]:
+def _copied(search: TextSearch, text: str, settings: SamplesSettings) -> dict[str, Any]:
     """The characters of a text that stand in training documents, and the parts that they are."""
     parts = [
         part
@@ -125,7 +125,7 @@ def _copied(search: Search, text: str, settings: SamplesSettings) -> dict[str, A
     return {"copied_characters": covered(parts), "parts": listed}
 
 
-def _held_out(search: Search, index: Path, characters: int, most: int) -> list[str]:
+def _held_out(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
     """So many characters from the middle of validation documents, which are taken from the whole split."""
     reader = TokenReader(index, "validation")
     ends = [*reader.borders[1:].tolist(), reader.tokens]

@@ -31,9 +31,9 @@ from transformers import (
 )
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.failures import description, exchange, is_of_task
 from pipeline.evaluate.items import hash_of
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
+from pipeline.evaluate.task_outcomes import description, exchange, is_of_task
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ KNOWN = (LlamaForCausalLM, Qwen3ForCausalLM)
 LOGITS = {"cpu": 2**21, "cuda": 2**27}  # that are computed at a time: of a CPU, as many as its caches hold
 
 
-class Row(NamedTuple):
+class RequestRow(NamedTuple):
     """What a model reads at once: a context and the continuations that are asked behind it."""
 
     context: Tokens
@@ -57,7 +57,7 @@ class Row(NamedTuple):
         return len(self.context) + sum(len(continuation) - 1 for continuation in self.continuations)
 
 
-def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[Row]:
+def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[RequestRow]:
     """Return rows that answer all requests, each (key, context, continuation); none is longer than a request may be.
 
     A context that is too long loses its start, as with lm-eval.
@@ -65,13 +65,13 @@ def rows_of(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: in
     asked: dict[Tokens, dict[Tokens, None]] = {}
     for _, context, continuation in requests:
         asked.setdefault(cut(context, continuation, max_length), {})[tuple(continuation)] = None
-    rows: list[Row] = []
+    rows: list[RequestRow] = []
     for before, continuations in asked.items():
-        rows.append(Row(before, ()))
+        rows.append(RequestRow(before, ()))
         for tokens in continuations:
             if rows[-1].continuations and rows[-1].length + len(tokens) - 1 > max_length:
-                rows.append(Row(before, ()))
-            rows[-1] = Row(before, (*rows[-1].continuations, tokens))
+                rows.append(RequestRow(before, ()))
+            rows[-1] = RequestRow(before, (*rows[-1].continuations, tokens))
     return rows
 
 
@@ -80,9 +80,9 @@ def cut(context: Sequence[int], continuation: Sequence[int], max_length: int) ->
     return tuple(context[max(0, len(context) + len(continuation) - max_length - 1) :])
 
 
-def batches_of(rows: Sequence[Row], most_tokens: int) -> list[list[Row]]:
+def batches_of(rows: Sequence[RequestRow], most_tokens: int) -> list[list[RequestRow]]:
     """Return the rows in batches of at most so many tokens, padding included, whatever their order is."""
-    batches: list[list[Row]] = []
+    batches: list[list[RequestRow]] = []
     for row in sorted(rows, key=lambda row: (-row.length, row)):
         if not batches or (len(batches[-1]) + 1) * batches[-1][0].length > most_tokens:
             batches.append([])
@@ -235,7 +235,7 @@ class Scorer(HFLM):  # type: ignore[misc]
         return [shares[number % self.processes][number // self.processes] for number in range(len(work))]
 
     @torch.no_grad()
-    def _answers(self, batch: Sequence[Row]) -> list[Answer]:
+    def _answers(self, batch: Sequence[RequestRow]) -> list[Answer]:
         """Return what is said of each continuation of each row, in their order."""
         length = batch[0].length
         token_BT = torch.zeros(len(batch), length, dtype=torch.long)

@@ -15,15 +15,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline.core.disk_space import remove
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Owner
-from pipeline.evaluate.answers import read_baselines
-from pipeline.evaluate.draw import draw, not_asked, print_not_asked, too_long
-from pipeline.evaluate.failures import ProcessFailure, SharedFailure, blame_items, blamed_on, exchange
-from pipeline.evaluate.finished import Asked, FinishedTasks, decode, encode
+from pipeline.evaluate.evaluation_processes import answered
+from pipeline.evaluate.item_answers import read_baselines
+from pipeline.evaluate.item_sampling import not_asked, print_not_asked, sample_items, too_long
 from pipeline.evaluate.items import write_items
 from pipeline.evaluate.mirror import Mirrors
-from pipeline.evaluate.processes import answered
-from pipeline.evaluate.scores import add_baselines, measure
 from pipeline.evaluate.settings import AskedSettings, SuiteSettings, SuitesSettings
+from pipeline.evaluate.task_outcomes import (
+    Asked,
+    FinishedTasks,
+    ProcessFailure,
+    SharedFailure,
+    blame_items,
+    blamed_on,
+    decode,
+    encode,
+    exchange,
+)
+from pipeline.evaluate.task_scores import add_baselines, measure
 from pipeline.evaluate.tasks import TaskSource, task_sources
 from pipeline.pretrain import outcome
 from pipeline.pretrain.processes.launch import set_variables, world_size
@@ -110,7 +119,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Do the same in this process, which may be one of several: then the first one writes."""
     from pipeline.evaluate.scorer import load_model
-    from pipeline.model.determinism import is_deterministic
+    from pipeline.model.switches import is_deterministic
 
     others = read_baselines(baselines)
     model = load_model(milestone / "huggingface", settings.batch_size, device)
@@ -138,7 +147,7 @@ def prepared(platform: str | None, seed: int, *, deterministic: bool) -> None:
     import datasets
     import torch
 
-    from pipeline.model.determinism import set_determinism
+    from pipeline.model.switches import set_determinism
 
     set_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
@@ -280,7 +289,7 @@ def _ask_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Sco
     from transformers import set_seed
 
     set_seed(seed)  # whatever was asked before, in this attempt or in an earlier one
-    drawn = draw(model, suite, name, task, seed)
+    drawn = sample_items(model, suite, name, task, seed)
     if not drawn.examples:
         return Asked([], [too_long(model, suite.name, name, drawn)], {})
     blame_items(name, task, drawn.examples)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.statistics import number_clusters
-from pipeline.evaluate.checkpoint import Checkpoint
 from pipeline.evaluate.corpus_level import METRICS, merits, sums
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS, BITS, Key
 from pipeline.evaluate.verdict import LEVEL, holm, paired_p_value
 
@@ -26,14 +26,14 @@ ENUMERATED = 8  # checkpoints, of which all orders are tried
 Floats = NDArray[np.float64]
 
 
-class Order(NamedTuple):
+class TaskOrder(NamedTuple):
     """How far scores follow the steps: Spearman's rank correlation, and how likely chance orders them as well."""
 
     correlation: float | None
     p_value: float
 
 
-def order(merits_C: Floats) -> Order:
+def order(merits_C: Floats) -> TaskOrder:
     """Return how well the merits of checkpoints, in the order of their steps, grow; one-sided.
 
     The p-value counts all orders of the merits, of more than eight checkpoints Student's approximation is taken. Where
@@ -41,13 +41,13 @@ def order(merits_C: Floats) -> Order:
     """
     count = len(merits_C)
     if float(np.ptp(merits_C)) == 0.0:
-        return Order(None, 1.0)
+        return TaskOrder(None, 1.0)
     place, ranks = np.arange(count), stats.rankdata(merits_C)
     found = stats.spearmanr(place, ranks, alternative="greater")
     if count > ENUMERATED:
-        return Order(float(found.statistic), float(found.pvalue))
+        return TaskOrder(float(found.statistic), float(found.pvalue))
     as_good = np.array([*permutations(ranks)]) @ place >= ranks @ place - 1e-9
-    return Order(float(found.statistic), float(as_good.mean()))
+    return TaskOrder(float(found.statistic), float(as_good.mean()))
 
 
 def noise_of_items(merits_GC: Floats, units_G: Floats) -> float:
@@ -110,7 +110,7 @@ def trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str,
     }
 
 
-def trends(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
+def trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, Any]]:
     """Return a row for each task and metric that all checkpoints of a model answered, of those with three or more.
 
     Right and wrong answers, bits per byte and corpus-level metrics such as chrF have items to tell from; other metrics
@@ -119,7 +119,7 @@ def trends(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     5 of 100, or, of three checkpoints, in the right one. The second is what guards from noise that items share, such as
     of the last batches; of three checkpoints it lets one of six through.
     """
-    by_model: dict[str, list[Checkpoint]] = {}
+    by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
     rows = [row for found in by_model.values() if len(found) >= FEWEST for row in _of_model(found)]
@@ -129,7 +129,7 @@ def trends(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_model(found: Sequence[Checkpoint]) -> Iterator[dict[str, Any]]:
+def _of_model(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
     steps = [one.step for one in found]
     for metric in sorted(set.intersection(*(set(one.right) for one in found))):
         answers = [one.right[metric] for one in found]
@@ -161,7 +161,7 @@ def _tasks(common: set[Key]) -> Iterator[tuple[tuple[str, str], list[Key]]]:
 
 
 def _row(
-    one: Checkpoint,
+    one: EvaluatedCheckpoint,
     steps: list[int],
     task: tuple[str, str],
     metric: str,

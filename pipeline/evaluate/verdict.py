@@ -18,7 +18,7 @@ from scipy import stats
 from pipeline.core.normalization import composed
 from pipeline.core.statistics import number_clusters
 from pipeline.evaluate.corpus_level import METRICS, CorpusMetric, Statistics, sums
-from pipeline.evaluate.items import Item
+from pipeline.evaluate.items import TaskItem
 
 LEVEL = 0.05
 SLOR = "acc_slor"  # the right sentence has the higher SLOR
@@ -26,27 +26,27 @@ FLIPS = 20_000
 FEW, MORE = 10, 9  # drawings that lead as much, and how many times as many follow where there are fewer
 SAME = 1e-9  # nats: two choices that differ by less are alike
 Floats = NDArray[np.float64]
-Scores = Callable[[Item], Sequence[float]]
+Scores = Callable[[TaskItem], Sequence[float]]
 
 
-def credit(item: Item, scores: Sequence[float]) -> float:
+def credit(item: TaskItem, scores: Sequence[float]) -> float:
     """Return the share of right answers among the choices of the best score: what breaking ties by lot gives."""
     best = [number for number, score in enumerate(scores) if score >= max(scores) - SAME]
     return len(item.right.intersection(best)) / len(best)
 
 
-def majority_answer(items: Sequence[Item]) -> Floats:
+def majority_answer(items: Sequence[TaskItem]) -> Floats:
     """Return the credits of answering what is right most often among the other items, where answers have such texts."""
     often = Counter(composed(item.choices[number]) for item in items for number in item.right)
 
-    def scores(item: Item) -> list[float]:
+    def scores(item: TaskItem) -> list[float]:
         own = {composed(item.choices[number]) for number in item.right}
         return [often[choice] - (choice in own) for choice in map(composed, item.choices)]
 
     return np.array([credit(item, scores(item)) for item in items])
 
 
-def scaled(item: Item, metric: str, scores: Sequence[float]) -> list[float]:
+def scaled(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     """Return what a metric makes of the log-probabilities of the choices.
 
     `acc_norm` divides by the characters. `acc_slor` takes off what the frequency of the tokens alone gives and divides
@@ -61,7 +61,7 @@ def scaled(item: Item, metric: str, scores: Sequence[float]) -> list[float]:
 
 
 def credits_of(
-    items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats]
+    items: Sequence[TaskItem], metric: str, models: dict[str, Scores], others: dict[str, Floats]
 ) -> dict[str, Floats]:
     """Return the credits per item of each baseline by its name.
 
@@ -163,7 +163,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compared(
-    items: Sequence[Item], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
+    items: Sequence[TaskItem], metric: str, models: dict[str, Scores], others: dict[str, Floats] | None = None
 ) -> dict[str, Any]:
     """Return the baselines of answers, the hardest of them, and the p-value of being better than each.
 
@@ -182,7 +182,7 @@ def compared(
     return _against(values, p_values, values) | {"chance_level": values.get("chance")}
 
 
-def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[str, Any]:
+def compared_in_bits(items: Sequence[TaskItem], credits: dict[str, Floats]) -> dict[str, Any]:
     """Return the same of bits per byte; credits are the log-probabilities in nats that a baseline gives each text."""
     own = np.array([item.nats for item in items])
     bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
@@ -198,7 +198,7 @@ def compared_in_bits(items: Sequence[Item], credits: dict[str, Floats]) -> dict[
 
 
 def compared_in_corpus(
-    items: Sequence[Item], metric: str, others: dict[str, Sequence[Statistics | None]]
+    items: Sequence[TaskItem], metric: str, others: dict[str, Sequence[Statistics | None]]
 ) -> dict[str, Any]:
     """Return the same of a corpus-level metric; of each baseline what each item adds, None of what it was not asked."""
     values: dict[str, float] = {}
@@ -224,12 +224,12 @@ def _against(values: dict[str, float], p_values: dict[str, float], merits: dict[
     return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
 
 
-def cluster_numbers(items: Sequence[Item]) -> NDArray[np.int64]:
+def cluster_numbers(items: Sequence[TaskItem]) -> NDArray[np.int64]:
     """Return the number of the cluster of each item; an item without one is a cluster of its own."""
     return number_clusters(item.number if item.cluster is None else item.cluster for item in items)
 
 
-def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> float:
+def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> float:
     """Return the paired p-value where items that belong together stand on the same side; NaN was not answered."""
     cluster_I = cluster_numbers(items)
     answered = ~np.isnan(other)
@@ -240,7 +240,7 @@ def clustered_p_value(items: Sequence[Item], own: Floats, other: Floats) -> floa
     return paired_p_value(summed(own), summed(other))
 
 
-def constant_answer(items: Sequence[Item]) -> str | None:
+def constant_answer(items: Sequence[TaskItem]) -> str | None:
     """Return the text that the model answers to all items, although another is right in some; None where it varies."""
     answers = {composed(item.choices[item.answer] if item.choices else item.written or "") for item in items}
     if len(items) < 2 or len(answers) > 1:

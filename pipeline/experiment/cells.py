@@ -26,7 +26,7 @@ ROUNDED = 0.01  # share by which the steps of a cell may be others than those th
 
 
 @dataclass(frozen=True)
-class Place:
+class CellContext:
     """Where cells are to be trained: the processes of a model, and what the plan knows of the platform.
 
     `vocabulary_size` tells that of a token set by its name; `tokens_with` which token set is like that one but for keys
@@ -92,7 +92,7 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _varied(base: Model, values: Values, seed: int, place: Place) -> dict[str, Any]:
+def _varied(base: Model, values: Values, seed: int, place: CellContext) -> dict[str, Any]:
     """Return the section of a cell's model as it would be written."""
     own = {key: value for key, value in values.items() if not key.startswith(CORPUS)}
     section = with_values(base.model_dump(exclude_unset=True) | {"seed": seed}, own)
@@ -115,7 +115,7 @@ def with_values(section: dict[str, Any], values: Values) -> dict[str, Any]:
 
 
 def expanded(
-    name: str, experiment: Experiment, base: Model, base_seed: int, place: Place
+    name: str, experiment: Experiment, base: Model, base_seed: int, place: CellContext
 ) -> Iterator[tuple[Cell, Model]]:
     """Yield the cells of an experiment, each with its model; one that fits nowhere says so.
 
@@ -147,7 +147,7 @@ def expanded(
             )
 
 
-def _equalled(model: Model, base: Model, equal: str, place: Place) -> tuple[Model, float]:
+def _equalled(model: Model, base: Model, equal: str, place: CellContext) -> tuple[Model, float]:
     """Return the model with the steps that take as much as the base, and by which share they are rounded.
 
     The plan's joules are its FLOPs by one utilization and one power, so equal joules are equal FLOPs there.
@@ -183,7 +183,7 @@ def _equalled(model: Model, base: Model, equal: str, place: Place) -> tuple[Mode
     return Model.model_validate(section), rounded
 
 
-def fits_nowhere(model: Model, place: Place) -> str | None:
+def fits_nowhere(model: Model, place: CellContext) -> str | None:
     """Return why a model cannot be trained on the platform as it is planned, in one sentence; None where it can.
 
     The processes cannot be laid out, or the plan's state and activations, of which the truth is more, are more than

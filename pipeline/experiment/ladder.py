@@ -14,14 +14,14 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned, printable
 from pipeline.experiment.runs import folder_of, last_segments, runs_below
-from pipeline.experiment.scaling_fit import LETTERS, Fit, Point, Prediction, fit
+from pipeline.experiment.scaling_fit import LETTERS, Fit, LossPrediction, ScalingPoint, fit
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
-from pipeline.plan.scaling_law import ScalingLaw, Unit
+from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 from pipeline.provenance.figures import ReportFigure
 from pipeline.provenance.records import Record
 
-UNIT: Unit = "bits per byte"
+UNIT: LossUnit = "bits per byte"
 EPOCHS = 4
 """Up to as many readings a repeated text is about as good as a fresh one (Muennighoff et al. 2023, section 6)."""
 
@@ -30,7 +30,7 @@ class Rung(NamedTuple):
     """A finished model: its point, its readings of the training text, its joules, and what it was validated on."""
 
     model: str
-    point: Point
+    point: ScalingPoint
     epochs: float
     energy: ReportFigure | None
     index_sha256: str
@@ -103,7 +103,13 @@ def _rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFig
     parameters = parameter_count(architecture, 0)
     train = figures[f"tokens.{Path(index.path).parent.name}.train"].value
     return Rung(
-        *(name, Point(parameters, tokens, loss), tokens / train, figures.get(f"energy.model.{model}"), index.sha256)
+        *(
+            name,
+            ScalingPoint(parameters, tokens, loss),
+            tokens / train,
+            figures.get(f"energy.model.{model}"),
+            index.sha256,
+        )
     )
 
 
@@ -161,7 +167,7 @@ def _best_split(law: ScalingLaw, rung: Rung) -> str:
     )
 
 
-def _held_out(rung: Rung, predicted: Prediction) -> str:
+def _held_out(rung: Rung, predicted: LossPrediction) -> str:
     """How well a model was predicted that the law did not see."""
     loss = rung.point.loss
     return (

@@ -35,7 +35,7 @@ MOST_RUNS = 50_000
 """As many as MLflow gives at once."""
 
 
-class Model(NamedTuple):
+class LoggedModel(NamedTuple):
     """What MLflow is told of a finished model; a metric is its key, value, milliseconds since 1970, and step."""
 
     tags: dict[str, str]
@@ -46,7 +46,7 @@ class Model(NamedTuple):
     status: str
 
 
-def models_of(folder: Path, settings: Mapping[str, str], figures: Mapping[str, ReportFigure]) -> Iterator[Model]:
+def models_of(folder: Path, settings: Mapping[str, str], figures: Mapping[str, ReportFigure]) -> Iterator[LoggedModel]:
     """Yield the exported models of a run, in the order of their names.
 
     Raises:
@@ -67,7 +67,7 @@ def _model(
     segments: Sequence[Record],
     settings: Mapping[str, str],
     figures: Mapping[str, ReportFigure],
-) -> Model:
+) -> LoggedModel:
     name, last = str(export.instance["model"]), (segments or [export])[-1]
     start, end = _milliseconds((segments or [export])[0].started), _milliseconds(export.ended)
     path = folder / "models" / name / "metrics.jsonl"
@@ -90,7 +90,7 @@ def _model(
     told = {key: value for key, value in settings.items() if not key.startswith(("models.", "experiments."))}
     params = {key: _text(json.loads(value)) for key, value in told.items()}
     params |= {key: _text(value) for key, value in export.settings.get("hyperparameters", {}).items()}
-    return Model(
+    return LoggedModel(
         {key: printable(value) for key, value in tags.items()},
         {_key(key): value for key, value in params.items()},
         metrics,
@@ -158,7 +158,7 @@ def check_installed() -> None:
         raise InputError(NOT_INSTALLED.format(error=error)) from None
 
 
-def keep(store: Path, name: str, models: Sequence[Model]) -> int:
+def keep(store: Path, name: str, models: Sequence[LoggedModel]) -> int:
     """Write the models of a run into the experiment of that name, and return how many were not there as they are.
 
     A model is told again, by its folder and name, only where anything of it is another; what was told then is deleted,
@@ -181,7 +181,7 @@ def keep(store: Path, name: str, models: Sequence[Model]) -> int:
         raise InputError(f"MLflow cannot write into {store}: {printable(str(error))}") from None
 
 
-def _keep(client: Any, name: str, models: Sequence[Model]) -> int:
+def _keep(client: Any, name: str, models: Sequence[LoggedModel]) -> int:
     written = 0
     found = client.get_experiment_by_name(name)
     experiment = found.experiment_id if found else client.create_experiment(name)
@@ -200,7 +200,7 @@ def _keep(client: Any, name: str, models: Sequence[Model]) -> int:
     return written
 
 
-def _write(client: Any, experiment: str, model: Model, tags: dict[str, str]) -> None:
+def _write(client: Any, experiment: str, model: LoggedModel, tags: dict[str, str]) -> None:
     """Write a run of MLflow; one that cannot be written to its end is deleted."""
     from mlflow.entities import Metric, Param
 

@@ -26,7 +26,7 @@ UNCERTAIN = (
 )
 
 
-class Run(NamedTuple):
+class RunSummary(NamedTuple):
     """A run: its configuration at its last start, by dotted keys, and its figures, or why there are none."""
 
     settings: Mapping[str, str]
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def kept(store: Path, results: Path, runs: Mapping[str, Run]) -> Iterator[str]:
+def kept(store: Path, results: Path, runs: Mapping[str, RunSummary]) -> Iterator[str]:
     """Write the finished models of the runs below a folder into a store of MLflow; yield a line for each run.
 
     Raises:
@@ -66,7 +66,7 @@ def kept(store: Path, results: Path, runs: Mapping[str, Run]) -> Iterator[str]:
         yield f"{name}: {counted(len(models), 'finished model')} in MLflow, {written} of them written now"
 
 
-def runs_below(results: Path) -> dict[str, Run]:
+def runs_below(results: Path) -> dict[str, RunSummary]:
     """The runs below a folder, or the run that it is, by their path within it.
 
     Raises:
@@ -105,16 +105,16 @@ def _folders(folder: Path) -> Iterator[Path]:
         yield from _folders(below)
 
 
-def _run(folder: Path) -> Run:
+def _run(folder: Path) -> RunSummary:
     """Read a run; one whose report cannot be read has no figures, so that it hides no other one."""
     jobs = counted(sum(1 for _ in (folder / RECORDS).glob("[!.]*.json")), "job")
     start = newest(folder) or {}
     settings = dict(flat(_by_name(start["configuration"]))) if "configuration" in start else {}
     try:
-        return Run(settings, read_figures(folder), f"{jobs}, with a report")
+        return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
     except InputError:
         broken = (folder / FIGURES).exists()
-        return Run(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
+        return RunSummary(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
 
 
 def _by_name(value: Any) -> Any:
@@ -124,7 +124,7 @@ def _by_name(value: Any) -> Any:
     return {key: _by_name(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def side_by_side(runs: Mapping[str, Run]) -> list[str]:
+def side_by_side(runs: Mapping[str, RunSummary]) -> list[str]:
     """Lines of a table with a column for each run: its state, settings that differ between them, and all figures."""
     every = [run.settings for run in runs.values()]
     keys = sorted({key for settings in every for key in settings})

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.errors import InputError
 from pipeline.core.statistics import CONFIDENCE
-from pipeline.plan.scaling_law import ScalingLaw, Unit
+from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ SHARES = ((0.1, 0.1), (0.4, 0.1), (0.1, 0.4))
 EXPONENTS = (0.2, 0.8)
 
 
-class Point(NamedTuple):
+class ScalingPoint(NamedTuple):
     """A finished run: its parameters, the tokens that it read, and the loss that it ended with."""
 
     parameters: float
@@ -38,7 +38,7 @@ class Point(NamedTuple):
     loss: float
 
 
-class Prediction(NamedTuple):
+class LossPrediction(NamedTuple):
     """The loss that a run would measure, its 95 % interval, and what of the run lies outside of the fitted range."""
 
     loss: float
@@ -60,15 +60,15 @@ class Fit:
         """Return the 95 % interval of a parameter of the law."""
         return _interval(self.draws_RP[:, LETTERS.index(letter)])
 
-    def predict(self, parameters: float, tokens: float) -> Prediction:
+    def predict(self, parameters: float, tokens: float) -> LossPrediction:
         """Return what a run would measure: the interval holds the law's error and the scatter of single runs."""
         E, A, B, alpha, beta = self.draws_RP.T
         losses_R = (E + A * parameters**-alpha + B * tokens**-beta) * np.exp(self.drawn_residuals_R)
         law = self.law
-        return Prediction(law.loss(parameters, tokens), *_interval(losses_R), law.outside(parameters, tokens))
+        return LossPrediction(law.loss(parameters, tokens), *_interval(losses_R), law.outside(parameters, tokens))
 
 
-def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
+def fit(points: Sequence[ScalingPoint], unit: LossUnit, *, seed: int = 0, draws: int = DRAWS) -> Fit:
     """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
 
     The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix D.2),
@@ -103,7 +103,7 @@ def fit(points: Sequence[Point], unit: Unit, *, seed: int = 0, draws: int = DRAW
     return Fit(law, residuals_N, _uncentred(drawn_RP, centres), scatter_R * generator.standard_normal(draws))
 
 
-def _check(points: Sequence[Point]) -> None:
+def _check(points: Sequence[ScalingPoint]) -> None:
     """Refuse points that five parameters cannot be told from."""
     if len(points) <= FREE:
         raise InputError(

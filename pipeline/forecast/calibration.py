@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.core.step_seconds import step_seconds
-from pipeline.energy.figures import ACCOUNT, Account, JobFigure, read_account, together
+from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, JobFigure, read_energy_accounting, together
 from pipeline.forecast.work import BYTES, WORK, Raw, vocabulary
 from pipeline.plan.settings import (
     CalibrationRun,
@@ -97,7 +97,7 @@ def _read(folder: str, changed_nanoseconds: int | None) -> CalibrationRun:
         frozen = json.loads((run / record["frozen"]["path"]).read_bytes())["configuration"]
         if written.get(ACCOUNT) != sha256_of(run / ACCOUNT):
             raise InputError(f"its {ACCOUNT} is not the one that its report was written with")
-        account, config = read_account(run), load(frozen)
+        account, config = read_energy_accounting(run), load(frozen)
         raw = {source.name: _raw_bytes(run, source.name) for source in config.sources}
         steps = {} if account is None else _steps(folder, account, config, raw)
         trainings = _trainings(run, config, record)
@@ -131,7 +131,7 @@ def _raw_bytes(run: Path, source: str) -> float:
     return float(size)
 
 
-def _steps(folder: str, account: Account, config: Config, raw: Raw) -> dict[str, StepCost]:
+def _steps(folder: str, account: EnergyAccounting, config: Config, raw: Raw) -> dict[str, StepCost]:
     """Return what each step did and took, by its jobs whose outputs stand."""
     jobs: dict[str, dict[str, JobFigure]] = {}
     for name, job in account.jobs.items():

@@ -20,10 +20,10 @@ from pipeline.core.atomic_files import write_json
 from pipeline.core.checkout import checkout
 from pipeline.core.errors import InputError, Stopped, anonymous
 from pipeline.core.machine import facts
-from pipeline.energy.processes import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy.node_meter import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
+from pipeline.energy.process_tree import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy.process_use import ATTEMPT
 from pipeline.energy.readings import READINGS
-from pipeline.energy.uses import ATTEMPT
-from pipeline.energy.watch import FOLDER, METERED_NODE, NodeMeter, node_name, readings_file
 
 SNAKEMAKE = "PIPELINE_SNAKEMAKE"
 """The variable with the name of the process of Snakemake that has begun the job, as its own readings have it."""

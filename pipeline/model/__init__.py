@@ -1,1 +1,1 @@
-"""Models, an architecture a folder, and their exchange with Hugging Face."""
+"""Models: two modules for each architecture, and their exchange with Hugging Face."""

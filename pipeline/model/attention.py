@@ -84,7 +84,7 @@ def best_kernels(device: torch.device) -> list[SDPBackend]:
     """Return a GPU's attention kernels, the fastest first: cuDNN's on NVIDIA's Hopper and later. A CPU needs no choice.
 
     PyTorch passes over one that does not take the shapes or the precision, and over cuDNN's where all have to be
-    deterministic, which `pipeline.model.determinism` sets; FlashAttention's backward kernel then adds in a fixed order.
+    deterministic, which `pipeline.model.switches` sets; FlashAttention's backward kernel then adds in a fixed order.
     """
     if device.type != "cuda":
         return []

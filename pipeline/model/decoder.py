@@ -8,17 +8,24 @@ device. Parallelism and the switches of `prepare` reach the parts by the names t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.attention.varlen  # declares its operator
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from pipeline.model.attention import Attention, attention_limits, rotary_angles
 from pipeline.model.loss import linear_cross_entropy
-from pipeline.model.recompute import Recomputation, recomputed
 from pipeline.model.settings import Architecture
 
 
@@ -123,3 +130,39 @@ class Decoder(nn.Module):
         for layer, window in windows.items():
             x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
         return x_BTD
+
+
+# Activation recomputation (Chen et al. 2016): what a module computes is forgotten and computed again when its
+# gradient is due.
+#
+# Full keeps a block's input only. Selective keeps, beside it, the results of the matrix products and of the
+# attention, which take the time, and computes norms, rotations, activations and sums again (Korthikanti et al. 2022).
+
+
+Recomputation = Literal["none", "selective", "full"]
+
+_KEPT = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten._scaled_mm.default,
+    torch.ops.aten._grouped_mm.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.torch_attn._varlen_attn.default,
+}
+
+
+def _policy(context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if operator in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def recomputed(function: Callable[..., Tensor], *arguments: Tensor | None, how: Recomputation = "full") -> Tensor:
+    """Return function(*arguments), its intermediate results kept or not as `how` says; it may hold no randomness."""
+    if how == "none" or not torch.is_grad_enabled():
+        return function(*arguments)
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    if how == "selective":
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    result: Tensor = checkpoint(function, *arguments, **options)
+    return result

@@ -6,20 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
+from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
-from pipeline.plan import formulas, published_laws
-from pipeline.plan.advice import advice
-from pipeline.plan.forecast import forecast
-from pipeline.plan.measured import FORMULAS as INTERVAL
-from pipeline.plan.measured import with_interval
-from pipeline.plan.notes import notes
+from pipeline.plan import formulas, scaling_laws
+from pipeline.plan.alternatives import advice, sizes
+from pipeline.plan.calibrated_forecast import forecast
+from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.run_time import FORMULAS as RUN_TIME
 from pipeline.plan.run_time import run_time
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
-from pipeline.plan.sizes import sizes
-from pipeline.plan.stages import device_parameters, layers_under_way
 from pipeline.plan.strategies import node_group
+from pipeline.plan.time_notes import FORMULAS as INTERVAL
+from pipeline.plan.time_notes import notes, with_interval
 
 FORMULAS = {
     "parameters": "exact, from the shape: embeddings, blocks, norms, output",
@@ -62,7 +60,7 @@ FORMULAS = {
     "carbon_grams": "energy_joules / 3.6e6 x pue x carbon_intensity_grams_per_kwh (Patterson et al. 2021)",
     "water_liters": "energy_joules / 3.6e6 x water_liters_per_kwh of the site",
     "cost_euros": "device_hours x price_euros_per_device_hour",
-    **published_laws.FORMULAS,
+    **scaling_laws.FORMULAS,
 }
 CONSUMED = (
     *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
@@ -179,7 +177,7 @@ def _model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict
 
 def _expected(model: ModelPlan, tokens: int) -> dict[str, Any]:
     """Return what published laws expect of a training from the first token on, without experts; of others nothing."""
-    found = published_laws.expected(model.architecture, model.vocabulary_size, tokens)
+    found = scaling_laws.expected(model.architecture, model.vocabulary_size, tokens)
     return dict.fromkeys(found) if model.pretrained or model.architecture.experts else found
 
 

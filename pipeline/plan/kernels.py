@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from pipeline.model.settings import Architecture
-from pipeline.model.shared_heads import head_parts, key_value_heads
+from pipeline.model.size import head_parts, key_value_heads
+from pipeline.plan.formulas import device_parameters, process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.stages import device_parameters, process_layers
-from pipeline.plan.step_time import Kernel, Mesh, Work
+from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 from pipeline.plan.strategies import STRATEGIES, node_group
 
 ATTENTION_RATE = 0.68
@@ -29,7 +29,7 @@ def most_heads_read(heads: int, parts: int) -> int:
     return -(-(each + times - 1) // times)
 
 
-def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mesh:
+def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> DeviceMesh:
     """Return how the strategy lays out so many devices.
 
     Where each holds all gradients, they are summed once in a step: one part of the state each changes no volume.
@@ -42,7 +42,7 @@ def mesh_of(training: TrainingPlan, devices: int, devices_of_a_node: int) -> Mes
         sharing = m.shard or node_group(together, devices_of_a_node, m.tensor)
     else:
         sharing = together
-    return Mesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
+    return DeviceMesh(m.tensor, m.context, sharing, together // sharing, m.pipeline, m.interleaving, m.expert)
 
 
 def _muon(architecture: Architecture, layers: int, devices: int) -> list[Kernel]:
@@ -76,9 +76,9 @@ def work(
     architecture: Architecture,
     vocabulary_size: int,
     training: TrainingPlan,
-    mesh: Mesh,
+    mesh: DeviceMesh,
     divided: TrainingPlan | None = None,
-) -> Work:
+) -> StepWork:
     """Return what one device does in a step of a decoder like Llama's.
 
     A pipeline's layers are those of the training `divided`, where this one is a part of it with shorter sequences.
@@ -137,7 +137,7 @@ def work(
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
     muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
     matrices = max(stages) * sum(map(math.prod, _matrices(a))) * muon
-    return Work(
+    return StepWork(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
         again=again,

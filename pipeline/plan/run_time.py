@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.core.ramp import Stretch
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, kernels
-from pipeline.plan.published import FAILURES_PER_DEVICE_HOUR, alike
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
 from pipeline.plan.step_time import Machine, StepTime, step_time
 from pipeline.plan.strategies import STRATEGIES
@@ -202,6 +201,58 @@ def published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[floa
     flops = formulas.training_flops(parameters, training.batches.tokens(training.first_step, training.steps))
     times = [
         formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
-        for one in alike(parameters)
+        for one in similar_trainings(parameters)
     ]
     return min(times), max(times)
+
+
+# Published trainings, listed next to a plan.
+
+
+PEAKS = {"H100": 989.4e12, "A100": 312e12}  # dense bf16: NVIDIA, data sheets
+FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16_384)
+"""Unexpected interruptions of 54 days on 16,384 H100: Grattafiori et al. 2024 (The Llama 3 Herd of Models), table 5."""
+
+
+class PublishedTraining(NamedTuple):
+    """A whole training: its own account of devices times hours."""
+
+    name: str
+    parameters: float
+    tokens: float
+    device: str
+    device_hours: float
+    source: str
+
+    @property
+    def utilization(self) -> float:
+        """Return the share of the peak in 6 N D over all hours, whatever was done in them."""
+        return formulas.training_flops(self.parameters, self.tokens) / (self.device_hours * 3600 * PEAKS[self.device])
+
+
+_LLAMA2 = "https://github.com/meta-llama/llama, MODEL_CARD.md"
+_LLAMA3 = "https://github.com/meta-llama/llama3, MODEL_CARD.md"
+_LLAMA31 = "https://github.com/meta-llama/llama-models, models/llama3_1/MODEL_CARD.md"
+TRAININGS = (
+    PublishedTraining("TinyLlama 1.1B", 1.1e9, 300e9, "A100", 3456, "https://github.com/jzhang38/TinyLlama"),
+    PublishedTraining(
+        "Pythia 1.0B", 1.01e9, 300e9, "A100", 4830, "Biderman et al. 2023, by https://github.com/jzhang38/TinyLlama"
+    ),
+    PublishedTraining("Llama 2 7B", 6.74e9, 2e12, "A100", 184_320, _LLAMA2),
+    PublishedTraining("Llama 2 13B", 13.0e9, 2e12, "A100", 368_640, _LLAMA2),
+    PublishedTraining("Llama 2 70B", 69.0e9, 2e12, "A100", 1_720_320, _LLAMA2),
+    PublishedTraining("Llama 3 8B", 8.03e9, 15e12, "H100", 1.3e6, _LLAMA3),
+    PublishedTraining("Llama 3 70B", 70.6e9, 15e12, "H100", 6.4e6, _LLAMA3),
+    PublishedTraining("Llama 3.1 8B", 8.03e9, 15e12, "H100", 1.46e6, _LLAMA31),
+    PublishedTraining("Llama 3.1 70B", 70.6e9, 15e12, "H100", 7.0e6, _LLAMA31),
+    PublishedTraining("Llama 3.1 405B", 405.9e9, 15.6e12, "H100", 30.84e6, _LLAMA31),
+    PublishedTraining(
+        "GPT-NL 30B", 29.82e9, 450e9, "H100", 88 * 34 * 24, "GPT-NL (TNO, SURF, NFI): 34 days on 88 H100"
+    ),
+)
+
+
+def similar_trainings(parameters: float) -> list[PublishedTraining]:
+    """Return the trainings of models of half to twice the size; of no such size, the nearest one."""
+    found = [one for one in TRAININGS if 1 / 2 <= one.parameters / parameters <= 2]
+    return found or [min(TRAININGS, key=lambda one: max(one.parameters / parameters, parameters / one.parameters))]

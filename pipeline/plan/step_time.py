@@ -68,7 +68,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """What one device of a stage does in a step: for one micro-batch, where nothing else is said."""
 
     forward: tuple[Kernel, ...]
@@ -106,7 +106,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Mesh:
+class DeviceMesh:
     """The devices, innermost first."""
 
     tensor: int = 1
@@ -143,7 +143,7 @@ class StepTime:
         return float(sum(dataclasses.astuple(self)))
 
 
-def step_time(work: Work, mesh: Mesh, machine: Machine) -> StepTime:
+def step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     """Return the time of one step.
 
     1F1B: of m micro-batches on p stages each with v parts, (p - 1) / v more are waited for (Narayanan et al. 2021,

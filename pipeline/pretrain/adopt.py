@@ -20,8 +20,8 @@ from pipeline.model.settings import Architecture, RopeScaling
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.settings import AdoptSettings
 from pipeline.pretrain.transfer import Transfer, transfer
-from pipeline.tokens.reader import TokenReader
-from pipeline.tokens.token_bytes import token_bytes
+from pipeline.tokenizer.encoder import token_bytes
+from pipeline.tokens.token_reader import TokenReader
 
 OF_VOCABULARY = ("embedding.weight", "output.weight")
 MAY_DIFFER = ("preset", "rope_theta", "rope_scaling", "initial_deviation", "base_width")

@@ -17,8 +17,7 @@ from statistics import median
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.energy.lately import power
-from pipeline.energy.readings import READINGS
+from pipeline.energy.readings import READINGS, current_power
 from pipeline.pretrain.gauges.metrics import EVENTS, TensorBoardWriter, read
 from pipeline.pretrain.gauges.slowest import SLOW
 
@@ -162,7 +161,7 @@ def _sentence(run_directory: Path, model: str, found: Lines) -> str:
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
     meters = (run_directory / READINGS).glob(f"pretrain.segment.{model}.*.jsonl")
     now = time.time()
-    return told(model, found, planned_steps(run_directory, model), starts, now, power(meters, now))
+    return told(model, found, planned_steps(run_directory, model), starts, now, current_power(meters, now))
 
 
 def main(arguments: list[str], waiting: Callable[[Path], list[str]]) -> int:

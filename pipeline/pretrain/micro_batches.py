@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.training_settings import Training
-from pipeline.tokens.permutation import Integers
+from pipeline.tokens.data_order import Integers
 from pipeline.tokens.sampler import document_limits
 
 

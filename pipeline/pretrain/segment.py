@@ -27,9 +27,9 @@ from pipeline.pretrain.processes.supervise import Course
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader, refuse_altered
 from pipeline.tokens.sampler import Sampler, tokens_seen
-from pipeline.tokens.staging import stage
+from pipeline.tokens.shard_files import copy_to_node
+from pipeline.tokens.token_reader import TokenReader, refuse_altered
 from pipeline.tokens.word_models import WordModels
 
 # What watches a training, clears up after it, or keeps it alive, and is no part of the model that comes out.
@@ -92,7 +92,7 @@ def run(
     if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
         raise InputError(f"strategy {settings.training.strategy} {layout.NO_DISK}")
     if staging:
-        stage(index, staging)  # what does not fit is said before anything starts
+        copy_to_node(index, staging)  # what does not fit is said before anything starts
     elif not scratch.exists():  # one that continues has been here before
         refuse_altered(index)
     owner = owner or Owner(scratch)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.energy.figures import Account, Figure, read_account
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, read_energy_accounting
 from pipeline.provenance.contents import METRICS, changed, content_differences, flat, is_timed, is_timed_key
 from pipeline.provenance.records import RECORDS, Record, load_records
 
@@ -188,7 +188,7 @@ def _curves(a: Path, b: Path) -> list[str]:
     return [f"{path.parts[1]}/{line}" for path in both for line in content_differences(a / path, b / path)]
 
 
-def _energy(a: Account | None, b: Account | None) -> tuple[list[str], list[str]]:
+def _energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> tuple[list[str], list[str]]:
     """Figures whose intervals do not overlap, or that only one run knows; and what is said of the others."""
     if a is None or b is None:
         if a is b:
@@ -239,7 +239,7 @@ def compare(a: Path, b: Path) -> Comparison:
     configurations = (_configuration(run, [*c.values()]) for run, c in ((a, contents_a), (b, contents_b)))
     starts = [f"configuration {line}" for line in changed(*configurations)]
     starts += [f"{line}  [{titles[0]} and {len(titles) - 1} more]" for line, titles in start.items()]
-    energy, found.notes = _energy(read_account(a), read_account(b))
+    energy, found.notes = _energy(read_energy_accounting(a), read_energy_accounting(b))
     sections = {
         "the start of the runs": starts,
         "results": [*changed(_results(a), _results(b)), *_curves(a, b)],

@@ -16,7 +16,7 @@ from pipeline.core.attestation_log import FILE
 from pipeline.core.attestations import checkpoint_before
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.energy.figures import read_account
+from pipeline.energy.energy_accounting import read_energy_accounting
 from pipeline.provenance.crate_actions import COMPLETED, Actions
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import (
@@ -189,7 +189,7 @@ def _metadata(
     paths = sorted([*paths, *written])
     agent = graph.organization(settings.provider, settings.provider_url, settings.contact)
     workflow = Workflow(graph, f"{WORKFLOW}/Snakefile", records)
-    actions = Actions(graph, files, workflow, agent, read_account(run_directory))
+    actions = Actions(graph, files, workflow, agent, read_energy_accounting(run_directory))
     commits = [str(record.git["commit"]) for record in records if record.git and record.git.get("commit")]
     for record in records:
         actions.job(record, starts.get(record.attempt or ""))

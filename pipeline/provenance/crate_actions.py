@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from pipeline.energy.figures import JOULE, Account, Figure
+from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure
 from pipeline.provenance.crate_files import Files
 from pipeline.provenance.crate_graph import Graph, reference, references
 from pipeline.provenance.crate_workflow import Workflow
@@ -35,7 +35,9 @@ UNKNOWN = "unknown"
 class Actions:
     """The actions of one run; `agent` is the @id of who ran it."""
 
-    def __init__(self, graph: Graph, files: Files, workflow: Workflow, agent: str, account: Account | None) -> None:
+    def __init__(
+        self, graph: Graph, files: Files, workflow: Workflow, agent: str, account: EnergyAccounting | None
+    ) -> None:
         self.graph = graph
         self.files = files
         self.workflow = workflow

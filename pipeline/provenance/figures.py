@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
-from pipeline.energy.figures import Figure, read_account
+from pipeline.energy.energy_accounting import Figure, read_energy_accounting
 from pipeline.provenance.contents import flat
 from pipeline.provenance.records import FileEntry, Record, load_records, producers
 from pipeline.provenance.trace import trace
@@ -132,7 +132,7 @@ def _recomputed(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
         if keys:
             found = True
             yield f"{path} has it under {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}"
-    account = read_account(run_directory) if figure.figure == "energy.total" else None
+    account = read_energy_accounting(run_directory) if figure.figure == "energy.total" else None
     if account:
         parts = {name: getattr(account, name).joules for name in ("finished", "lost", "idle", "snakemake")}
         told = " + ".join(f"{joules:.3f} J {name}" for name, joules in parts.items())

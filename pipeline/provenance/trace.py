@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import counted
 from pipeline.core.pretrained import Pretrained
-from pipeline.energy.figures import JOULE, Account, Figure, read_account, together
+from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, Figure, read_energy_accounting, together
 from pipeline.provenance.crate_files import source_of
 from pipeline.provenance.records import (
     RECORDS,
@@ -34,7 +34,7 @@ class _Lineage:
         page = next((record for record in records if record.step == "report.page"), None)
         taken = (page.settings.get("pretrained") or {}) if page else {}
         self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
-        self.account: Account | None = read_account(run_directory)
+        self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
         self.attempts: dict[tuple[str, frozenset[tuple[str, str]]], list[Attempt]] = {}
         attempts, self.problems = read_attempts(run_directory)
         for attempt in attempts:

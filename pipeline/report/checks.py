@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipeline.energy.figures import ACCOUNT, Account, energy_unit
+from pipeline.energy.energy_accounting import ACCOUNT, EnergyAccounting, energy_unit
 from pipeline.report.footprint import conserved
 from pipeline.report.read import Artefact, Json, Material
 
@@ -148,7 +148,7 @@ def _forgetting_checks(material: Material, proof: Artefact) -> Iterator[Check]:
     yield Check(what, {"corpus": corpus}, f"{found:,} = 0", found == 0, proof.link)
 
 
-def _energy_checks(account: Account) -> Iterator[Check]:
+def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
     """The parts of the energy come to its total, and how it is known comes to all of it."""
     link, total = f"../{ACCOUNT}", account.total
     unit = energy_unit(total.joules)
@@ -175,7 +175,7 @@ def _energy_checks(account: Account) -> Iterator[Check]:
         )
 
 
-def conservation_checks(material: Material, account: Account) -> list[Check]:
+def conservation_checks(material: Material, account: EnergyAccounting) -> list[Check]:
     """Return every check of the run, those of the chain first."""
     checks = [_chain_check(material)]
     for manifest in material.manifests:

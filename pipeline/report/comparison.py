@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.evaluate.contaminated import beside_clean
+from pipeline.evaluate.answer_comparison import compare_contaminated
 from pipeline.evaluate.items import read_answers
 from pipeline.report.read import Json, Material
 
@@ -61,6 +61,8 @@ def contaminated(material: Material, corpora: Mapping[str, str]) -> list[Json]:
             for task, counts in (later.get(corpus, {}) | counted.get(corpus, {})).items()
         }
         trained_on = later.get(corpus, {}).keys() - counted.get(corpus, {}).keys()
-        rows = [row | {"trained_on": row["task"] in trained_on} for row in beside_clean(read_answers(path), found)]
+        rows = [
+            row | {"trained_on": row["task"] in trained_on} for row in compare_contaminated(read_answers(path), found)
+        ]
         scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]

@@ -14,12 +14,11 @@ from typing import Literal
 import numpy as np
 
 from pipeline.core.errors import InputError, anonymous
-from pipeline.energy.account import Account, JobUse, account, read_job_uses
-from pipeline.energy.figures import Account as Told
-from pipeline.energy.figures import Figure, checked
-from pipeline.energy.intensity import Series, read_series
+from pipeline.energy.attribution.run_attribution import JobUse, RunAttribution, attribute_run, read_job_uses
+from pipeline.energy.carbon_intensity import IntensitySeries, read_series
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, checked
 from pipeline.energy.power_model import GENERIC, PowerModel
-from pipeline.energy.readings import Book
+from pipeline.energy.readings import ExternalReading
 from pipeline.report.consumption import attempt_of, computed_by, standing_attempts
 from pipeline.report.formats import period
 from pipeline.report.read import UNCOUNTED, Json, Material
@@ -95,7 +94,7 @@ def seconds_of(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def training_joules(material: Material, made: Account) -> dict[str, dict[int, float]]:
+def training_joules(material: Material, made: RunAttribution) -> dict[str, dict[int, float]]:
     """Return the joules of each training step of each model, on all nodes, by the time in which it was done.
 
     A step whose line of the metrics does not say when it ended and how long it took, or in whose time the meters of its
@@ -121,18 +120,18 @@ def training_joules(material: Material, made: Account) -> dict[str, dict[int, fl
 
 def _account(
     jobs: Sequence[JobUse],
-    books: Sequence[Book],
+    books: Sequence[ExternalReading],
     models: Mapping[str, PowerModel],
     material: Material,
-    series: Series | None,
+    series: IntensitySeries | None,
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
-    made = account(jobs, books, models)
+    made = attribute_run(jobs, books, models)
     used = series and series.used(made.joules_in_stretches(series.moments))
     return {**made.as_json(), "training": training_joules(material, made), "intensity": used and used.model_dump()}
 
 
-def _series(material: Material, settings: PageSettings, problems: list[str]) -> Series | None:
+def _series(material: Material, settings: PageSettings, problems: list[str]) -> IntensitySeries | None:
     """Return the grid's intensity over time; None where none is configured or it cannot be read, which is a problem."""
     configured = settings.carbon_intensity_series
     if configured is None:
@@ -153,7 +152,7 @@ def _series(material: Material, settings: PageSettings, problems: list[str]) -> 
     return found[0]
 
 
-def _gaps(account: Told) -> list[str]:
+def _gaps(account: EnergyAccounting) -> list[str]:
     """Return a sentence where the grid's intensity has gaps in the time of the run."""
     of = account.intensity
     gaps = [stretch for stretch in of.stretches if stretch.grams_per_kwh is None] if of else []

@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
-from pipeline.energy.figures import Account, together
-from pipeline.evaluate.checkpoint import read
-from pipeline.experiment.compare import compared, judge, undominated
+from pipeline.energy.energy_accounting import EnergyAccounting, together
+from pipeline.evaluate.item_answers import read_checkpoint
+from pipeline.experiment.cell_comparison import compared, judge, undominated
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report.charts import STYLES, Series, lines
 from pipeline.report.consumption import computed_by
@@ -42,7 +42,7 @@ def without_cells(material: Material, experiments: Mapping[str, ExperimentPage])
 
 
 def experiment(
-    material: Material, name: str, page: ExperimentPage, account: Account, told: Callable[[str], str]
+    material: Material, name: str, page: ExperimentPage, account: EnergyAccounting, told: Callable[[str], str]
 ) -> Json:
     """Return what the page of an experiment shows, from records, metrics, answers and the account.
 
@@ -77,7 +77,7 @@ def experiment(
     }
 
 
-def _cell(material: Material, cell: Cell, page: ExperimentPage, account: Account) -> Json:
+def _cell(material: Material, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; `outcome` is how it ended, `score` what tells the best."""
     records = material.records_of("pretrain.segment", model=cell.name)
     counts = [record.content.get("counts") or {} for record in records]
@@ -198,7 +198,7 @@ def _comparisons(material: Material, combinations: list[Json], page: ExperimentP
     last = {path.parent.parent.name: path for path in sorted(material.answers, key=lambda path: int(path.parent.name))}
     answered = {
         one["label"]: {
-            cell["seed"]: read(last[cell["name"]])
+            cell["seed"]: read_checkpoint(last[cell["name"]])
             for cell in one["cells"]
             if cell["outcome"] == FINISHED and cell["name"] in last
         }

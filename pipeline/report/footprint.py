@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import number, percent
-from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
-from pipeline.energy.figures import NOT_MEASURED, Account, Figure, Intensity, together
-from pipeline.energy.settings import CarbonIntensitySeries
+from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyAccounting, Figure, Intensity, together
+from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import formats
 from pipeline.report.consumption import Attempt, Consumption, Use, consumption
 from pipeline.report.formats import Amount, amount_of, period
@@ -75,7 +74,7 @@ class Conversion:
 class Footprint:
     """Everything that the section on energy tells."""
 
-    account: Account
+    account: EnergyAccounting
     steps: list[Step]
     use: Use
     attempts: list[Attempt]
@@ -122,7 +121,7 @@ def _stretch(seconds: float) -> tuple[str, str]:
     return number(seconds, 2), "seconds"
 
 
-def _units(material: Material, account: Account, models: Sequence[Json]) -> list[Unit]:
+def _units(material: Material, account: EnergyAccounting, models: Sequence[Json]) -> list[Unit]:
     """Return what a document, a token and a training step took, of each corpus, token set and model."""
     found = []
     for statistics in material.statistics:
@@ -236,7 +235,7 @@ def _by_hours(
     return found
 
 
-def _carbon(account: Account, settings: PageSettings) -> tuple[list[Conversion], Conversion]:
+def _carbon(account: EnergyAccounting, settings: PageSettings) -> tuple[list[Conversion], Conversion]:
     """Return what the grid emitted for it, first as exactly as it is known, and what the contract says."""
     total, contract, series = account.total, settings.market_based_grams_per_kwh, settings.carbon_intensity_series
     if account.intensity is not None and series is not None:
@@ -292,7 +291,9 @@ def _devices(use: Use, settings: PageSettings) -> Conversion:
     )
 
 
-def footprint(material: Material, account: Account, settings: PageSettings, models: Sequence[Json]) -> Footprint:
+def footprint(
+    material: Material, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
+) -> Footprint:
     """Return what the section on energy tells; `models` are those of the view, with `energy` and `strategy`."""
     spent: Consumption = consumption(material)
     uses = {use.name: use for use in spent.steps}
@@ -314,7 +315,7 @@ def footprint(material: Material, account: Account, settings: PageSettings, mode
     )
 
 
-def conserved(account: Account) -> list[tuple[str, Figure]]:
+def conserved(account: EnergyAccounting) -> list[tuple[str, Figure]]:
     """Return what must add up to the total: the parts in words, and their sum; nothing where nothing is known."""
     parts = {
         "steps + idle + Snakemake's own": [*account.steps.values(), account.idle, account.snakemake],

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.energy.figures import Account, Figure, Read, together
+from pipeline.energy.energy_accounting import AccountingPart, EnergyAccounting, Figure, together
 from pipeline.report.consumption import attempt_of
 from pipeline.report.read import Material
 
 FORECAST_METER = "forecast, estimated: calibration runs"
 
 
-class Foreseen(Read):
+class Foreseen(AccountingPart):
     """What the plan says of a step or of all: seconds and joules with 95 % intervals, or why there is no forecast."""
 
     seconds: float | None = None
@@ -26,7 +26,7 @@ class Foreseen(Read):
     refused: str | None = None
 
 
-class Calibration(Read):
+class Calibration(AccountingPart):
     """A finished small run that the forecast was made from."""
 
     folder: str
@@ -34,7 +34,7 @@ class Calibration(Read):
     known: str
 
 
-class Plan(Read):
+class Plan(AccountingPart):
     """The part `forecast` of plan.json."""
 
     scope: str
@@ -108,7 +108,7 @@ def _verdict(low: float, value: float, high: float) -> str:
     return "✓ inside" if low <= value <= high else "✗ below" if value < low else "✗ above"
 
 
-def comparison(material: Material, account: Account) -> Comparison | None:
+def comparison(material: Material, account: EnergyAccounting) -> Comparison | None:
     """Return the forecast beside what came out; None where the plan had none.
 
     Raises:
@@ -140,7 +140,7 @@ def comparison(material: Material, account: Account) -> Comparison | None:
     return Comparison(plan.scope, plan.calibration, plan.notes, rows, chain)
 
 
-def _row(step: str, foreseen: Foreseen, account: Account, took: dict[str, float | None]) -> Row:
+def _row(step: str, foreseen: Foreseen, account: EnergyAccounting, took: dict[str, float | None]) -> Row:
     jobs = {name: job for name, job in account.jobs.items() if job.step == step and job.fate == "finished"}
     seconds = [value for name in jobs if (value := took.get(name)) is not None]
     known = all(job.is_known for job in jobs.values())

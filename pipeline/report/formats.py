@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pipeline.energy.figures import NOT_MEASURED, Figure, Unit, energy_unit
+from pipeline.energy.energy_accounting import NOT_MEASURED, EnergyUnit, Figure, energy_unit
 
-MASSES = (Unit("t", 1e6), Unit("kg", 1e3), Unit("g", 1.0))
-VOLUMES = (Unit("m³", 1e3), Unit("litres", 1.0))
-MONEY = (Unit("euros", 1.0),)
+MASSES = (EnergyUnit("t", 1e6), EnergyUnit("kg", 1e3), EnergyUnit("g", 1.0))
+VOLUMES = (EnergyUnit("m³", 1e3), EnergyUnit("litres", 1.0))
+MONEY = (EnergyUnit("euros", 1.0),)
 
 
 def duration(seconds: float | None) -> str:
@@ -48,7 +48,7 @@ def mass(grams: float | None) -> str:
     return f"{unit.told(grams)} {unit.name}"
 
 
-def _fitting(amount: float, units: tuple[Unit, ...]) -> Unit:
+def _fitting(amount: float, units: tuple[EnergyUnit, ...]) -> EnergyUnit:
     return next((unit for unit in units if amount >= unit.size), units[-1])
 
 
@@ -59,18 +59,18 @@ class Amount(NamedTuple):
     low: float
     high: float
 
-    def value_in(self, units: tuple[Unit, ...]) -> str:
+    def value_in(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount alone."""
         unit = _fitting(self.value, units)
         return f"{unit.told(self.value)} {unit.name}"
 
-    def interval(self, units: tuple[Unit, ...]) -> str:
+    def interval(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the interval in the amount's unit; nothing where it is narrower than the digits shown."""
         unit = _fitting(self.value, units)
         low, high = unit.told(self.low), unit.told(self.high)
         return "" if low == high == unit.told(self.value) else f"{low} to {high}"
 
-    def text(self, units: tuple[Unit, ...]) -> str:
+    def text(self, units: tuple[EnergyUnit, ...]) -> str:
         """Return the amount with its interval: `3.30 kg (3.06 to 3.54)`."""
         interval = self.interval(units)
         return self.value_in(units) + (f" ({interval})" if interval else "")

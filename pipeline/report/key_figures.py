@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import number, size
-from pipeline.energy.figures import Figure
+from pipeline.energy.energy_accounting import Figure
 from pipeline.report import formats
 from pipeline.report.footprint import Footprint
 from pipeline.report.read import Artefact, Json, Material

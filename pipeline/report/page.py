@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.figures import checked
+from pipeline.energy.energy_accounting import checked
 from pipeline.evaluate.verdict import is_mostly_truncated
 from pipeline.report import charts, footprint, formats, training
 from pipeline.report.consumption import attempt_of, computed_by

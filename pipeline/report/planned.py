@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.step_seconds import step_seconds
-from pipeline.energy.figures import Account, Figure, together
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, together
 from pipeline.report.read import Json, Material
 
 ACTIVATIONS = {False: "activation_bytes_per_device", True: "activation_bytes_with_recomputation"}
@@ -53,7 +53,9 @@ class Row:
         return self.low <= self.measured <= self.high
 
 
-def beside(material: Material, account: Account, model: Json, metrics: list[Json], estimate: Json) -> list[Row]:
+def beside(
+    material: Material, account: EnergyAccounting, model: Json, metrics: list[Json], estimate: Json
+) -> list[Row]:
     """Return the rows of a model; none of what the plan does not know.
 
     Args:
@@ -112,7 +114,7 @@ def _seconds(material: Material, name: str) -> float | None:
     return _sum(*(attempt.get("wall_seconds") for attempt in attempts)) if attempts else None
 
 
-def _energy(account: Account, name: str) -> Figure:
+def _energy(account: EnergyAccounting, name: str) -> Figure:
     """Return the joules of the same attempts; not known where those of one are not."""
     mine = _of_model(name)
     jobs = [job for job in account.jobs.values() if mine(job.step, job.instance)]

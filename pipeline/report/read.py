@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, anonymous
-from pipeline.energy.books.table import Books
-from pipeline.energy.books.written import read_books
+from pipeline.energy.external_meters.meter_tables import ExternalReadings, read_external_readings
 
 Json = dict[str, Any]
 UNCOUNTED = ("report.", "provenance.")  # these run after, or while, the page is written
@@ -63,7 +62,7 @@ class Material:
     remains: list[Artefact]
     plan: Artefact
     readings: list[Path]
-    books: Books
+    books: ExternalReadings
     carbon_intensity: list[Path]
     signer: Json | None = None
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -172,7 +171,7 @@ def read_material(
         return [artefact for artefact in artefacts if not artefact.content["step"].startswith(UNCOUNTED)]
 
     keys = ("step", "instance", "started")
-    books = read_books(records[0].parents[2]) if records else Books()
+    books = read_external_readings(records[0].parents[2]) if records else ExternalReadings()
     results = objects(evaluation, "model", "step", "tasks")
     return Material(
         records=counted(evidence(records, *keys, "settings", "inputs", "outputs", "wall_seconds", "ended")),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from pipeline.energy.figures import Account, Figure, together
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, together
 from pipeline.evaluate.trends import FEWEST
 from pipeline.report.charts import Series, lines
 from pipeline.report.consumption import computed_by
@@ -52,7 +52,7 @@ def growth(material: Material) -> Json:
     }
 
 
-def curves(material: Material, model: str, account: Account, told: Callable[[str], str]) -> Json:
+def curves(material: Material, model: str, account: EnergyAccounting, told: Callable[[str], str]) -> Json:
     """Return what each evaluated checkpoint of a model had cost, and its score of each task, drawn over the tokens.
 
     Of each task the first of its metrics is drawn. FLOPs are those of the plan, by tokens; joules those of the segments
@@ -131,7 +131,7 @@ def _charts(
             yield len(series), lines(name, told(unit), metric, series, told=told)
 
 
-def _energy_up_to(step: int, model: str, material: Material, account: Account) -> Figure:
+def _energy_up_to(step: int, model: str, material: Material, account: EnergyAccounting) -> Figure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
     records = {
         int(one.content["instance"]["step"]): one for one in material.records_of("pretrain.segment", model=model)

@@ -15,8 +15,8 @@ from math import ceil
 from markupsafe import Markup
 
 from pipeline.core.markup import number
-from pipeline.energy.attribution.books_beside import joined
-from pipeline.energy.figures import Account, Moment
+from pipeline.energy.attribution.meter_corrections import joined
+from pipeline.energy.energy_accounting import EnergyAccounting, Moment
 from pipeline.report.charts import POINTS, tick_texts, ticks
 from pipeline.report.consumption import attempt_of, standing_attempts
 from pipeline.report.energy import seconds_of
@@ -262,7 +262,7 @@ def _steps(found: Sequence[Bar], axis: Axis, top: float, words: Callable[[str], 
     return parts
 
 
-def of_run(material: Material, account: Account, words: Callable[[str], str] = str) -> Markup:
+def of_run(material: Material, account: EnergyAccounting, words: Callable[[str], str] = str) -> Markup:
     """Return the timeline of a run as a figure, or a sentence where no time of any attempt is known.
 
     `words` says a sentence in the language of the page.

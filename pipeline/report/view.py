@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.settings import joined
 from pipeline.corpus.licenses import OF_RIGHTS
 from pipeline.corpus.removal import HARMFUL
-from pipeline.energy.figures import Account, together
+from pipeline.energy.energy_accounting import EnergyAccounting, together
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.report import dag, timeline, training
 from pipeline.report.checks import conservation_checks
@@ -26,7 +26,7 @@ from pipeline.report.scores import curves, curves_together, growth
 from pipeline.report.settings import PageSettings
 from pipeline.report.sources import languages, sources
 from pipeline.report.tokenizers import compared
-from pipeline.tokens.epochs import read_times
+from pipeline.tokens.data_order import read_times
 
 
 def flattened(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
@@ -126,7 +126,7 @@ def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
 
-def model(material: Material, metrics: Artefact, account: Account, told: Callable[[str], str]) -> Json:
+def model(material: Material, metrics: Artefact, account: EnergyAccounting, told: Callable[[str], str]) -> Json:
     """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
     segments = material.records_of("pretrain.segment", model=metrics.name)
     segments.sort(key=lambda record: int(record.content["instance"]["step"]))
@@ -192,7 +192,7 @@ def model(material: Material, metrics: Artefact, account: Account, told: Callabl
     return shown | {"planned": beside(material, account, shown, steps, estimate or {})}
 
 
-def evaluations(material: Material, account: Account, told: Callable[[str], str]) -> list[Json]:
+def evaluations(material: Material, account: EnergyAccounting, told: Callable[[str], str]) -> list[Json]:
     """Return per model its checkpoints, the last one first, each with tasks and electricity, and its curves."""
     models: dict[str, list[Json]] = {}
     for results in material.evaluation:
@@ -264,7 +264,7 @@ def _index_read(material: Material, segments: list[Artefact]) -> Json:
     return next((i.content for i in material.indexes if f"tokens/{i.name}/index.json" in read), {})
 
 
-def context(material: Material, settings: PageSettings, account: Account, told: Callable[[str], str]) -> Json:
+def context(material: Material, settings: PageSettings, account: EnergyAccounting, told: Callable[[str], str]) -> Json:
     """Return everything that the templates show; `told` says a sentence in the language of the page."""
     checks = conservation_checks(material, account)
     models = [model(material, metrics, account, told) for metrics in material.metrics]

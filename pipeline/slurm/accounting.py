@@ -25,8 +25,8 @@ from typing import Any
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import KEY
 from pipeline.core.errors import InputError
-from pipeline.energy.books.ear import METER
-from pipeline.energy.books.written import PROBLEMS, WrittenBooks
+from pipeline.energy.external_meters.ear_meter import METER
+from pipeline.energy.external_meters.meter_tables import PROBLEMS, ExternalReadingsFile
 from pipeline.provenance.evidence import attest
 from pipeline.provenance.inventory import PUBLIC_KEY
 from pipeline.slurm import ear, energy, queue, sacct, starts, tables
@@ -138,7 +138,7 @@ def _collect(folder: Path, cluster: str | None, begun: list[starts.Start], has_e
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"
-        before = WrittenBooks.model_validate_json(path.read_bytes()).books if number in late else []
+        before = ExternalReadingsFile.model_validate_json(path.read_bytes()).books if number in late else []
         cost = energy.of_job(jobs[number], told, whole_nodes, time.time(), before)
         write_json(path, described(cluster, jobs[number], cost, whole_nodes))
     unplaced = [problem for problem in told.problems if not re.search(r"\bjob \d", problem)]

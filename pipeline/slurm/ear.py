@@ -1,4 +1,4 @@
-"""EAR's answer to what jobs have cost: `eacct` is asked here, and its table read by `pipeline/energy/books/ear.py`."""
+"""Ask `eacct` of EAR what jobs have cost; `pipeline/energy/external_meters/ear_meter.py` reads its table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
-from pipeline.energy.books.ear import read_ear
-from pipeline.energy.books.table import Books
-from pipeline.energy.readings import Book, Reading
+from pipeline.energy.external_meters.ear_meter import read_ear
+from pipeline.energy.external_meters.meter_tables import ExternalReadings
+from pipeline.energy.readings import ExternalReading, Reading
 
 SECONDS = 300
 NOTHING = re.compile(r"\bno (jobs?|applications?|loops?)\b.*\bfound\b", re.IGNORECASE)
@@ -37,13 +37,13 @@ def is_here() -> bool:
     return shutil.which("eacct") is not None
 
 
-def _of(book: Book, component: str) -> Iterator[Reading]:
+def _of(book: ExternalReading, component: str) -> Iterator[Reading]:
     return (reading for reading in book.readings if reading.component == component and reading.joules is not None)
 
 
-def nodes(books: Iterable[Book]) -> list[NodeEnergy]:
+def nodes(books: Iterable[ExternalReading]) -> list[NodeEnergy]:
     """Return the energy of each node of a job's books; a node without a reading was not measured, and is left out."""
-    measured: dict[str, list[Book]] = {}
+    measured: dict[str, list[ExternalReading]] = {}
     for book in books:
         if any(_of(book, "node")):
             measured.setdefault(book.node, []).append(book)
@@ -58,7 +58,7 @@ def nodes(books: Iterable[Book]) -> list[NodeEnergy]:
     return found
 
 
-def ask(jobs: list[str]) -> Books:
+def ask(jobs: list[str]) -> ExternalReadings:
     """Return the books of some jobs, by EAR's `eacct`; it has none of a job of which it does not know yet.
 
     Raises:
@@ -75,5 +75,5 @@ def ask(jobs: list[str]) -> Books:
     if done.returncode != 0:
         raise InputError(f"eacct gives no energies ({said}): ask for them later")
     if not done.stdout.strip() or NOTHING.search(done.stdout):
-        return Books()
+        return ExternalReadings()
     return read_ear(done.stdout)

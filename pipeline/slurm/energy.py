@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.energy.books.slurm_energy import Allocated, plugin_of, read_slurm
-from pipeline.energy.readings import Book
+from pipeline.energy.external_meters.slurm_energy import Allocated, plugin_of, read_slurm
+from pipeline.energy.readings import ExternalReading
 from pipeline.slurm import ear, sacct
 from pipeline.slurm.values import hosts
 
@@ -30,7 +30,7 @@ class Told(NamedTuple):
 
     plugin: str | None
     has_ear: bool
-    ear_books: list[Book] | None
+    ear_books: list[ExternalReading] | None
     problems: list[str]
     failures: list[str]
 
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 class JobEnergy(NamedTuple):
     """The books of a job, what is wrong with them as a whole, and whether asking again is of no use."""
 
-    books: list[Book]
+    books: list[ExternalReading]
     problems: list[str]
     final: bool
 
@@ -77,7 +77,7 @@ def _allocated(job: sacct.Job, whole_nodes: bool | None) -> Iterator[Allocated]:
             yield Allocated(job.job, nodes, started, ended, part.energy_said, whole_nodes)
 
 
-def _lacking(allocations: list[Allocated], books: list[Book], told: Told) -> Iterator[str]:
+def _lacking(allocations: list[Allocated], books: list[ExternalReading], told: Told) -> Iterator[str]:
     """Yield which energies of a job are not there although there is a meter for them."""
     job = allocations[0].job
     if told.plugin not in (None, "none") and not any(_has_joules(book) for book in books if _is(book, "slurm")):
@@ -88,15 +88,17 @@ def _lacking(allocations: list[Allocated], books: list[Book], told: Told) -> Ite
         yield f"job {job}: EAR has no energy of {', '.join(without)}"
 
 
-def _is(book: Book, meter: str) -> bool:
+def _is(book: ExternalReading, meter: str) -> bool:
     return any(reading.meter == meter for reading in book.readings)
 
 
-def _has_joules(book: Book) -> bool:
+def _has_joules(book: ExternalReading) -> bool:
     return any(reading.joules is not None for reading in book.readings)
 
 
-def of_job(job: sacct.Job, told: Told, whole_nodes: bool | None, now: float, before: Sequence[Book] = ()) -> JobEnergy:
+def of_job(
+    job: sacct.Job, told: Told, whole_nodes: bool | None, now: float, before: Sequence[ExternalReading] = ()
+) -> JobEnergy:
     """Return the energy of a job that is over; `now` is in seconds of Unix time.
 
     `before` is what was told of it earlier: what a meter has told stands where it does not answer now.

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
-from pipeline.energy.books.slurm_energy import joules_of
+from pipeline.energy.external_meters.slurm_energy import joules_of
 from pipeline.slurm.values import bytes_of, gpus, hosts, seconds_of, state_of, tres
 
 FIELDS = (

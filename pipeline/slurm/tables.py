@@ -18,11 +18,10 @@ from pipeline.config.error_messages import sentence
 from pipeline.config.platforms import described
 from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
-from pipeline.energy.books.ear import read_ear
-from pipeline.energy.books.smart_meter import read_smart_meter
-from pipeline.energy.books.table import Books
-from pipeline.energy.books.written import FOLDER
-from pipeline.energy.readings import READINGS, Book, Interval
+from pipeline.energy.external_meters.ear_meter import read_ear
+from pipeline.energy.external_meters.meter_tables import FOLDER, ExternalReadings
+from pipeline.energy.external_meters.smart_meter import read_smart_meter
+from pipeline.energy.readings import READINGS, ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
 from pipeline.job import frozen
 from pipeline.slurm.starts import Start
@@ -49,15 +48,15 @@ def _began(run_directory: Path, begun: list[Start]) -> float | None:
     for path in (run_directory / READINGS).glob("*.jsonl"):
         try:
             with path.open(encoding="utf-8") as lines:
-                moments.append(Interval.model_validate_json(next(lines)).started)
+                moments.append(MeterInterval.model_validate_json(next(lines)).started)
         except (OSError, ValueError, StopIteration):
             continue  # the account says what is wrong with it
     return min(moments, default=None)
 
 
-def _read(readers: list[Callable[[], Books]]) -> Books:
+def _read(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
     """Return what all readers find; a table that cannot be read is a sentence."""
-    books: list[Book] = []
+    books: list[ExternalReading] = []
     problems: list[str] = []
     for read in readers:
         try:
@@ -67,13 +66,13 @@ def _read(readers: list[Callable[[], Books]]) -> Books:
             continue
         books += found
         problems += found.problems
-    return Books(books, problems)
+    return ExternalReadings(books, problems)
 
 
 def write(run_directory: Path, settings: Energy, begun: list[Start]) -> list[str]:
     """Write the books of the tables that the settings name, and return what is wrong with them, in sentences."""
     since, until = _began(run_directory, begun), time.time()
-    kinds: dict[str, list[Callable[[], Books]]] = {
+    kinds: dict[str, list[Callable[[], ExternalReadings]]] = {
         "ear_files": [partial(read_ear, Path(file)) for file in settings.ear_files],
         "smart_meters": [partial(read_smart_meter, meter, since=since, until=until) for meter in settings.smart_meters],
     }

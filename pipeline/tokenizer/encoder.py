@@ -1,12 +1,16 @@
-"""A trained tokenizer as the later chapters use it: by its file, with the identifiers of its special tokens."""
+"""Encode texts with a trained tokenizer, and spell its tokens in bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pipeline.core.errors import InputError
@@ -51,3 +55,92 @@ def load_encoder(path: Path) -> Encoder:
         ) from error
     tokenizer.encode_special_tokens = True
     return Encoder(tokenizer, hashlib.sha256(content).hexdigest(), begin, end, pad)
+
+
+SPECIAL = 0xFF
+"""What a special token is spelled as: a byte that is in no UTF-8 text, so that no text goes on behind it."""
+
+
+def spelling(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of all tokens in the order of their identifiers, and where each begins, (vocabulary + 1,)."""
+    added = encoder.tokenizer.get_added_tokens_decoder()
+    spelled = [b""] * encoder.vocabulary_size
+    for token, number in encoder.tokenizer.get_vocab(with_added_tokens=True).items():
+        if number in added:
+            spelled[number] = bytes([SPECIAL]) if added[number].special else token.encode()
+        else:
+            spelled[number] = in_bytes(token)
+    starts = np.cumsum([0, *map(len, spelled)], dtype=np.int64)
+    return np.frombuffer(b"".join(spelled), dtype=np.uint8), starts
+
+
+def in_bytes(token: str) -> bytes:
+    """What a token stands for that is written in the characters of a vocabulary."""
+    return bytes(map(_BYTES.__getitem__, token))
+
+
+def in_characters(spelled: bytes) -> str:
+    """How a vocabulary writes these bytes."""
+    return "".join(map(_CHARACTERS.__getitem__, spelled))
+
+
+def _byte_names() -> dict[str, int]:
+    """The byte that each character of a vocabulary stands for.
+
+    Printable bytes of Latin-1 stand for themselves, the others in their order for the characters from 256 on: Radford
+    et al. 2019 (GPT-2).
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTES = _byte_names()
+_CHARACTERS = {byte: character for character, byte in _BYTES.items()}
+
+
+_SPACE = "\u2581"  # which SentencePiece writes for a space
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def token_bytes(path: Path) -> list[bytes | None]:
+    """Return the bytes of each token of a tokenizer.json by its number; None of special ones and of unused numbers.
+
+    Raises:
+        InputError: the file is no tokenizer.json, or its tokens are neither byte-level nor SentencePiece's.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        written = content["model"]["vocab"]
+        vocabulary = written if isinstance(written, dict) else {row[0]: number for number, row in enumerate(written)}
+        added = {token["id"]: token for token in content["added_tokens"]}
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{path} is no tokenizer.json that can be read ({error!r}): give a whole folder") from None
+    kinds = _types(content.get("decoder")) | _types(content.get("pre_tokenizer"))
+    if "ByteLevel" not in kinds and not any(_SPACE in token for token in vocabulary):
+        raise InputError(f"{path} has tokens that are neither byte-level nor SentencePiece's: their text is not known")
+    read = _byte_level if "ByteLevel" in kinds else _sentence_piece
+    found: list[bytes | None] = [None] * (1 + max([*vocabulary.values(), *added]))
+    for token, number in vocabulary.items():
+        found[number] = read(token)
+    for number, token in added.items():
+        found[number] = None if token.get("special") else token["content"].encode()
+    return found
+
+
+def _types(part: Any) -> set[str]:
+    """Return the types of a part of a tokenizer and of the parts in it."""
+    if not isinstance(part, dict):
+        return set()
+    inner = part.get("decoders") or part.get("pretokenizers") or []
+    return {str(part.get("type"))}.union(*map(_types, inner))
+
+
+def _byte_level(token: str) -> bytes | None:
+    return in_bytes(token) if all(letter in _BYTES for letter in token) else None
+
+
+def _sentence_piece(token: str) -> bytes:
+    if byte := _BYTE.fullmatch(token):
+        return bytes([int(byte[1], 16)])
+    return token.replace(_SPACE, " ").encode()

@@ -24,10 +24,9 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
-from pipeline.tokenizer.encoder import Encoder, load_encoder
-from pipeline.tokenizer.sample import Sample, draw
+from pipeline.tokenizer.encoder import Encoder, load_encoder, spelling
+from pipeline.tokenizer.sample import DocumentSample, draw
 from pipeline.tokenizer.settings import FertilitySettings
-from pipeline.tokenizer.spelling import spelling
 
 WORD = re.compile(r"\w+")
 TEXTS_PER_BATCH = 256
@@ -108,7 +107,7 @@ def _samples(settings: FertilitySettings, documents: list[Path]) -> Iterator[tup
         yield False, _texts(drawn(lambda _, language: language not in found), documents)
 
 
-def _texts(sample: Sample, documents: list[Path]) -> Iterator[tuple[str, str]]:
+def _texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tuple[str, str]]:
     return ((document["language"], document["text"]) for document in sample.texts(documents))
 
 

@@ -34,7 +34,7 @@ ROW = pa.schema(
 
 
 @dataclass(frozen=True)
-class Sample:
+class DocumentSample:
     """The rows of the chosen documents, columns as in ROW, in the order of `id_hash` and `id`; `languages` were met."""
 
     rows: pa.Table
@@ -72,7 +72,7 @@ def draw(
     shares: Mapping[str, float] | None = None,
     each_language: bool = False,
     most_documents: float = np.inf,
-) -> Sample:
+) -> DocumentSample:
     """Return the wanted documents of least `id_hash` whose texts together take at most `sample_bytes`, or the first.
 
     Args:
@@ -112,7 +112,7 @@ def draw(
     for group, inside in _groups(rows, by_language):
         keep[inside] = np.cumsum(rows["bytes"].to_numpy()[inside]) <= limits.get(group, sample_bytes)
         keep[inside[:1]] = True
-    return Sample(rows.filter(pa.array(keep)), frozenset(met))
+    return DocumentSample(rows.filter(pa.array(keep)), frozenset(met))
 
 
 def _groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:

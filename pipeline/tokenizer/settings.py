@@ -17,7 +17,7 @@ Size = Annotated[int, Field(le=2**31)]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class Vocabulary(Settings):
+class VocabularySettings(Settings):
     """What the vocabulary is made of. The first three special tokens begin a text, end a text and pad a batch."""
 
     algorithm: Algorithm = "bpe"
@@ -51,7 +51,7 @@ class Vocabulary(Settings):
             )
 
 
-class Sampled(Settings):
+class SampleSettings(Settings):
     """On which documents a tokenizer is trained."""
 
     sample_bytes: Positive = Field(
@@ -68,7 +68,7 @@ class Sampled(Settings):
         return self
 
 
-class Measured(Settings):
+class MeasurementSettings(Settings):
     """On which text a tokenizer is measured."""
 
     measured_bytes: Positive = Field(default=5_000_000, description="of held-out text of each language, at most")
@@ -85,7 +85,7 @@ class Sweep(Settings):
     sample_bytes: list[Positive] = []
 
 
-class Tokenizer(Vocabulary, Sampled, Measured):
+class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
     """One tokenizer of a run."""
 
     corpus: str = "main"
@@ -116,14 +116,14 @@ class Tokenizer(Vocabulary, Sampled, Measured):
         return found
 
 
-class TrainSettings(Vocabulary, Sampled):
+class TrainSettings(VocabularySettings, SampleSettings):
     """Settings of tokenizer.train; documents of the validation fraction are not trained on."""
 
     validation_fraction: Fraction
     markers: list[str] = Field(default=[], description="what stands in the texts for personal data: a token each")
 
 
-class FertilitySettings(Measured):
+class FertilitySettings(MeasurementSettings):
     """Settings of tokenizer.fertility; documents of the validation fraction are measured."""
 
     validation_fraction: Fraction

@@ -2,7 +2,7 @@
 
 Byte-pair encoding: Sennrich et al. 2016, https://aclanthology.org/P16-1162; or a unigram language model of pieces: Kudo
 2018, https://aclanthology.org/P18-1007. Both on bytes, so that every text has an encoding and no token is unknown:
-Radford et al. 2019 (GPT-2). How a text is cut before stands in `pretokens`, and which documents are read in `sample`.
+Radford et al. 2019 (GPT-2). Which documents are read stands in `sample`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE, Unigram
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation
-from pipeline.tokenizer.pretokens import pretokenizer
+from pipeline.tokenizer.encoder import in_bytes, in_characters
 from pipeline.tokenizer.sample import draw
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokenizer.spelling import in_bytes, in_characters
 from pipeline.tokenizer.unigram import count_words, pieces
 
 LINE = re.compile(r"\n(?=\S)")  # no piece goes from one line into the next
@@ -51,9 +50,9 @@ def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
 def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, configuration: Path) -> dict[str, Any]:
     """Trains on `documents` and writes tokenizer.json and tokenizer_config.json, which transformers loads together.
 
-    Returns the documents and bytes of the sample, what they are (`Sample.counts`) and the tokens. Raises InputError
-    when the text is too little for the vocabulary. The bytes do not depend on the order of the files nor on the number
-    of threads. Memory grows with the sample and the vocabulary alone.
+    Returns the documents and bytes of the sample, what they are (`DocumentSample.counts`) and the tokens. Raises
+    InputError when the text is too little for the vocabulary. The bytes do not depend on the order of the files nor on
+    the number of threads. Memory grows with the sample and the vocabulary alone.
     """
     weights = {language: weight for language, weight in settings.sample_weights.items() if weight} or None
 
@@ -124,3 +123,45 @@ def cut(text: str, markers: list[str]) -> Iterator[str]:
             yield part[begin : line.end()]
             begin = line.end()
         yield part[begin:]
+
+
+# How a text is cut into words, numbers, punctuation and white space before a tokenizer reads it.
+#
+# A pattern in the manner of Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), here also for Dutch:
+# combining marks belong to their word, and a clitic after an apostrophe stands alone: with the space before it where
+# it is free ('t huis, 's avonds, zo'n, don't). No token goes beyond such a piece, and each piece can be one token.
+#
+# Numbers are cut in groups of three digits from the left, as in Llama 3, or from the right, so that the same place of
+# two numbers is the same place of a group, which makes sums easier (Singh and Strouse 2024,
+# https://arxiv.org/abs/2402.14903).
+
+
+_CLITIC = r"(?i:['’‘](?:[dkmnst]|ll|re|ve))(?![\p{L}\p{M}])"
+DIGITS = {
+    "left": r"\p{N}{1,3}",
+    # The rest of a number decides only where it begins, so that a long one is read twice and not once a group.
+    "right": r"(?<!\p{N})\p{N}{1,2}(?=(?>(?:\p{N}{3})+)(?!\p{N}))|\p{N}{3}|\p{N}{1,2}",
+    "single": r"\p{N}",
+}
+
+
+def pattern(digits: str) -> str:
+    """The pattern of one piece; `digits` is a key of DIGITS."""
+    return "|".join(
+        (
+            rf" ?{_CLITIC}",  # clitics: 's, 't, 'll, with the space before a free one
+            r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]+",  # a word with the space or sign before it
+            DIGITS[digits],
+            rf" ?(?:(?!{_CLITIC})[^\s\p{{L}}\p{{M}}\p{{N}}])+[\r\n]*",  # punctuation with the line end after it
+            r"\s*[\r\n]+",  # line ends with the white space before them
+            r"\s+(?!\S)",  # white space, but for the one space that belongs to the next word
+            r"\s+",
+        )
+    )
+
+
+def pretokenizer(digits: str) -> Sequence:
+    """What cuts a text by the pattern and spells the pieces in bytes."""
+    return Sequence(
+        [Split(Regex(pattern(digits)), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    )

@@ -20,7 +20,7 @@ from tokenizers.models import WordLevel
 from tokenizers.trainers import WordLevelTrainer
 
 from pipeline.corpus.text.compiled import compiled
-from pipeline.tokenizer.seeds import LEAST_EXPECTED, SEPARATOR, Bytes, Integers, Reals, Words, seeds
+from pipeline.tokenizer.seed_pieces import LEAST_EXPECTED, SEPARATOR, Bytes, Integers, Reals, WordCounts, seeds
 from pipeline.tokenizer.settings import BYTE_ALPHABET
 
 KEPT_SHARE = 0.75  # of the pieces, each time that some go
@@ -68,7 +68,7 @@ def pieces(words: dict[bytes, int], size: int, minimum_frequency: int, longest_b
     ordered = sorted(words)
     text = np.frombuffer(bytearray(b"".join(word + bytes([SEPARATOR]) for word in ordered)), dtype=np.uint8)
     counts = np.array([words[word] for word in ordered], dtype=np.int64)
-    table = Words(text, np.flatnonzero(text == SEPARATOR).astype(np.int64), counts)
+    table = WordCounts(text, np.flatnonzero(text == SEPARATOR).astype(np.int64), counts)
     letters, starts, frequencies = seeds(table, minimum_frequency, longest_bytes)
     scores = np.log(frequencies / frequencies.sum())
     while True:
@@ -135,7 +135,7 @@ def _build(letters: Bytes, starts: Integers, trie: _Trie) -> None:
 
 
 @compiled
-def _expected(words: Words, trie: _Trie, scores: Reals) -> Reals:
+def _expected(words: WordCounts, trie: _Trie, scores: Reals) -> Reals:
     """Return how often each piece is expected to occur, over all ways to cut the words: forward and backward sums."""
     expected = np.zeros(len(scores))
     longest = 0
@@ -199,7 +199,7 @@ def _cut(letters: Bytes, trie: _Trie, scores: Reals, without: int, best: Reals, 
 
 
 @compiled
-def _best(words: Words, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
+def _best(words: WordCounts, trie: _Trie, scores: Reals, lengths: Integers) -> Reals:
     """Return how often each piece occurs in the words, each cut in the likeliest way."""
     found = np.zeros(len(scores))
     best = np.empty(len(words.letters) + 1)

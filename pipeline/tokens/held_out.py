@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.mapped import Group
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED, share_of
+from pipeline.tokens.shard_files import Group
+from pipeline.tokens.token_reader import TokenReader
 
 Integers = npt.NDArray[np.int64]
 READ_AT_ONCE = 1 << 20
 
 
-class Rows(NamedTuple):
+class ValidationRows(NamedTuple):
     """One rank's rows of a global batch: input and target tokens, and the document of each target; each (B, T)."""
 
     input_BT: Integers
@@ -97,7 +97,9 @@ class HeldOut:
             is_predicted_N[firsts - start - 1] = False  # begin-of-text
             yield token_N[:-1][is_predicted_N], token_N[1:][is_predicted_N]
 
-    def batches(self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1) -> Iterator[Rows]:
+    def batches(
+        self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1
+    ) -> Iterator[ValidationRows]:
         """Yield one rank's rows of all documents, one after another in rows of T tokens, as training reads its text.
 
         Each token is a target once, but for begin-of-text, which nothing has to predict. All batches have the same
@@ -120,7 +122,7 @@ class HeldOut:
                     input_BT[row, :length] = token_T[:-1]
                     target_BT[row, :length] = np.where(is_first_T, IGNORED, token_T)[1:]
                     document_BT[row, :length] = document_T[1:]
-            yield Rows(input_BT, target_BT, document_BT)
+            yield ValidationRows(input_BT, target_BT, document_BT)
 
     def _read(self, start: int, length: int) -> Integers:
         """The tokens from `start` on of the documents one after another, (length,)."""

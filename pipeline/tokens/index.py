@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.mapped import Group, Shard, encoded, group_of
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
+from pipeline.tokens.shard_files import Group, MappedShard, encoded, group_of
+from pipeline.tokens.token_reader import TokenReader
 
 # They look whether the index suffices for training, and are no part of it.
-WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.reader", "pipeline.tokens.sampler")
+WATCHING = ("pipeline.tokens.held_out", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
     "tokenizer_sha256",
     "vocabulary_size",
@@ -95,7 +95,7 @@ def _describe(
     path: Path, folder: Path, groups: dict[str, dict[str, dict[str, int]]]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The metadata of a shard and its entry in the index; adds its documents and tokens to `groups`."""
-    shard = Shard(path)
+    shard = MappedShard(path)
     metadata, batches = shard.metadata, shard.batches()
     ranges: dict[Group, dict[str, Any]] = {}
     grouped_by = metadata["grouped_by"].split(",")

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
 from pipeline.core.ramp import Batches, RampStage
-from pipeline.tokens.mapped import Group
-from pipeline.tokens.mixture import Order
-from pipeline.tokens.permutation import Integers
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.data_order import Integers, StreamOrder
 from pipeline.tokens.settings import Mixture, Sampling
+from pipeline.tokens.shard_files import Group
+from pipeline.tokens.token_reader import TokenReader
 
 IGNORED = -100
 """The target of a padded position, which torch's cross entropy leaves out of the loss."""
@@ -109,7 +108,7 @@ class Sampler:
             phases.append((start, weights))
         keys = [int.from_bytes(hashlib.sha256(f"{seed} {groups}".encode()).digest()[:8]) for groups in alike.values()]
         self.batches = Batches(sequence_length, global_batch_size, ramp)
-        self.order = Order(sizes, keys, phases, self.batches)
+        self.order = StreamOrder(sizes, keys, phases, self.batches)
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:

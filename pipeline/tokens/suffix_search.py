@@ -22,7 +22,7 @@ Integers = npt.NDArray[np.int64]
 DEARER = 16  # a binary search takes as long as a look at so many suffixes in a row
 
 
-class Vocabulary(NamedTuple):
+class TokenBytes(NamedTuple):
     """The tokens that a tokenizer knows.
 
     Attributes:
@@ -36,7 +36,7 @@ class Vocabulary(NamedTuple):
     backwards: Integers
 
 
-class Shard(NamedTuple):
+class SuffixArray(NamedTuple):
     """What is searched: the suffix array, and the tokens that it is of.
 
     Attributes:
@@ -51,11 +51,11 @@ class Shard(NamedTuple):
     tokens: npt.NDArray[np.unsignedinteger[Any]]
     starts: Integers
     shifts: Integers
-    vocabulary: Vocabulary
+    vocabulary: TokenBytes
 
 
 @compiled
-def _place(shard: Shard, suffix: int) -> int:
+def _place(shard: SuffixArray, suffix: int) -> int:
     """Return where in the file the first token of a suffix stands."""
     position = shard.order[suffix]
     if position < 1 or position >= shard.starts[-1]:
@@ -64,7 +64,7 @@ def _place(shard: Shard, suffix: int) -> int:
 
 
 @compiled
-def _common(shard: Shard, suffix: int, text: Bytes, start: int, end: int) -> tuple[int, bool]:
+def _common(shard: SuffixArray, suffix: int, text: Bytes, start: int, end: int) -> tuple[int, bool]:
     """Return how many bytes of `text[start:end]` the suffix begins with, and whether the text is the smaller one.
 
     A text that the suffix begins with is smaller. A special token ends every comparison.
@@ -84,7 +84,7 @@ def _common(shard: Shard, suffix: int, text: Bytes, start: int, end: int) -> tup
 
 
 @compiled
-def _bound(shard: Shard, text: Bytes, start: int, end: int, behind: bool) -> int:
+def _bound(shard: SuffixArray, text: Bytes, start: int, end: int, behind: bool) -> int:
     """Return the first suffix that is not smaller than a text; `behind`: and that does not begin with it either."""
     low, high = 0, len(shard.order)
     while low < high:
@@ -98,7 +98,7 @@ def _bound(shard: Shard, text: Bytes, start: int, end: int, behind: bool) -> int
 
 
 @compiled
-def _end(vocabulary: Vocabulary, token: int, text: Bytes, end: int) -> tuple[int, int]:
+def _end(vocabulary: TokenBytes, token: int, text: Bytes, end: int) -> tuple[int, int]:
     """Return how many bytes of `text[:end]` a token ends with, and how many bytes it has."""
     if token >= len(vocabulary.spelled) - 1:
         return 0, 0
@@ -110,13 +110,13 @@ def _end(vocabulary: Vocabulary, token: int, text: Bytes, end: int) -> tuple[int
 
 
 @compiled
-def _before(shard: Shard, suffix: int, text: Bytes, start: int) -> tuple[int, int]:
+def _before(shard: SuffixArray, suffix: int, text: Bytes, start: int) -> tuple[int, int]:
     """Return how many bytes before `start` the token before the suffix ends with, and how many bytes it has."""
     return _end(shard.vocabulary, shard.tokens[_place(shard, suffix) - 1], text, start)
 
 
 @compiled
-def _ending(vocabulary: Vocabulary, text: Bytes, start: int, end: int) -> tuple[int, int]:
+def _ending(vocabulary: TokenBytes, text: Bytes, start: int, end: int) -> tuple[int, int]:
     """Return between which places of `backwards` the tokens are that end with `text[start:end]`."""
     found = (0, 0)
     for behind in (False, True):
@@ -140,7 +140,7 @@ def _ending(vocabulary: Vocabulary, text: Bytes, start: int, end: int) -> tuple[
 
 
 @compiled
-def reach_of(vocabulary: Vocabulary, text: Bytes) -> Integers:
+def reach_of(vocabulary: TokenBytes, text: Bytes) -> Integers:
     """Return how many bytes before each byte of a text, and before its end, are the end of some token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):
@@ -153,7 +153,7 @@ def reach_of(vocabulary: Vocabulary, text: Bytes) -> Integers:
 
 
 @compiled
-def _behind(vocabulary: Vocabulary, token: int, text: Bytes, start: int, end: int) -> Bytes:
+def _behind(vocabulary: TokenBytes, token: int, text: Bytes, start: int, end: int) -> Bytes:
     """Return the bytes of a token and then `text[start:end]`."""
     return np.concatenate(
         (vocabulary.letters[vocabulary.spelled[token] : vocabulary.spelled[token + 1]], text[start:end])
@@ -161,7 +161,7 @@ def _behind(vocabulary: Vocabulary, token: int, text: Bytes, start: int, end: in
 
 
 @compiled
-def _longest(shard: Shard, text: Bytes, start: int) -> tuple[int, int, int]:
+def _longest(shard: SuffixArray, text: Bytes, start: int) -> tuple[int, int, int]:
     """Return the first suffix that is not smaller than `text[start:]`, and what it and the one before it begin with."""
     below, size = _bound(shard, text, start, len(text), False), len(text)
     common_above = _common(shard, below - 1, text, start, size)[0] if below > 0 else 0
@@ -170,7 +170,9 @@ def _longest(shard: Shard, text: Bytes, start: int) -> tuple[int, int, int]:
 
 
 @compiled
-def _longest_behind_tokens(shard: Shard, text: Bytes, start: int, least: int, minimum: int, ends: Integers) -> None:
+def _longest_behind_tokens(
+    shard: SuffixArray, text: Bytes, start: int, least: int, minimum: int, ends: Integers
+) -> None:
     """Raise `ends` by the occurrences before whose first token, at `start`, a token ends with `least` bytes or more."""
     first, last = _ending(shard.vocabulary, text, start - least, start)
     for token in shard.vocabulary.backwards[first:last]:
@@ -183,7 +185,7 @@ def _longest_behind_tokens(shard: Shard, text: Bytes, start: int, least: int, mi
 
 
 @compiled
-def longest(shard: Shard, text: Bytes, reach: Integers, minimum: int, ends: Integers) -> None:
+def longest(shard: SuffixArray, text: Bytes, reach: Integers, minimum: int, ends: Integers) -> None:
     """Raise `ends` to where the longest part from each byte of a text ends that stands in the shard.
 
     Parts of fewer than `minimum` bytes, and those within a single token, are left out.
@@ -224,7 +226,7 @@ def longest(shard: Shard, text: Bytes, reach: Integers, minimum: int, ends: Inte
 
 
 @compiled
-def occurrences(shard: Shard, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
+def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
     """Return how often `text[start:end]` stands in the shard, but for within a single token.
 
     As many as there is room for are written to `found`: the position of the first token that begins in each.
@@ -264,7 +266,7 @@ def occurrences(shard: Shard, text: Bytes, start: int, end: int, reach: Integers
 
 
 @compiled
-def of_token(shard: Shard, text: Bytes, token: int, found: Integers) -> int:
+def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
     """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
 
     Raises:

@@ -1,7 +1,7 @@
 """Sorts the suffixes of a training shard: where each token stands, in the order of the text that goes on from there.
 
 The order is that of bytes and not of token numbers: so a text is found by binary search wherever a token begins,
-however its last token was cut there, and `pipeline.tokens.search` looks at the bytes before. All suffixes of the
+however its last token was cut there, and `pipeline.tokens.text_search` looks at the bytes before. All suffixes of the
 shard's text are sorted (Mori, libdivsufsort), and those that begin with a token are kept. The file is an Arrow stream
 of one column and one record batch, which is memory-mapped without a copy.
 """
@@ -20,10 +20,9 @@ from pydivsufsort import divsufsort
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import sha256_of
 from pipeline.corpus.text.compiled import compiled
-from pipeline.tokenizer.encoder import load_encoder
-from pipeline.tokenizer.spelling import SPECIAL, spelling
-from pipeline.tokens.mapped import open_shard
+from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
 from pipeline.tokens.settings import SuffixesSettings
+from pipeline.tokens.shard_files import open_shard
 
 BLOCK = 64  # bytes of text whose tokens are counted together
 

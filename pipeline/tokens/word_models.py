@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_reader import TokenReader
 
 COUNTED_TOKENS = 20_000_000  # of the training text: the counts of common tokens no longer change by more
 PAIR_WEIGHT = 0.7  # of the frequency of the pair, beside that of the token alone (Jelinek-Mercer)

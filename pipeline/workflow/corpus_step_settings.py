@@ -35,7 +35,7 @@ from pipeline.corpus.settings import (
     StatisticsSettings,
 )
 from pipeline.corpus.text.model_files import fingerprint
-from pipeline.evaluate.suite_files import ItemFile
+from pipeline.evaluate.task_files import ItemFile
 from pipeline.opt_out.reserved_settings import ForgottenSettings, ReservedSettings, line_rules
 from pipeline.report.disclosure import Stated
 from pipeline.sources.licenses import is_allowed, licenses_in

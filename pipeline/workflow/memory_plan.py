@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import in_blocks
+from pipeline.plan.plan_tables import readable
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.plan.table import readable
 from pipeline.pretrain.gauges import fits
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.training_settings import Training

@@ -7,8 +7,8 @@ from typing import Any
 
 from pipeline.core.ramp import Stretch
 from pipeline.core.settings import leaves
-from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.settings import Architecture
+from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import HOW_NUMBERS_ARE_COMPUTED, Training

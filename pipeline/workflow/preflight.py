@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.intensity import read_series
+from pipeline.energy.carbon_intensity import read_series
 from pipeline.model.settings import Architecture
 from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES

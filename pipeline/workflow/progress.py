@@ -14,13 +14,13 @@ from pathlib import Path
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import aligned
-from pipeline.energy.books.written import read_books
-from pipeline.energy.figures import Account, Figure, checked, energy_unit, together
-from pipeline.energy.forecast import Job, Range, account_ends, remaining, widened
+from pipeline.energy.energy_accounting import EnergyAccounting, Figure, checked, energy_unit, together
+from pipeline.energy.energy_forecast import ForecastJob, Range, account_ends, remaining, widened
+from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.forecast.work import WORK
 from pipeline.job.frozen import newest
 from pipeline.model.size import training_flops
-from pipeline.plan.table import readable
+from pipeline.plan.plan_tables import readable
 from pipeline.report.consumption import attempt_of, computed_by
 from pipeline.report.energy import energy_of
 from pipeline.report.read import UNCOUNTED, Artefact, Material, beside, read_object
@@ -87,7 +87,7 @@ def _material(run_directory: Path) -> Material:
         remains=[],
         plan=read([plan])[0] if plan.is_file() else Artefact("plan", plan.as_posix(), {}),
         readings=beside(anchor, "readings", "jsonl"),
-        books=read_books(run_directory),
+        books=read_external_readings(run_directory),
         carbon_intensity=[],
     )
 
@@ -115,7 +115,7 @@ def _work(config: Config, step: str, instance: tuple[str, ...]) -> float:
     return 1.0
 
 
-def progress(config: Config, material: Material, account: Account) -> list[StepProgress]:
+def progress(config: Config, material: Material, account: EnergyAccounting) -> list[StepProgress]:
     """Return each step that has jobs, in the order of the steps."""
     records = {record.name: record for record in material.records}
     took = {attempt_of(one).removesuffix(".json"): one.content.get("wall_seconds") for one in material.attempts}
@@ -130,7 +130,7 @@ def progress(config: Config, material: Material, account: Account) -> list[StepP
             attempt = (computed_by(records[name]) or "").removesuffix(".json")
             figure, seconds = account.of_attempt(attempt), took.get(attempt)
             if figure.is_known and figure.joules > 0 and seconds:
-                done.append(Job(expected[name], float(seconds), figure.joules))
+                done.append(ForecastJob(expected[name], float(seconds), figure.joules))
                 figures.append(figure)
         to_do = [work for name, work in expected.items() if name not in records]
         joules, seconds_range, told_by = _to_come(done, figures, to_do, foreseen.get(step, {}))
@@ -142,7 +142,7 @@ def progress(config: Config, material: Material, account: Account) -> list[StepP
 
 
 def _to_come(
-    done: list[Job], figures: list[Figure], to_do: list[float], foreseen: dict[str, float]
+    done: list[ForecastJob], figures: list[Figure], to_do: list[float], foreseen: dict[str, float]
 ) -> tuple[Range | None, Range | None, str]:
     """Return joules and seconds of the jobs to come, and what tells them."""
     if not to_do:
@@ -160,7 +160,7 @@ def _to_come(
     return None, None, "nothing yet: no job of it is done, and the plan has no forecast of it"
 
 
-def lines(steps: list[StepProgress], account: Account) -> list[str]:
+def lines(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
     """Return the table for a person; everything that is to come is estimated."""
     rows = [["step", "jobs done", "so far", "to come", "95 % interval", "time of jobs", "95 % interval", "told by"]]
     for step in steps:

@@ -17,7 +17,7 @@ from pipeline.audit.training_documents import Audit
 from pipeline.core.errors import InputError
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_reader import TokenReader
 from tests.pretrain.conftest import token_set
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

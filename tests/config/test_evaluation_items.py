@@ -11,7 +11,7 @@ import pytest
 from pipeline.config.configuration import load
 from pipeline.config.evaluation_items import counted, leaving
 from pipeline.core.errors import InputError
-from pipeline.evaluate.suite_files import ItemFile
+from pipeline.evaluate.task_files import ItemFile
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 

@@ -16,8 +16,8 @@ from pipeline.core.errors import InputError
 from pipeline.experiment.cells import cell_name
 from pipeline.model.size import parameter_count
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import table
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.plan.table import table
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import step_settings
 from tests.conftest import ROOT

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.energy.account import Account, JobUse, Quantity, account
+from pipeline.energy.attribution.run_attribution import JobUse, Quantity, RunAttribution, attribute_run
 from pipeline.energy.power_model import PowerModel
-from pipeline.energy.readings import Book, Interval, Reading
+from pipeline.energy.readings import ExternalReading, MeterInterval, Reading
 
 MODEL = PowerModel(idle_watts=100.0, busy_core_watts=10.0, relative_error=0.1, source="a test")
 
@@ -17,21 +17,23 @@ def reading(component: str, joules: float | None, part: str = "", **more: object
     return Reading(component=component, part=part, joules=joules, **fields)
 
 
-def line(started: float, ended: float, cpu: float, *readings: Reading, **more: object) -> Interval:
+def line(started: float, ended: float, cpu: float, *readings: Reading, **more: object) -> MeterInterval:
     fields = {"node": "n1", "node_cpu_seconds": cpu, "processors": 10, "job_processors": 10, "job_memory_bytes": 0}
-    return Interval(started=started, ended=ended, job_cpu_seconds=cpu, readings=readings, **{**fields, **more})
+    return MeterInterval(started=started, ended=ended, job_cpu_seconds=cpu, readings=readings, **{**fields, **more})
 
 
-def job(name: str, *lines: Interval, fate: str = "finished", step: str = "", slurm: str | None = None) -> JobUse:
+def job(name: str, *lines: MeterInterval, fate: str = "finished", step: str = "", slurm: str | None = None) -> JobUse:
     return JobUse(name, step or f"step.{name}", {}, fate, slurm, lines)
 
 
-def book(started: float, ended: float, *readings: Reading, slurm: str | None = "7", whole: bool | None = True) -> Book:
-    return Book(node="n1", started=started, ended=ended, job=slurm, whole_node=whole, readings=readings)
+def book(
+    started: float, ended: float, *readings: Reading, slurm: str | None = "7", whole: bool | None = True
+) -> ExternalReading:
+    return ExternalReading(node="n1", started=started, ended=ended, job=slurm, whole_node=whole, readings=readings)
 
 
-def made(*jobs: JobUse, books: tuple[Book, ...] = (), model: PowerModel = MODEL) -> Account:
-    found = account(jobs, books, model)
+def made(*jobs: JobUse, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> RunAttribution:
+    found = attribute_run(jobs, books, model)
     parts = [found.idle(), found.of_fate("snakemake"), *map(found.of_step, {one.step for one in jobs})]
     assert Quantity.sum(parts).joules == pytest.approx(found.total().joules)
     times = [entry for node in found.ledgers for entry in found.timeline(node)]
@@ -42,5 +44,5 @@ def made(*jobs: JobUse, books: tuple[Book, ...] = (), model: PowerModel = MODEL)
     return found
 
 
-def problem(found: Account, *words: str) -> bool:
+def problem(found: RunAttribution, *words: str) -> bool:
     return any(all(word in sentence for word in words) for sentence in found.problems)

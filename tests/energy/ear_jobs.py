@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from pipeline.energy.forecast import Forecast
+from pipeline.energy.energy_forecast import Forecast
 from pipeline.energy.power_model import Between, Observed, PowerModel, fit
 
 STEPS = ("data_splitting", "string_normalization", "heuristic_filtering")

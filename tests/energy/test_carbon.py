@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pipeline.energy.carbon import JOULES_PER_KWH, carbon_grams
-from pipeline.energy.settings import Energy
+from pipeline.energy.settings import JOULES_PER_KWH, Energy, carbon_grams
 
 # Carbon table of the Poro talk on LUMI: MWh, PUE, kg CO2 per kWh, tonnes as printed.
 CARBON_TABLE = [

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import scorer, suites
-from pipeline.evaluate.failures import exchange
+from pipeline.evaluate.task_outcomes import exchange
 
 
 def main(rank: int, meeting: str) -> None:

@@ -15,10 +15,10 @@ import yaml
 from pipeline.config.configuration import load
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.answers import read_baselines
-from pipeline.evaluate.scores import _scored_with
+from pipeline.evaluate.item_answers import read_baselines
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_scores import _scored_with
 from pipeline.model.huggingface import export, read
 from pipeline.model.networks import initial_state
 from pipeline.workflow.dag import Dag

@@ -32,10 +32,10 @@ from transformers import (
 
 from pipeline.corpus.perplexity import Surprise
 from pipeline.evaluate import suites
+from pipeline.evaluate.memorization import Writer
 from pipeline.evaluate.scorer import load_model
 from pipeline.evaluate.settings import Evaluation, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files
-from pipeline.evaluate.writing import Writer
+from pipeline.evaluate.task_files import suite_files
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from tests.evaluate.test_request_tokenizer import ROLES, byte_level, fast

@@ -15,11 +15,11 @@ from scipy import stats
 
 from pipeline.core.statistics import number_clusters
 from pipeline.evaluate import corpus_level
-from pipeline.evaluate.checkpoint import Checkpoint, read
 from pipeline.evaluate.corpus_level import METRICS, interval_of_difference, interval_of_sums, statistics_of, sums
 from pipeline.evaluate.differences import compared_in_all, judge
 from pipeline.evaluate.intervals import interval
-from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.trends import trends
 from pipeline.evaluate.verdict import compared_in_corpus, randomised_p_value
 
@@ -184,10 +184,10 @@ def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> 
     assert wrong <= 11 and missed <= 11
 
 
-def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[Item]:
+def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[TaskItem]:
     found = {kind: statistics_of(getattr(metrics, kind), pairs) or [] for kind in kinds}
     return [
-        Item(
+        TaskItem(
             number,
             str(number),
             (),
@@ -203,11 +203,11 @@ def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int |
     ]
 
 
-def checkpoint(folder: Path, model: str, step: int, given: list[Item]) -> Checkpoint:
+def checkpoint(folder: Path, model: str, step: int, given: list[TaskItem]) -> EvaluatedCheckpoint:
     path = folder / model / str(step) / "items.parquet"
     path.parent.mkdir(parents=True)
-    write_items(path, [Measured("translation", "t", [], given)])
-    return read(path)
+    write_items(path, [MeasuredTask("translation", "t", [], given)])
+    return read_checkpoint(path)
 
 
 def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pipeline.evaluate.differences import (
     p_value,
     pairs,
 )
-from pipeline.evaluate.items import SCHEMA, Item, Measured, write_items
+from pipeline.evaluate.items import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 
 
@@ -227,7 +227,7 @@ def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path)
     paths = []
     for model, lead in (("a", 5.0), ("b", 0.0)):
         items = [
-            Item(
+            TaskItem(
                 n,
                 str(n),
                 (),
@@ -242,7 +242,7 @@ def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path)
         ]
         path = tmp_path / "evaluation" / model / "8" / "items.parquet"
         path.parent.mkdir(parents=True)
-        write_items(path, [Measured("s", "t", [], items)])
+        write_items(path, [MeasuredTask("s", "t", [], items)])
         paths.append(path)
     found = DifferencesSettings(seeds=[["a", "b"]])
     counts = differences.run(found, answers=paths, differences=tmp_path / "d.json")

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from pipeline.core.errors import DiskFull, InputError
-from pipeline.evaluate import scores, suites
-from pipeline.evaluate.failures import is_of_task
+from pipeline.evaluate import suites, task_scores
 from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.task_outcomes import is_of_task
 from tests import warm_python
 from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
 
@@ -152,12 +152,12 @@ def test_code_of_a_task_that_raises_is_its_fault(
 def test_a_comparison_that_raises_is_told_of_its_task(
     milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = scores.compared
+    compared = task_scores.compared
 
     def other(items: Any, *given: Any) -> Any:
         return {}[0] if len(items) == len(QUESTIONS) else compared(items, *given)
 
-    monkeypatch.setattr(scores, "compared", other)
+    monkeypatch.setattr(task_scores, "compared", other)
     found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
     assert [entry["task"] for entry in found["not_asked"]] == ["polder_nl_kennis"]
     assert "comparing it with baselines raises KeyError: 0" in found["not_asked"][0]["reason"]

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.suite_files import suite_files, suite_items
+from pipeline.evaluate.task_files import suite_files, suite_items
 from tests.evaluate.test_suites import evaluate
 
 if TYPE_CHECKING:

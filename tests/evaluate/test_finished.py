@@ -19,7 +19,7 @@ from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Owner
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.settings import BaselineSettings, Suite
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
 from tests.evaluate.test_suites import CONFIG, PAIRS, QUESTIONS, evaluate
 
 NAMES = ("polder_nl_grammatica", "polder_nl_kennis", "tales")
@@ -206,7 +206,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
     def full(*_: object) -> None:
         raise DiskFull("the scratch is full")
 
-    monkeypatch.setattr("pipeline.evaluate.finished.write", full)
+    monkeypatch.setattr("pipeline.evaluate.task_outcomes.write", full)
     with pytest.raises(DiskFull):
         evaluate(milestone, tmp_path / "results.json", *given, scratch=tmp_path / "scratch")
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from pipeline.core.statistics import ratio, share
 from pipeline.evaluate.intervals import interval, is_right_or_wrong
-from pipeline.evaluate.written import BOUNDS
+from pipeline.evaluate.text_metrics import BOUNDS
 
 
 def test_right_and_wrong_by_cluster() -> None:

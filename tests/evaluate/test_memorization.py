@@ -22,14 +22,13 @@ from pipeline.corpus.personal_data import find, mask
 from pipeline.corpus.rules.harmful_settings import Harmful, WordList
 from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import memorization, samples
-from pipeline.evaluate.memorization import Continued, Counter
+from pipeline.evaluate.memorization import Continued, Counter, Writer
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings
-from pipeline.evaluate.writing import Writer
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import suffixes as suffixes_step
-from pipeline.tokens.search import Search
 from pipeline.tokens.settings import SuffixesSettings
+from pipeline.tokens.text_search import TextSearch
 from pipeline.workflow.step_settings import evaluate_samples
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
 
@@ -52,7 +51,7 @@ class Set(NamedTuple):
 
     index: Path
     tokenizer: Path
-    search: Search
+    search: TextSearch
     texts: list[str]
 
 
@@ -71,7 +70,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
     for shard in sorted((folder / "tokens/train").iterdir()):
         place = folder / "tokens/suffixes" / shard.name
         suffixes_step.run(SuffixesSettings(), train=shard, tokenizer=tokenizer, suffixes=place)
-    search = Search(index, tokenizer)
+    search = TextSearch(index, tokenizer)
     seen = {name for name, _, _ in search.reader.document_spans(0, search.reader.tokens)}
     return Set(index, tokenizer, search, [str(row["text"]) for row in rows if row["id"] in seen])
 

@@ -15,10 +15,10 @@ import yaml
 
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
-from pipeline.evaluate import mirroring, suites
+from pipeline.evaluate import mirror_download, suites
+from pipeline.evaluate.mirror import data_sets_of
 from pipeline.evaluate.settings import AskedSettings, Suite
-from pipeline.evaluate.shipped import data_sets_of
-from pipeline.evaluate.suite_files import ItemFile, suite_files, suite_items
+from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
 from tests.evaluate.hub import Hub
 
 BELEBELE, BLIMP = "facebook/belebele", "jmichaelov/blimp_nl"
@@ -229,7 +229,7 @@ def test_a_command_that_is_killed_before_the_last_rename_is_found_and_mended(
         rename(old, new)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(mirroring.os, "rename", killed)
+        patch.setattr(mirror_download.os, "rename", killed)
         mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main")
     with pytest.raises(InputError, match=r"is listed in mirror\.json and missing"):
         evaluate(folder, "belebele_nld_Latn")

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.evaluate import samples
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_reader import TokenReader
 from tests.conftest import Project
 
 SHORT = 6  # a model of seconds writes few words that others wrote before

@@ -18,11 +18,11 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.scorer import Row, Scorer, batches_of, cut, load_model, rows_of
-from pipeline.evaluate.scores import measure, seeded
+from pipeline.evaluate.mirror import _configurations
+from pipeline.evaluate.scorer import RequestRow, Scorer, batches_of, cut, load_model, rows_of
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
-from pipeline.evaluate.shipped import _configurations
-from pipeline.evaluate.suite_files import suite_files
+from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_scores import measure, seeded
 from pipeline.evaluate.tasks import task_sources
 from tests.evaluate.mirrored import write_mirror
 
@@ -221,7 +221,7 @@ def test_each_request_is_read_once_in_rows_and_batches_that_fit(
 
 def test_choices_behind_one_question_share_a_row() -> None:
     rows = rows_of([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
-    assert rows == [Row((1, 2, 3), ((4, 5), (6,))), Row((1, 2), ((6,),))]
+    assert rows == [RequestRow((1, 2, 3), ((4, 5), (6,))), RequestRow((1, 2), ((6,),))]
     assert [row.length for row in rows] == [4, 2], "behind the last token of a choice nothing is asked"
 
 

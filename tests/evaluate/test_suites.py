@@ -18,13 +18,12 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answers import Answers
-from pipeline.evaluate.checkpoint import read
-from pipeline.evaluate.items import ANSWER_BITS, Answered, Item, Measured, items_of
-from pipeline.evaluate.scores import _answer_bits_row
+from pipeline.evaluate.item_answers import BaselineAnswers, read_checkpoint
+from pipeline.evaluate.items import ANSWER_BITS, Answered, MeasuredTask, TaskItem, items_of
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.evaluate.suite_files import suite_files
 from pipeline.evaluate.suites import run
+from pipeline.evaluate.task_files import suite_files
+from pipeline.evaluate.task_scores import _answer_bits_row
 
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
 QUESTIONS = [
@@ -110,7 +109,7 @@ def test_right_answers_have_the_bits_that_the_model_itself_gives_them(
         assert set(row["baselines"]) == {"unigram", "bigram"} and row["verdict"] is None is row["p_value"]
         assert row["baselines"][row["hardest_baseline"]] == min(row["baselines"].values())
     assert len(rows) == 2
-    one = read(_moved(tmp_path / "results.parquet", tmp_path / "base/7/items.parquet"))
+    one = read_checkpoint(_moved(tmp_path / "results.parquet", tmp_path / "base/7/items.parquet"))
     assert {len(each) for each in one.likely.values()} == {20} and [*one.likely] == [ANSWER_BITS]
     (kennis, grammatica) = sorted({key[1] for key in one.likely[ANSWER_BITS]}, reverse=True)
     sums = {
@@ -312,23 +311,23 @@ def test_a_metric_with_the_name_of_a_column_of_the_items_is_refused():
         items_of(task, [sample])
 
 
-def choosing(number: int, texts: tuple[tuple[str, str], ...]) -> Item:
-    return Item(number, str(number), ("a", "b"), texts, frozenset({1}), (-1.0, -2.0), {"acc": False})
+def choosing(number: int, texts: tuple[tuple[str, str], ...]) -> TaskItem:
+    return TaskItem(number, str(number), ("a", "b"), texts, frozenset({1}), (-1.0, -2.0), {"acc": False})
 
 
 def test_choices_that_end_alike_have_no_bits_of_the_right_answer() -> None:
     told = [choosing(n, (("Vraag: ", "nee"), ("Vraag: ", "zeker"))) for n in range(3)]
     alike = [choosing(n, (("De kat ", "slaapt"), ("De hond ", "slaapt"))) for n in range(3)]
     row = {"task": "quiz", "metric": "acc"}
-    found = _answer_bits_row(Measured("s", "quiz", [row], told))
+    found = _answer_bits_row(MeasuredTask("s", "quiz", [row], told))
     assert found is not None and found["value"] == pytest.approx(2.0 / math.log(2) / len("zeker"))
-    assert _answer_bits_row(Measured("s", "quiz", [row], alike)) is None
+    assert _answer_bits_row(MeasuredTask("s", "quiz", [row], alike)) is None
 
 
 def test_another_model_stands_beside_the_bits_of_right_answers() -> None:
     item = choosing(0, (("Vraag: ", "nee"), ("Vraag: ", "zeker")))
     key = ("s", "quiz", 0, "0")
     likely = {ANSWER_BITS: {key: (-2.0, 5)}}
-    answers = Answers(Answered({}, {key: (-1.0, -2.0)}, likely, {}, {}), {})
+    answers = BaselineAnswers(Answered({}, {key: (-1.0, -2.0)}, likely, {}, {}), {})
     assert answers.credits(ANSWER_BITS, [item], [key]).tolist() == [-2.0]
     assert np.isnan(answers.credits(ANSWER_BITS, [item], [("s", "quiz", 1, "1")])).all()

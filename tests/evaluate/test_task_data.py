@@ -13,12 +13,11 @@ import pytest
 from scipy.stats import binomtest
 
 from pipeline.evaluate import differences
-from pipeline.evaluate.items import ANSWER_BITS, Item
+from pipeline.evaluate.items import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.simplicity import lix
 from pipeline.evaluate.task_files import fewshot_file, read_rows, read_task
+from pipeline.evaluate.text_metrics import lix, normalised, rouge_l
 from pipeline.evaluate.verdict import credits_of
-from pipeline.evaluate.written import normalised, rouge_l
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"
@@ -54,7 +53,9 @@ def test_no_item_stands_twice(task: str) -> None:
 def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> None:
     rows = rows_of(task)
     assert Counter(row["answer"] for row in rows) == dict.fromkeys(range(4), 10)
-    items = [Item(n, "", tuple(row["choices"]), (), frozenset({row["answer"]}), (), {}) for n, row in enumerate(rows)]
+    items = [
+        TaskItem(n, "", tuple(row["choices"]), (), frozenset({row["answer"]}), (), {}) for n, row in enumerate(rows)
+    ]
     reached = {name: float(np.mean(credits)) for name, credits in credits_of(items, "acc", {}, {}).items()}
     assert reached.keys() == {"chance", "majority answer", "longest answer", "shortest answer"}
     if task in CLOZE:  # what is right of one sentence about a passage is wrong of the other

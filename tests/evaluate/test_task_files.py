@@ -7,8 +7,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
-from pipeline.evaluate.suite_files import suite_files
-from pipeline.evaluate.task_files import data_file, read_rows, read_task
+from pipeline.evaluate.task_files import data_file, read_rows, read_task, suite_files
 
 TASK = "task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\n"
 

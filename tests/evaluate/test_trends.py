@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluate import differences, verdict
-from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.items import ANSWER_BITS
 from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trends import noise_of_items, noise_of_steps, order, trends
@@ -27,7 +27,7 @@ def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict, "FLIPS", 1000)
 
 
-def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[Checkpoint]:
+def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[EvaluatedCheckpoint]:
     """Return the checkpoints of a model, of steps 100, 200, …, from right answers and nats by (items, checkpoints)."""
     (count,) = {each.shape[1] for each in of_tasks.values()}
     found = []
@@ -171,7 +171,9 @@ def test_bits_of_right_answers_grow_where_they_fall() -> None:
     draw = np.random.default_rng(5)
     nats = [-20.0 + 2 * step + draw.normal(0, 0.3, 60) for step in range(4)]
     found = [
-        Checkpoint("m", step, {}, {ANSWER_BITS: {("s", "t", n, "x"): (float(one), 10) for n, one in enumerate(of)}}, {})
+        EvaluatedCheckpoint(
+            "m", step, {}, {ANSWER_BITS: {("s", "t", n, "x"): (float(one), 10) for n, one in enumerate(of)}}, {}
+        )
         for step, of in enumerate(nats)
     ]
     (row,) = trends(found)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.items import Item
+from pipeline.evaluate.items import TaskItem
 from pipeline.evaluate.verdict import (
     Scores,
     chance_p_value,
@@ -25,14 +25,14 @@ from pipeline.evaluate.verdict import (
 )
 
 
-def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> Item:
+def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> TaskItem:
     best = max(range(len(choices)), key=lambda n: (log_probabilities[n], -n))
     texts = tuple(("", choice) for choice in choices)
     correct = {"acc": best == right}
-    return Item(number, str(number), tuple(choices), texts, frozenset({right}), tuple(log_probabilities), correct)
+    return TaskItem(number, str(number), tuple(choices), texts, frozenset({right}), tuple(log_probabilities), correct)
 
 
-def row(items: list[Item], models: dict[str, Scores] | None = None) -> dict[str, Any]:
+def row(items: list[TaskItem], models: dict[str, Scores] | None = None) -> dict[str, Any]:
     found = compared(items, "acc", models or {}) | {"constant_answer": constant_answer(items)}
     judge([found])
     return found
@@ -48,7 +48,7 @@ def test_a_unigram_that_the_metric_praises_is_caught() -> None:
     """A model that likes common words reaches 1.0, far above chance; so does a counter of words: it is not better."""
     counts = {"zij": 9, "loopt": 5, "snel": 4, "naar": 7, "huis": 3, "de": 20, "ik": 2, "kat": 2}
 
-    def unigram(one: Item) -> list[float]:  # a mean over the words, as metrics per word are
+    def unigram(one: TaskItem) -> list[float]:  # a mean over the words, as metrics per word are
         logs = [[math.log(counts[word] / 50) for word in choice.split()] for choice in one.choices]
         return [sum(some) / len(some) for some in logs]
 

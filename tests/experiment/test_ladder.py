@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
 from pipeline.experiment.ladder import main, rungs_below, told
 from pipeline.model.size import parameter_count
-from pipeline.plan.scaling_law import ScalingLaw
+from pipeline.plan.scaling_laws import ScalingLaw
 
 LAW = ScalingLaw(0.9, 40.0, 300.0, 0.4, 0.4, "bits per byte")
 TRAIN_TOKENS = 1_000_000

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from pipeline.experiment.scaling_fit import Fit, Point, fit
+from pipeline.experiment.scaling_fit import Fit, ScalingPoint, fit
 
 # Parameters without the input embedding, tokens, and the losses of `MEASURES`: each the mean of the last five
 # evaluations of a run, as its authors take it; of the 7B model one is published. MMLU is the mean of its four parts,
@@ -56,9 +56,9 @@ MEASURES = {
 }
 
 
-def points(rows: tuple[tuple[float, ...], ...], measure: str) -> list[Point]:
+def points(rows: tuple[tuple[float, ...], ...], measure: str) -> list[ScalingPoint]:
     column = 2 + list(MEASURES).index(measure)
-    return [Point(row[0], row[1], row[column]) for row in rows]
+    return [ScalingPoint(row[0], row[1], row[column]) for row in rows]
 
 
 @cache

@@ -10,21 +10,23 @@ import pytest
 from scipy.optimize import least_squares
 
 from pipeline.core.errors import InputError
-from pipeline.experiment.scaling_fit import DELTA, Fit, Point, fit
-from pipeline.plan.scaling_law import ScalingLaw
+from pipeline.experiment.scaling_fit import DELTA, Fit, ScalingPoint, fit
+from pipeline.plan.scaling_laws import ScalingLaw
 
 # The parameters that Besiroglu et al. 2024 found for the runs of Hoffmann et al. 2022; the points here are made.
 TRUE = {"E": 1.817, "A": 482.0, "B": 2085.0, "alpha": 0.348, "beta": 0.366}
 LAW = ScalingLaw(**TRUE, unit="nats per token")
 
 
-def made(count: int, *, noise: float, seed: int, largest: float = 1.6e10) -> list[Point]:
+def made(count: int, *, noise: float, seed: int, largest: float = 1.6e10) -> list[ScalingPoint]:
     """Return runs by the law, 60 million parameters to the largest, 5 to 100 tokens for each, with noise of the log."""
     generator = np.random.default_rng(seed)
     parameters = np.geomspace(6e7, largest, count)
     tokens = parameters * np.exp(generator.uniform(math.log(5), math.log(100), count))
     factors = np.exp(noise * generator.standard_normal(count))
-    return [Point(n, d, LAW.loss(n, d) * factor) for n, d, factor in zip(parameters, tokens, factors, strict=True)]
+    return [
+        ScalingPoint(n, d, LAW.loss(n, d) * factor) for n, d, factor in zip(parameters, tokens, factors, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +103,8 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_other_draws() -> N
     ("points", "message"),
     [
         (made(5, noise=0, seed=0), "has 5 parameters and needs 6 runs at least: here are 5"),
-        ([*made(6, noise=0, seed=0), Point(1e9, 1e9, math.nan)], "leave out runs that diverged"),
-        ([*made(6, noise=0, seed=0), Point(1e9, 0, 2.0)], "leave out runs that diverged"),
+        ([*made(6, noise=0, seed=0), ScalingPoint(1e9, 1e9, math.nan)], "leave out runs that diverged"),
+        ([*made(6, noise=0, seed=0), ScalingPoint(1e9, 0, 2.0)], "leave out runs that diverged"),
         (
             [p._replace(tokens=1e9 * (1 + p.parameters // 1e9 % 2)) for p in made(9, noise=0, seed=0)],
             "2; vary the tokens",
@@ -113,7 +115,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_other_draws() -> N
         ),
     ],
 )
-def test_points_that_tell_no_law_are_one_sentence(points: list[Point], message: str) -> None:
+def test_points_that_tell_no_law_are_one_sentence(points: list[ScalingPoint], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit(points, "nats per token", draws=2)
 

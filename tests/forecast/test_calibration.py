@@ -13,12 +13,12 @@ import pytest
 from pipeline.commands import plan as plan_command
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
-from pipeline.energy.forecast import Forecast
+from pipeline.energy.energy_forecast import Forecast
 from pipeline.forecast.calibration import forecast_plan
 from pipeline.forecast.work import WORK
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import table
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.table import table
 from pipeline.workflow.steps import REPORTED, STEPS, chapter, step_settings
 
 MODEL: dict[str, Any] = {

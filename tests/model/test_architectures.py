@@ -1,9 +1,10 @@
-"""An architecture is a folder and its line in two lists: nothing else of the package knows it by name."""
+"""An architecture is two modules and a line in two lists: nothing else of the package knows it by name."""
 
 import ast
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from pipeline.plan.settings import EstimateSettings
 
 ROOT = Path(__file__).parents[2]
 VOCABULARY = 96
-REGISTRIES = {ROOT / "pipeline/model/architectures.py", ROOT / "pipeline/model/networks.py"}
 
 
 def reached(file: Path) -> set[str]:
@@ -41,11 +41,14 @@ def reached(file: Path) -> set[str]:
 
 def test_only_the_registries_and_other_architectures_reach_an_architecture() -> None:
     assert set(ARCHITECTURES) == set(NETWORKS)
-    folders = {ROOT / package.replace(".", "/") for package in ARCHITECTURES.values()}
-    for package in ARCHITECTURES.values():
-        files = [file for file in (ROOT / "pipeline").rglob("*.py") if not folders & {*file.parents}]
-        inside = {file for file in files if any(f"{name}.".startswith(f"{package}.") for name in reached(file))}
-        assert inside == REGISTRIES, package
+    modules = {*ARCHITECTURES.values(), *NETWORKS.values()}
+    files = {*(ROOT / "pipeline").rglob("*.py")} - {ROOT / f"{module.replace('.', '/')}.py" for module in modules}
+    for registry, module in [
+        *product(["architectures"], ARCHITECTURES.values()),
+        *product(["networks"], NETWORKS.values()),
+    ]:
+        inside = {file for file in files if any(f"{name}.".startswith(f"{module}.") for name in reached(file))}
+        assert inside == {ROOT / f"pipeline/model/{registry}.py"}, module
 
 
 def test_an_architecture_declares_what_the_registries_promise() -> None:
@@ -62,9 +65,9 @@ def test_an_architecture_declares_what_the_registries_promise() -> None:
 def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
     steps = ("plan.estimate", "pretrain.segment")
     planned, trained = ({file for file, _ in reach(f"pipeline.{step}").statements()} for step in steps)
-    folder = ROOT / "pipeline/model/llama"
-    assert {file.name for file in planned if file.parent == folder} == {"__init__.py", "presets.py", "size.py"}
-    assert set(folder.glob("*.py")) <= trained
+    shape_file, network_file = (ROOT / f"pipeline/model/{name}.py" for name in ("llama", "llama_network"))
+    assert shape_file in planned and network_file not in planned
+    assert {shape_file, network_file} <= trained
 
 
 def test_planning_imports_no_torch() -> None:
@@ -80,7 +83,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Architecture:
     with pytest.raises(ValidationError, match="there is no preset 'second-tiny': choose one of "):
         Architecture(preset="second-tiny")
     monkeypatch.setitem(ARCHITECTURES, "second", "tests.model.second")
-    monkeypatch.setitem(NETWORKS, "second", "tests.model.second.network")
+    monkeypatch.setitem(NETWORKS, "second", "tests.model.second_network")
     return Architecture(preset="second-tiny")
 
 

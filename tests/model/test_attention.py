@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.model import attention
 from pipeline.model.attention import Attention, attention_limits, rotary_angles, rotate
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from pipeline.model import loss as loss_module
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.settings import Architecture
 

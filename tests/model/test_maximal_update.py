@@ -8,9 +8,9 @@ from statistics import fmean
 import pytest
 import torch
 
-from pipeline.model.maximal_update import learning_rate_factor
 from pipeline.model.networks import initial_state, network
 from pipeline.model.settings import Architecture
+from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.parallel.backend import optimizer_of, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.training_settings import Training

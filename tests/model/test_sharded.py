@@ -10,10 +10,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
-from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
+from pipeline.model.switches import prepare
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")

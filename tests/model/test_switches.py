@@ -1,6 +1,6 @@
 """What makes a model fast or small changes none of its numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -8,10 +8,10 @@ from torch import Tensor
 
 from pipeline.core.errors import InputError
 from pipeline.model.attention import attention_limits, best_kernels
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
-from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
+from pipeline.model.switches import explained, is_deterministic, prepare, set_determinism
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
@@ -155,3 +155,41 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
         prepare(half, device)
         found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
     assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    mode, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    yield
+    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+
+
+def without_a_fixed_order() -> torch.Tensor:
+    """Return what one of the few operations gives that has no deterministic kernel on a CPU."""
+    return torch.zeros(2).put_(torch.tensor([1]), torch.tensor([3.0]), accumulate=False)
+
+
+def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() -> None:
+    set_determinism(True)
+    assert is_deterministic()
+    match = r"put_ has no kernel .*: set training\.deterministic to false"
+    with pytest.raises(InputError, match=match), explained("training.deterministic"):
+        without_a_fixed_order()
+
+
+def test_any_kernel_is_taken_where_it_is_not_asked_for() -> None:
+    set_determinism(False)
+    assert not is_deterministic() and without_a_fixed_order().tolist() == [0, 3]
+
+
+def test_a_warning_alone_is_not_determinism() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert not is_deterministic()
+
+
+def test_another_error_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match="must match"), explained("training.deterministic"):
+        torch.ones(2) + torch.ones(3)

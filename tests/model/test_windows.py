@@ -15,9 +15,9 @@ from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.attention import attention_limits
 from pipeline.model.networks import initial_state, network
-from pipeline.model.prepare import prepare
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token
+from pipeline.model.switches import prepare
 from tests.model.documents import limits_of
 
 VOCABULARY, LENGTH, WINDOW = 96, 50, 7

@@ -10,7 +10,7 @@ from pipeline.model.settings import Architecture
 from pipeline.plan import kernels
 from pipeline.plan import step_time as model
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
+from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
 
 # NVIDIA, data sheet of the A100 80 GB SXM: 2,039 GB/s of memory, NVLink 600 GB/s in both directions; Selene has an
 # HDR200 adapter for each. Best matrix product: https://github.com/stas00/ml-engineering, compute/accelerator/README.md.
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     layers: int
     width: int
     heads: int
-    mesh: Mesh
+    mesh: DeviceMesh
     micro_batches: int
     micro_batch_size: int
     selective: bool
@@ -42,14 +42,14 @@ def _rows(name: str, full: float, selective: float, *shape: object) -> dict[str,
 # selective recomputation. The same eight that Calculon is validated on (https://github.com/calculon-ai/calculon,
 # validation/seqsel/tab5), where its mean error is 3.65 % and its largest 8.87 %.
 MEGATRON = {
-    **_rows("22B", 1.42, 1.10, 48, 6144, 64, Mesh(tensor=8), 1, 4),
-    **_rows("175B", 18.13, 13.75, 96, 12_288, 96, Mesh(tensor=8, pipeline=8, interleaving=3), 64, 1),
-    **_rows("530B", 49.05, 37.83, 105, 20_480, 128, Mesh(tensor=8, pipeline=35, interleaving=3), 280, 1),
-    **_rows("1T", 94.42, 71.49, 128, 25_600, 160, Mesh(tensor=8, pipeline=64), 512, 1),
+    **_rows("22B", 1.42, 1.10, 48, 6144, 64, DeviceMesh(tensor=8), 1, 4),
+    **_rows("175B", 18.13, 13.75, 96, 12_288, 96, DeviceMesh(tensor=8, pipeline=8, interleaving=3), 64, 1),
+    **_rows("530B", 49.05, 37.83, 105, 20_480, 128, DeviceMesh(tensor=8, pipeline=35, interleaving=3), 280, 1),
+    **_rows("1T", 94.42, 71.49, 128, 25_600, 160, DeviceMesh(tensor=8, pipeline=64), 512, 1),
 }
 
 
-def work(row: Row) -> Work:
+def work(row: Row) -> StepWork:
     """Return what one device does: fp16, a feed-forward block of 4 D, attention without a kernel of its own.
 
     Elements read and written: norm 4 D, dropout with residual and mask 3.5 D, twice each; GELU 8 D x 2; softmax and
@@ -74,7 +74,7 @@ def work(row: Row) -> Work:
     core_back = (scores,) * 4 + (moved(11 * s * row.heads / t),)
     head = product(d, VOCABULARY / t)
     once = 2 * tokens * d * (t - 1) / t
-    return Work(
+    return StepWork(
         forward=forward,
         backward=(*linear, *linear, *core_back, moved(42 * d / split + 24 * d / t)),
         again=core if row.selective else forward,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plan.estimate import estimate, run
+from pipeline.plan.plan_tables import readable, table
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.table import readable, table
 
 SHAPE = {"layers": 60, "width": 6656, "feed_forward_width": 17920, "heads": 52, "key_value_heads": 13}
 TRAINING = {

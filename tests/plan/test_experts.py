@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
 from pipeline.plan.kernels import mesh_of, work
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
-from pipeline.plan.step_time import Mesh, Work, step_time
+from pipeline.plan.step_time import DeviceMesh, StepWork, step_time
 from pipeline.pretrain.parallel.muon import orthogonalised
 from tests.plan.published_steps import H100
 from tests.plan.test_run_time import CLUSTER
@@ -51,7 +51,7 @@ def test_what_is_not_known_is_said() -> None:
     assert model["seconds"] > 0 and model["utilization_share"] != 0.3  # counted, whatever the platform states
 
 
-def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tuple[Mesh, Work]:
+def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tuple[DeviceMesh, StepWork]:
     training = TrainingPlan.model_validate({**TRAINING, "strategy": "full_shard", **changes})
     mesh = mesh_of(training, devices, 8)
     return mesh, work(architecture, VOCABULARY, training, mesh)

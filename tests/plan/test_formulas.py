@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations, pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.energy.carbon import JOULES_PER_KWH
+from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
 
@@ -111,3 +112,68 @@ def test_scores_are_four_bytes_for_each_pair_of_positions_head_and_block():
     assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32 * (1 + 2)
     flash = plain.model_copy(update={"flash_attention": True})
     assert formulas.score_bytes(EIGHT, flash, 2 * 4096, recomputation=False) == 0
+
+
+EIGHT_B = Architecture(preset="llama3-8b")
+VOCABULARY = 128_256
+
+
+def training(length: int = 8192, **mesh: int) -> TrainingPlan:
+    numbers: dict[str, Any] = {"sequence_length": length, "batch_size": 64, "micro_batch_size": 1, "steps": 1}
+    return TrainingPlan.model_validate({**numbers, "mesh": mesh})
+
+
+@given(
+    layers=st.integers(1, 11),
+    number=st.integers(1, 6),
+    vocabulary=st.integers(1, 60_000),
+    length=st.sampled_from([8, 512, 8192]),
+)
+def test_no_division_has_a_shorter_longest_stage(layers: int, number: int, vocabulary: int, length: int) -> None:
+    number = min(number, layers)
+    shape = Architecture(layers=layers, width=64, heads=4)
+    output = formulas.output_layers(shape, vocabulary, length)
+    # The output's operations are what a model has without any layer: of two sizes, what their difference leaves.
+    twice, once = (flops_per_token(shape.model_copy(update={"layers": n * layers}), vocabulary, length) for n in (2, 1))
+    assert math.isclose(output * (twice - once) / layers, 2 * once - twice)
+
+    def longest(parts: list[int]) -> float:
+        return max(*parts[:-1], parts[-1] + output, 0)
+
+    found = formulas.division(shape, vocabulary, length, number)
+    assert len(found) == number and all(found) and [layer for part in found for layer in part] == list(range(layers))
+    every = (
+        [stop - start for start, stop in pairwise((0, *cuts, layers))]
+        for cuts in combinations(range(1, layers), number - 1)
+    )
+    assert math.isclose(longest([*map(len, found)]), min(map(longest, every)))
+
+
+def test_the_last_stage_has_fewer_layers_by_what_the_output_costs() -> None:
+    assert round(formulas.output_layers(EIGHT_B, VOCABULARY, 8192), 2) == 1.84
+    assert formulas.process_layers(EIGHT_B, VOCABULARY, training(pipeline=4)) == [8, 8, 9, 7]
+    # Of eight stages, two on each process: 4 layers, but 5 in the seventh and 3 in the last one.
+    assert formulas.process_layers(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == [8, 8, 9, 7]
+    assert formulas.process_work(EIGHT_B, VOCABULARY, training(pipeline=4))[-1] == 7 + formulas.output_layers(
+        EIGHT_B, VOCABULARY, 8192
+    )
+    assert formulas.process_layers(EIGHT_B, 256, training(pipeline=4)) == [8, 8, 8, 8]
+
+
+def test_the_first_process_holds_most_micro_batches() -> None:
+    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training()) == 32
+    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training(pipeline=4)) == 4 * 8
+    # (v - 1) p + 2 (p - 1) + 1 = 11 times its two parts of four layers.
+    assert formulas.layers_under_way(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == 11 * 4
+
+
+def test_parameters_of_a_device_are_those_of_the_fullest_process() -> None:
+    number, table = parameter_count(EIGHT_B, VOCABULARY), VOCABULARY * 4096
+    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training()) == number
+    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training(tensor=4)) == number / 4
+    block = (number - 2 * table - 4096) / 32
+    assert formulas.device_parameters(EIGHT_B, VOCABULARY, training(pipeline=4)) == max(8 * block + table, 9 * block)
+    thirty = Architecture(preset="gptnl-30b")
+    of_heads = 60 * 2 * 6656 * 13 * 128  # the matrices of keys and values, which each of four devices has
+    number = parameter_count(thirty, VOCABULARY)
+    assert formulas.device_parameters(thirty, VOCABULARY, training(tensor=4)) == (number - of_heads) / 4 + of_heads

@@ -7,7 +7,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.kernels import mesh_of, work
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import Kernel, Mesh, Work
+from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
 VOCABULARY = 128_256
@@ -19,7 +19,7 @@ def training(**changes: Any) -> TrainingPlan:
     return TrainingPlan.model_validate(written | changes)
 
 
-def counted(devices: int = 16, **changes: Any) -> tuple[Mesh, Work]:
+def counted(devices: int = 16, **changes: Any) -> tuple[DeviceMesh, StepWork]:
     plan = training(**changes)
     mesh = mesh_of(plan, devices, 4)
     return mesh, work(EIGHT, VOCABULARY, plan, mesh)
@@ -127,13 +127,13 @@ def test_each_strategy_sends_what_it_shards():
 
 def test_a_mesh_is_laid_out_innermost_first():
     mesh, split = counted(64, strategy="hybrid_shard", mesh={"tensor": 2, "pipeline": 4, "context": 2, "shard": 4})
-    assert mesh == Mesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
+    assert mesh == DeviceMesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
     block = (PARAMETERS - 2 * VOCABULARY * 4096 - 4096) / 32
     fullest = 8 * block + VOCABULARY * 4096  # the first of 8, 9, 9 and 6 layers, with the embedding
     assert (split.layers, split.most_layers, split.last_layers, split.micro_batches) == (8, 9, 6, 8)
     # Gradients of every micro-batch, and weights once for all eight of them.
     assert math.isclose(split.data_bytes, fullest / 2 * 3 / 4 * (4 + 2 / 8))
-    assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == Mesh(sharing=4, replicas=4)
+    assert mesh_of(training(strategy="hybrid_shard"), 16, 4) == DeviceMesh(sharing=4, replicas=4)
 
 
 def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():

@@ -9,10 +9,9 @@ import yaml
 from pipeline.core.platform_files import PLATFORMS
 from pipeline.core.ramp import Stretch
 from pipeline.model.settings import Architecture
-from pipeline.plan import published
 from pipeline.plan.estimate import estimate
 from pipeline.plan.kernels import mesh_of, work
-from pipeline.plan.run_time import MEASURE, _cut, obstacles, run_time, step_of
+from pipeline.plan.run_time import MEASURE, TRAININGS, _cut, obstacles, run_time, similar_trainings, step_of
 from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.step_time import Machine, step_time
 
@@ -195,7 +194,7 @@ def test_published_hours_come_out_of_the_plan_again():
     steps = round(15e12 / (512 * 8192))
     told = run_time(model(steps=steps), platform(), 16)
     by_hand = 6 * 8.03e9 * 15e12 / (1.3e6 * 3600 * 989.4e12)
-    assert math.isclose(published.TRAININGS[5].utilization, by_hand, rel_tol=1e-3) and 0.15 < by_hand < 0.16
+    assert math.isclose(TRAININGS[5].utilization, by_hand, rel_tol=1e-3) and 0.15 < by_hand < 0.16
     assert math.isclose(told["published_most_seconds"] * 16 / 3600, 1.46e6, rel_tol=1e-3)
     assert told["published_least_seconds"] < told["published_most_seconds"] / 2
     # The model alone is far below what Meta needed, and close to what Llama 2 needed on A100.
@@ -245,11 +244,11 @@ def test_the_run_of_tinyllama_comes_out_on_the_a100_of_juwels():
 
 
 def test_published_trainings_of_about_the_same_size():
-    assert [one.name for one in published.alike(30e9)] == ["GPT-NL 30B"]
-    assert {one.name for one in published.alike(70e9)} == {"Llama 2 70B", "Llama 3 70B", "Llama 3.1 70B"}
-    assert [one.name for one in published.alike(1e6)] == ["Pythia 1.0B"]
-    assert [one.name for one in published.alike(9e12)] == ["Llama 3.1 405B"]
-    assert all(0.1 < one.utilization < 0.55 and one.source for one in published.TRAININGS)
+    assert [one.name for one in similar_trainings(30e9)] == ["GPT-NL 30B"]
+    assert {one.name for one in similar_trainings(70e9)} == {"Llama 2 70B", "Llama 3 70B", "Llama 3.1 70B"}
+    assert [one.name for one in similar_trainings(1e6)] == ["Pythia 1.0B"]
+    assert [one.name for one in similar_trainings(9e12)] == ["Llama 3.1 405B"]
+    assert all(0.1 < one.utilization < 0.55 and one.source for one in TRAININGS)
 
 
 def test_the_plan_uses_the_time_of_the_run_for_energy_and_tells_every_key():

@@ -5,13 +5,22 @@ import math
 
 import pytest
 
-from pipeline.plan.step_time import LINK_SHARE, MATRIX_SHARE, MEMORY_SHARE, Kernel, Machine, Mesh, Work, step_time
+from pipeline.plan.step_time import (
+    LINK_SHARE,
+    MATRIX_SHARE,
+    MEMORY_SHARE,
+    DeviceMesh,
+    Kernel,
+    Machine,
+    StepWork,
+    step_time,
+)
 from tests.conftest import ROOT
 from tests.plan.published_steps import FSDP, MEGATRON, SEQUENCE, VOCABULARY, predicted, reached, work
 
 MACHINE = Machine(100e12, 1e12, 200e9, 20e9, devices=8)
 RATE, MEMORY = 100e12 * MATRIX_SHARE, 1e12 * MEMORY_SHARE
-BLOCK = Work(
+BLOCK = StepWork(
     forward=(Kernel(RATE, 0),),  # one second
     backward=(Kernel(2 * RATE, 0),),
     again=(Kernel(0, MEMORY / 2),),
@@ -79,37 +88,39 @@ def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
 
 
 def test_one_device_computes_and_computes_again():
-    step = step_time(BLOCK, Mesh(), MACHINE)
+    step = step_time(BLOCK, DeviceMesh(), MACHINE)
     assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
     assert math.isclose(step.recomputation_seconds, 3 * 10 * 0.5)
     assert math.isclose(step.seconds, 3 * 39)
-    assert step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), Mesh(), MACHINE) == step  # there is no next stage
+    assert (
+        step_time(dataclasses.replace(BLOCK, stage_bytes=1e12), DeviceMesh(), MACHINE) == step
+    )  # there is no next stage
 
 
 def test_stages_wait_for_each_other_and_for_the_last():
-    mesh = Mesh(pipeline=4)
+    mesh = DeviceMesh(pipeline=4)
     step = step_time(BLOCK, mesh, MACHINE)  # three micro-batches of 35 seconds and a head of 4, a quarter of it in each
     assert math.isclose(step.pipeline_seconds, 3 * 3 + 3 * 36)
     parts = step_time(BLOCK, dataclasses.replace(mesh, interleaving=3), MACHINE)
     assert math.isclose(parts.pipeline_seconds, 3 * 3 + 1 * 36)
     sending = dataclasses.replace(BLOCK, stage_bytes=200e9 * LINK_SHARE)
     assert math.isclose(step_time(sending, mesh, MACHINE).pipeline_seconds, 3 * 4 + 3 * 37)
-    many = step_time(sending, Mesh(pipeline=16), MACHINE)
+    many = step_time(sending, DeviceMesh(pipeline=16), MACHINE)
     assert math.isclose(many.pipeline_seconds, 3 * 3.75 + 15 * 35.25 + 18 * 10)
 
 
 def test_data_travels_behind_computation_and_only_the_rest_is_waited_for():
     second = 200e9 * LINK_SHARE
-    mesh = Mesh(sharing=8)
+    mesh = DeviceMesh(sharing=8)
     hidden = dataclasses.replace(BLOCK, data_bytes=38 * second)
     assert step_time(hidden, mesh, MACHINE).data_seconds == 0
     longer = dataclasses.replace(BLOCK, data_bytes=41 * second)
     assert math.isclose(step_time(longer, mesh, MACHINE).data_seconds, 3 * 2)
-    split = step_time(dataclasses.replace(BLOCK, data_bytes=400 * second), Mesh(tensor=4, sharing=16), MACHINE)
+    split = step_time(dataclasses.replace(BLOCK, data_bytes=400 * second), DeviceMesh(tensor=4, sharing=16), MACHINE)
     assert math.isclose(split.data_seconds, 3 * (400 * 200 / 40 - 39))  # two of each node's devices in a ring
     once = dataclasses.replace(BLOCK, step_bytes=25 * second)
-    assert math.isclose(step_time(once, Mesh(replicas=8), MACHINE).data_seconds, 5)  # behind 20 seconds backward
-    assert math.isclose(step_time(once, Mesh(sharing=8, replicas=2), MACHINE).data_seconds, 250 - 20)
+    assert math.isclose(step_time(once, DeviceMesh(replicas=8), MACHINE).data_seconds, 5)  # behind 20 seconds backward
+    assert math.isclose(step_time(once, DeviceMesh(sharing=8, replicas=2), MACHINE).data_seconds, 250 - 20)
 
 
 def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
@@ -122,12 +133,12 @@ def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
         optimizer=(Kernel(0, 5 * MEMORY), Kernel(2 * RATE, 0)),
         gathered_bytes=second,
     )
-    step = step_time(work, Mesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
+    step = step_time(work, DeviceMesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
     # Two of four devices that share a sequence are on another node, and both that divide the experts on one.
     assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / (20 * 3 / 2) + 1))
     assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / 40)
     copied = dataclasses.replace(BLOCK, copied_bytes=second)
-    assert step_time(copied, Mesh(sharing=8), MACHINE).optimizer_seconds == 0
-    inside, outside = (Mesh(sharing=sharing, replicas=2) for sharing in (4, 8))
+    assert step_time(copied, DeviceMesh(sharing=8), MACHINE).optimizer_seconds == 0
+    inside, outside = (DeviceMesh(sharing=sharing, replicas=2) for sharing in (4, 8))
     assert math.isclose(step_time(copied, inside, MACHINE).optimizer_seconds, 1)
     assert math.isclose(step_time(copied, outside, MACHINE).optimizer_seconds, 200 / 20)  # by one adapter

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.baselines import _write_untrained
-from pipeline.evaluate.writing import Writer
+from pipeline.evaluate.memorization import Writer
 from pipeline.model.huggingface import special_token_ids
 from pipeline.model.settings import RopeScaling
 from pipeline.pretrain import adopt, segment
@@ -22,8 +22,8 @@ from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import AdoptSettings, SegmentSettings
 from pipeline.tokenizer import train as tokenizer_step
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 from tests.pretrain.conftest import sharded
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -12,15 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.pretrain import segment
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.batch_hash import batch_hash, batch_words
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]

@@ -28,7 +28,7 @@ from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.checkpoints.recovery import identity
 from pipeline.pretrain.gauges import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.mapped import open_shard
+from pipeline.tokens.shard_files import open_shard
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -75,9 +75,9 @@ def test_one_model_stands_beside_none(run_folder: Run) -> None:
 
 
 def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> None:
-    item = Item(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
+    item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
     items = [replace(item, number=n, prompt_sha256=str(n), correct={"acc": n != 3}) for n in range(8)]
-    write_items(run_folder.root / "evaluation/base/500/items.parquet", [Measured("open", HOSTILE, [], items)])
+    write_items(run_folder.root / "evaluation/base/500/items.parquet", [MeasuredTask("open", HOSTILE, [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 2, "documents": 2, "sources": {"laws": 2}}
     counts |= {"phrases": 0, "by_chance": None}
@@ -102,11 +102,11 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
 
 
 def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_path: Path) -> None:
-    item = Item(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
+    item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
     for step in (90, 500):
         (run_folder.root / f"evaluation/base/{step}").mkdir(exist_ok=True)
         items = [replace(item, correct={"acc": step == 500})]
-        write_items(run_folder.root / f"evaluation/base/{step}/items.parquet", [Measured("open", "t", [], items)])
+        write_items(run_folder.root / f"evaluation/base/{step}/items.parquet", [MeasuredTask("open", "t", [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 1, "documents": 1, "sources": {"laws": 1}}
     counts |= {"phrases": 0, "by_chance": None}

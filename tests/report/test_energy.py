@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.account import JobUse
-from pipeline.energy.figures import Account
-from pipeline.energy.readings import Interval, Reading
+from pipeline.energy.attribution.run_attribution import JobUse
+from pipeline.energy.energy_accounting import EnergyAccounting
+from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, homes
 from pipeline.report.page import run
@@ -178,7 +178,7 @@ def interval(started: float) -> str:
         component="package", part="package-0", joules=5.0, label="measured", method="counter", meter="rapl"
     )
     return (
-        Interval(
+        MeterInterval(
             node="node1",
             started=started,
             ended=started + 1,
@@ -259,7 +259,7 @@ def test_records_and_attempts_tell_their_own_energy(run_folder: Run) -> None:
 def of_node(started: float, ended: float, joules: float, cpu: float, **more: Any) -> str:
     reading = Reading(component="node", joules=joules, label="measured", method="counter", meter="pm_counters")
     fields = {"node": "n1", "processors": 8, "job_processors": 8, "job_memory_bytes": 0, **more}
-    interval = Interval(
+    interval = MeterInterval(
         started=started, ended=ended, job_cpu_seconds=cpu, node_cpu_seconds=8, readings=(reading,), **fields
     )
     return interval.model_dump_json() + "\n"
@@ -330,5 +330,5 @@ def test_hostile_names_are_text(run_folder: Run, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_account_is_an_output_that_is_read_as_it_was_written(run_folder: Run) -> None:
-    written = Account.model_validate_json(made(run_folder)["energy"].read_bytes())
+    written = EnergyAccounting.model_validate_json(made(run_folder)["energy"].read_bytes())
     assert written.of_attempt("pretrain.segment.base.250.20260301T070000000.11.json").joules == 1_000_000

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.figures import Figure
-from pipeline.evaluate.items import Item, Measured, write_items
+from pipeline.energy.energy_accounting import Figure
+from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report import experiments
 from pipeline.report import page as page_step
@@ -24,9 +24,9 @@ RIGHT = {0.001: 50, 0.002: 180, 0.004: 55}  # of 200 items
 REASON = "loss is inf: lower <it>"
 
 
-def answered(right: int) -> list[Item]:
+def answered(right: int) -> list[TaskItem]:
     return [
-        Item(n, f"hash{n}", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": n < right})
+        TaskItem(n, f"hash{n}", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": n < right})
         for n in range(200)
     ]
 
@@ -51,7 +51,7 @@ def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
             results = {"model": name, "step": 2, "tasks": tasks, "not_asked": []}
             file = run.write(f"evaluation/{name}/2/results.json", results)
             items = [] if loss is None else answered(RIGHT[rate] + seed)
-            write_items(file.with_name("items.parquet"), [Measured("dutch", "completion", [], items)])
+            write_items(file.with_name("items.parquet"), [MeasuredTask("dutch", "completion", [], items)])
     none = {"training.learning_rate": 8.0}
     return [*made, Cell(name="x-none", values=none, seed=1, steps=2, refused=f"{HOSTILE} needs 9 GiB")]
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pipeline.evaluate.checkpoint import Checkpoint
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint
 from pipeline.evaluate.trends import trends
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
@@ -28,7 +28,7 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
             for name, rate in rates.items()
             for n, hit in enumerate(draw.random(200) < rate)
         }
-        found.append(Checkpoint("base", step, {"acc": right}, {}, {}))
+        found.append(EvaluatedCheckpoint("base", step, {"acc": right}, {}, {}))
         scores = [
             task(name, float(np.mean([hit for key, hit in right.items() if key[1] == name])), 0.03, 0.25)
             for name in rates

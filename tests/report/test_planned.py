@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.figures import JobFigure
+from pipeline.energy.energy_accounting import JobFigure
 from pipeline.report.planned import beside
 from tests.report.example import Run
 from tests.report.test_page import made, outline

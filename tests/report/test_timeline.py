@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.energy.figures import Moment
+from pipeline.energy.energy_accounting import Moment
 from pipeline.report.charts import POINTS
 from pipeline.report.timeline import LABEL, LEFT, RIGHT, WIDTH, Axis, Panel, panels
 from tests.report.example import HOSTILE, Run

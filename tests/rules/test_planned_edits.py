@@ -33,7 +33,7 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     ),
     "a rule reformatted": lambda p: p.edit("rules/tokenizer.smk", "    message:\n", "\n    message:\n"),
     "the contract, which runs every step": lambda p: rewrite_in(p, "pipeline/job/contract.py", "Job.put_in_place"),
-    "the meters": lambda p: rewrite_in(p, "pipeline/energy/watch.py", "NodeMeter.end"),
+    "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
     "a Slurm resource": lambda p: p.edit(
         "rules/pretrain.smk", 'resources_of("pretrain.segment")', '{**resources_of("pretrain.segment"), "runtime": 33}'
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.energy.books.written import PROBLEMS, read_books
+from pipeline.energy.external_meters.meter_tables import PROBLEMS, read_external_readings
 from pipeline.slurm import accounting, starts
 from pipeline.slurm.sacct import FIELDS
 
@@ -93,7 +93,7 @@ def test_slurms_and_ears_energies_stand_side_by_side_by_node(tools: Callable[...
     assert book["total"]["slurm_energy_joules"] == 30_000 and book["total"]["ear_energy_joules"] == 40_000
     assert book["ear"] == [{"node": "n1", "seconds": 100, "watts": 400, "gpu_watts": 0, "joules": 40_000}]
     assert {entry["whole_node"] for entry in book["books"]} == {True}
-    assert len(read_books(here.run)) == 2 and here.problems() == []
+    assert len(read_external_readings(here.run)) == 2 and here.problems() == []
     assert accounting.collect(here.run) == 0, "what is final is not asked again"
 
 
@@ -111,7 +111,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     here.sacct(here.began + SECONDS, "0")
     assert accounting.collect(here.run) == 1
     assert here.book()["energy_final"] is False and here.meters() == {"slurm": [None]}
-    problems = read_books(here.run).problems
+    problems = read_external_readings(here.run).problems
     assert "job 7: EAR has no energy of n1 yet: it is asked again" in problems
     assert "job 7: Slurm's plugin ipmi has no energy yet: it is asked again" in problems
     assert "the energy of 1 jobs of Slurm (such as 7) is not final" in problems[-1]
@@ -119,7 +119,9 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     here.sacct(here.began + SECONDS, "30000")
     assert accounting.collect(here.run) == 0, "it is no new job"
     assert here.book()["energy_final"] is True and here.meters() == {"slurm": [30_000], "ear": [40_000]}
-    assert not [problem for problem in read_books(here.run).problems if "again" in problem or "final" in problem]
+    assert not [
+        problem for problem in read_external_readings(here.run).problems if "again" in problem or "final" in problem
+    ]
 
 
 def test_after_an_hour_what_is_not_there_is_not_measured(tools: Callable[..., Tools]) -> None:
@@ -184,7 +186,7 @@ def test_an_sacct_that_is_away_stops_nothing_and_the_tables_are_read(
     told = capsys.readouterr().err
     for said in ("sacct gives no accounting (Connection refused)", "ear.csv, line 3: the row is cut off", "late.csv"):
         assert said in told and any(said in problem for problem in here.problems())
-    found = read_books(here.run)
+    found = read_external_readings(here.run)
     energies = {r.meter: r.joules for book in found for r in book.readings if r.component == "node"}
     assert energies == {"ear": 24_000, "smart_meter": 18_000}
     assert set(here.problems()) <= set(found.problems)
@@ -214,5 +216,5 @@ def test_a_damaged_book_takes_nothing_from_the_others(tools: Callable[..., Tools
     here.ear()
     accounting.collect(here.run)
     (here.run / accounting.ACCOUNTING / "far.8.json").write_text("{")
-    found = read_books(here.run)
+    found = read_external_readings(here.run)
     assert len(found) == 2 and "far.8.json is damaged: delete it" in found.problems[0]

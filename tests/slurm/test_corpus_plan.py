@@ -14,7 +14,7 @@ import yaml
 from pipeline.commands import plan as command
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.text_rates import JOINING, RATES, Rate
-from pipeline.plan.corpus_table import corpus_lines
+from pipeline.plan.plan_tables import corpus_lines
 from pipeline.slurm.corpus_plan import CorpusPlan
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, chapter

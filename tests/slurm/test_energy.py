@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.account import JobUse, account
+from pipeline.energy.attribution.run_attribution import JobUse, attribute_run
 from pipeline.energy.power_model import PowerModel
-from pipeline.energy.readings import Interval, read_intervals
+from pipeline.energy.readings import MeterInterval, read_intervals
 from pipeline.slurm.allocation import Task
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import ROOT, submit
@@ -35,7 +35,7 @@ with Attempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
 RANK = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy.watch import other_node_metered
+from pipeline.energy.node_meter import other_node_metered
 folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
 seconds = float(sys.argv[3 + int(os.environ.get("SLURM_RESTART_COUNT", 0))])
 with other_node_metered():
@@ -53,20 +53,20 @@ def commands(folder: Path, launch: str, *seconds: float) -> list[str]:
     return [sys.executable, "-c", JOB, str(folder / "results"), copies, *shlex.split(launch), *rank]
 
 
-def readings(folder: Path) -> dict[str, dict[str, list[Interval]]]:
+def readings(folder: Path) -> dict[str, dict[str, list[MeterInterval]]]:
     """Return the intervals of each attempt, the first one first, by node."""
-    found: dict[str, dict[str, list[Interval]]] = defaultdict(dict)
+    found: dict[str, dict[str, list[MeterInterval]]] = defaultdict(dict)
     for path in sorted((folder / "results/provenance/readings").glob("*.jsonl")):
         attempt, _, node = path.stem.partition("@")
         found[attempt][node] = [*read_intervals(path)]
     return dict(found)
 
 
-def cpu_seconds(*nodes: list[Interval]) -> float:
+def cpu_seconds(*nodes: list[MeterInterval]) -> float:
     return sum(interval.job_cpu_seconds for intervals in nodes for interval in intervals)
 
 
-def joules(*attempts: dict[str, list[Interval]]) -> float:
+def joules(*attempts: dict[str, list[MeterInterval]]) -> float:
     """Return the energy of attempts by the account, on nodes of which only busy cores use any."""
     jobs = [
         JobUse(
@@ -75,7 +75,7 @@ def joules(*attempts: dict[str, list[Interval]]) -> float:
         for number, nodes in enumerate(attempts)
     ]
     model = PowerModel(idle_watts=0.0, busy_core_watts=WATTS, relative_error=0.05, source="a core of this test")
-    return account(jobs, [], model).total().joules
+    return attribute_run(jobs, [], model).total().joules
 
 
 class Burn:

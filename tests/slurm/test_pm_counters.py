@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.account import JobUse, account, read_job_uses
-from pipeline.energy.books.written import read_books
+from pipeline.energy.attribution.run_attribution import JobUse, attribute_run, read_job_uses
+from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import READINGS
 from pipeline.slurm import energy, starts
@@ -119,11 +119,12 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     jobs[submit(f"srun sleep {SECONDS}", "--nodes=2")] = {"node1": "stated", "node2": "stated"}
     wait_until(lambda: not cray.jobs(), "it has ended")
     wait_until(
-        lambda: collect(tmp_path) >= 0 and len({book.job for book in read_books(tmp_path)}) == 3, "all are known"
+        lambda: collect(tmp_path) >= 0 and len({book.job for book in read_external_readings(tmp_path)}) == 3,
+        "all are known",
     )
 
     assert energy.ask([]).plugin == "pm_counters", "as scontrol says"
-    books = read_books(tmp_path)
+    books = read_external_readings(tmp_path)
     print(*(f"{book.job} {book.node} {book.readings[0].joules} J" for book in books), sep="\n")
     assert {book.readings[0].plugin for book in books} == {"acct_gather_energy/pm_counters"}
     assert {(book.readings[0].component, book.whole_node) for book in books} == {("node", True)}
@@ -145,6 +146,6 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
     assert LEAST_SECONDS <= of_node / own_watts <= most_seconds
     job = JobUse(attempt, "pretrain.segment", {}, "finished", own_job, intervals)
-    total = account([job], books, MODEL).total()
+    total = attribute_run([job], books, MODEL).total()
     # Before and after the attempt the book tells.
     assert LEAST_SECONDS <= total.joules / own_watts <= most_seconds and total.estimated == total.stated == 0

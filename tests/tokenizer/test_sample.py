@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer import sample
-from pipeline.tokenizer.sample import Sample, draw
+from pipeline.tokenizer.sample import DocumentSample, draw
 
 Write = Callable[..., Path]
 
@@ -41,7 +41,7 @@ def by_hand(rows: list[dict[str, Any]], limit: float) -> list[str]:
     return found
 
 
-def ids(drawn: Sample, language: str | None = None) -> list[str]:
+def ids(drawn: DocumentSample, language: str | None = None) -> list[str]:
     return [one["id"] for one in drawn.rows.to_pylist() if language in (None, one["language"])]
 
 

@@ -21,10 +21,9 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation
-from pipeline.tokenizer import pretokens, settings, train
-from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokenizer import settings, train
+from pipeline.tokenizer.encoder import Encoder, load_encoder, spelling
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokenizer.spelling import spelling
 
 SMALL = TrainSettings(vocabulary_size=450, validation_fraction=0.1)
 UNIGRAM = SMALL.model_copy(update={"algorithm": "unigram", "vocabulary_size": 400})
@@ -113,7 +112,7 @@ def test_held_out_documents_do_not_shape_the_vocabulary(
     assert with_held_out.read_bytes() == without.read_bytes()
 
 
-@pytest.fixture(scope="module", params=[*pretokens.DIGITS, "unigram"])
+@pytest.fixture(scope="module", params=[*train.DIGITS, "unigram"])
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     """A tokenizer of nearly no tokens but the bytes: every text must survive even that."""
     folder = tmp_path_factory.mktemp("bytes")
@@ -176,9 +175,9 @@ def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, p
     assert ids.count(marker) == parts.count("<EMAIL>") and marker >= 262
 
 
-@given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(pretokens.DIGITS)))
+@given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(train.DIGITS)))
 def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str) -> None:
-    text, cutter = "".join(parts), pretokens.pretokenizer(digits)
+    text, cutter = "".join(parts), train.pretokenizer(digits)
 
     def pieces(part: str) -> list[str]:
         return [piece for piece, _ in cutter.pre_tokenize_str(part)]
@@ -233,20 +232,20 @@ def test_words_are_cut_as_documented(text: str, pieces: list[str]) -> None:
     ],
 )
 def test_digits_are_grouped_as_asked(digits: str, pieces: list[str]) -> None:
-    cut = pretokens.pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
+    cut = train.pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
     assert ["1234567 1.234,56"[start:end] for _, (start, end) in cut] == pieces
 
 
 @given(st.text("0123456789٣", max_size=20))
 def test_groups_from_the_right_are_of_three_digits_but_the_first(number: str) -> None:
-    cut = pretokens.pretokenizer("right").pre_tokenize_str(f"x{number}.")
+    cut = train.pretokenizer("right").pre_tokenize_str(f"x{number}.")
     groups = [end - start for _, (start, end) in cut][1:-1]
     assert sum(groups) == len(number) and all(group == 3 for group in groups[1:]) and all(0 < g <= 3 for g in groups)
 
 
 def test_long_numbers_are_cut_in_time_that_grows_with_their_length() -> None:
     began = time.process_time()
-    pretokens.pretokenizer("right").pre_tokenize_str("7" * 200_000)
+    train.pretokenizer("right").pre_tokenize_str("7" * 200_000)
     assert time.process_time() - began < 10
 
 

@@ -11,17 +11,17 @@ from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from pipeline.tokenizer import unigram
-from pipeline.tokenizer.pretokens import pretokenizer
-from pipeline.tokenizer.seeds import Bytes, Integers, Reals, Words, seeds
+from pipeline.tokenizer.seed_pieces import Bytes, Integers, Reals, WordCounts, seeds
+from pipeline.tokenizer.train import pretokenizer
 
 WORDS = {b"banaan": 5, b"bananen": 3, b"anna": 2, b"kanaal": 4, b"a": 9, "één".encode(): 1}
 
 
-def table(words: dict[bytes, int]) -> Words:
+def table(words: dict[bytes, int]) -> WordCounts:
     ordered = sorted(words)
     text = np.frombuffer(bytearray(b"".join(word + b"\xff" for word in ordered)), dtype=np.uint8)
     counts = np.array([words[word] for word in ordered], dtype=np.int64)
-    return Words(text, np.flatnonzero(text == 0xFF).astype(np.int64), counts)
+    return WordCounts(text, np.flatnonzero(text == 0xFF).astype(np.int64), counts)
 
 
 def occurrences(words: dict[bytes, int], longest: int) -> dict[bytes, int]:

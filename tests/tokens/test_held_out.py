@@ -13,9 +13,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.mapped import open_shard
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import IGNORED
+from pipeline.tokens.shard_files import open_shard
+from pipeline.tokens.token_reader import TokenReader
 from tests.tokens.conftest import make_rows
 
 T = 16

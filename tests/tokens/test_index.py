@@ -15,8 +15,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.tokens import index
-from pipeline.tokens.mapped import Shard, decoded, open_shard
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
+from pipeline.tokens.shard_files import MappedShard, decoded, open_shard
 from tests.tokens.conftest import build, make_rows, write_documents
 
 
@@ -56,7 +56,7 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
             for (position, values_position, tokens), batch in zip(places, batches, strict=True):
                 flat = batch.column("tokens").flatten().to_numpy()
                 assert path.read_bytes()[values_position : values_position + 2 * tokens] == flat.tobytes()
-                assert Shard(path).batch(position).equals(batch)
+                assert MappedShard(path).batch(position).equals(batch)
             ordered = [group["source"] for group in entry["groups"] for _ in range(group["documents"])]
             assert sources == ordered == sorted(sources)
         for name in ("documents", "tokens", "bytes"):
@@ -109,7 +109,7 @@ def test_shards_of_another_cut_are_refused(copied: Path) -> None:
 def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
     path = copied / "train" / "0.arrow"
     whole = path.read_bytes()
-    places = [place.position for place, _ in Shard(path).batches()]
+    places = [place.position for place, _ in MappedShard(path).batches()]
     assert len(places) > 1
     between = [whole[: places[-1]], whole[: places[-1] + 8], whole[:-8], whole[: places[-1]].ljust(len(whole), b"\0")]
     for content in (whole[: len(whole) // 2], b"", documents[0].read_bytes(), *between):

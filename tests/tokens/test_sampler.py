@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
+from pipeline.tokens.data_order import mix, permute
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.permutation import mix, permute
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, document_limits
 from pipeline.tokens.settings import Sampling
+from pipeline.tokens.token_reader import TokenReader
 
 T = 16
 

@@ -18,9 +18,9 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens import shard as shard_step
-from pipeline.tokens.mapped import open_shard
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_range
+from pipeline.tokens.shard_files import open_shard
 
 
 def bytes_of(index: Path) -> dict[str, bytes]:

@@ -23,12 +23,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.ramp import Batches
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
-from pipeline.tokens.epochs import epochs
-from pipeline.tokens.mapped import open_shard
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.data_order import epochs
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bins
-from pipeline.tokens.strata import columns_of, is_in, with_strata
+from pipeline.tokens.shard import columns_of, is_in, with_strata
+from pipeline.tokens.shard_files import open_shard
+from pipeline.tokens.token_reader import TokenReader
 from pipeline.workflow.steps import step_settings
 
 STRATA = Strata(genre=True, license=True, cluster_size=[2, 5])

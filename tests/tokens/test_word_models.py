@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.word_models import PAIR_WEIGHT, WordModels
 from tests.tokens.test_held_out import seen
 

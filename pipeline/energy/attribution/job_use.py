@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.energy.attribution.cuts import Floats, Integers, Stream
-from pipeline.energy.readings import MOST_WATTS, Interval, Label, Reading, read_intervals
+from pipeline.energy.attribution.node_timeline import Floats, Integers, Stream
+from pipeline.energy.readings import MOST_WATTS, Label, MeterInterval, Reading, read_intervals
 
 SILENT_SECONDS = 1.0
 """A meter that says nothing for longer than this between two of its lines has missed something."""
@@ -54,7 +54,7 @@ class JobUse:
     instance: dict[str, str]
     fate: Literal["finished", "lost", "snakemake"]
     slurm_job: str | None = None
-    intervals: Sequence[Interval] = ()
+    intervals: Sequence[MeterInterval] = ()
     snakemake: str | None = None
     last_seen: float | None = None
 
@@ -111,7 +111,7 @@ class Uses:
     like: list[int] = field(default_factory=list)
     processors: int = 1
 
-    def add_line(self, job: int, line: Interval) -> int:
+    def add_line(self, job: int, line: MeterInterval) -> int:
         """Add what a meter said; return its row."""
         number, seconds = len(self.job), line.ended - line.started
         self._add(job, line.started, line.ended, line.job_cpu_seconds / seconds, number, line)
@@ -120,11 +120,13 @@ class Uses:
         self.processors = max(self.processors, line.processors)
         return number
 
-    def add_silence(self, job: int, started: float, ended: float, cpu: float, like: int, line: Interval | None) -> None:
+    def add_silence(
+        self, job: int, started: float, ended: float, cpu: float, like: int, line: MeterInterval | None
+    ) -> None:
         """Add a time in which no meter spoke for the job."""
         self._add(job, started, ended, cpu, like, line)
 
-    def _add(self, job: int, started: float, ended: float, cpu: float, like: int, line: Interval | None) -> None:
+    def _add(self, job: int, started: float, ended: float, cpu: float, like: int, line: MeterInterval | None) -> None:
         self.job.append(job)
         self.started.append(started)
         self.ended.append(ended)
@@ -144,9 +146,9 @@ class Uses:
         return np.array(getattr(self, name), dtype=np.int64)
 
 
-def sensible(job: str, node: str, lines: Sequence[Interval], problems: Problems) -> list[Interval]:
+def sensible(job: str, node: str, lines: Sequence[MeterInterval], problems: Problems) -> list[MeterInterval]:
     """Return the lines of a job on a node in the order of time, without those that cannot be."""
-    kept: list[Interval] = []
+    kept: list[MeterInterval] = []
     known = [line for line in lines if math.isfinite(line.started) and math.isfinite(line.ended)]
     if len(known) < len(lines):
         problems.add(f"{node}: an interval of {JOBS} says no time: left out", job=job)
@@ -181,10 +183,16 @@ def sensible(job: str, node: str, lines: Sequence[Interval], problems: Problems)
 
 
 def add_lines(
-    uses: Uses, job: int, lines: Sequence[Interval], name: str, node: str, problems: Problems, last_seen: float | None
+    uses: Uses,
+    job: int,
+    lines: Sequence[MeterInterval],
+    name: str,
+    node: str,
+    problems: Problems,
+    last_seen: float | None,
 ) -> None:
     """Add the sensible lines of a job on a node, and the silences between them and until it was last seen."""
-    before: Interval | None = None
+    before: MeterInterval | None = None
     for line in lines:
         gap = before is not None and line.started - before.ended > SILENT_SECONDS
         if before is not None and gap and not before.is_shared_start:
@@ -284,12 +292,12 @@ def moving(streams: Sequence[Stream], what: str, problems: Problems) -> list[Str
     return found
 
 
-def read_job_uses(files: Iterable[Path], problems: list[str]) -> dict[str, list[Interval]]:
+def read_job_uses(files: Iterable[Path], problems: list[str]) -> dict[str, list[MeterInterval]]:
     """Return the intervals of each attempt, by the attempt's name, of all its nodes, from files of readings.
 
     A line or a file that cannot be read is a sentence in `problems`; all others are kept.
     """
-    uses: dict[str, list[Interval]] = {}
+    uses: dict[str, list[MeterInterval]] = {}
     for path in files:
         lines = uses.setdefault(path.stem.rpartition("@")[0] or path.stem, [])
         try:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.choice import Chosen
-from pipeline.energy.attribution.cuts import Cuts, Flags, Floats
 from pipeline.energy.attribution.job_use import Problems
+from pipeline.energy.attribution.meter_choice import Chosen
+from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats
 from pipeline.energy.attribution.presence import Presence
 from pipeline.energy.power_model import PowerModel, Watts
 from pipeline.energy.readings import Label
@@ -47,7 +47,7 @@ class Channel(NamedTuple):
     way: str
 
 
-class Model(NamedTuple):
+class NodePowerModel(NamedTuple):
     """A power model for arrays: watts, low and high per node's share of idle, per busy core and per gigabyte."""
 
     idle: Watts
@@ -57,7 +57,7 @@ class Model(NamedTuple):
     sentence: str
 
     @classmethod
-    def of(cls, model: PowerModel, node: str) -> Model:
+    def of(cls, model: PowerModel, node: str) -> NodePowerModel:
         """Return the model of a node.
 
         The error of a fitted model is one of each node. A range of what is not known is the same mistake on all nodes.
@@ -85,7 +85,13 @@ class NodePower:
     """The channels of a node, and which cuts a meter covers wholly."""
 
     def __init__(
-        self, presence: Presence, cuts: Cuts, chosen: Sequence[Chosen], model: Model, node_cpu: Floats, node: str
+        self,
+        presence: Presence,
+        cuts: Cuts,
+        chosen: Sequence[Chosen],
+        model: NodePowerModel,
+        node_cpu: Floats,
+        node: str,
     ) -> None:
         self.presence, self.cuts, self.model, self.node = presence, cuts, model, node
         self.chosen = chosen

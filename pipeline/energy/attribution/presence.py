@@ -1,4 +1,4 @@
-"""Who was on a node in each cut, what they kept busy, if they had it alone, and where strangers were beside them."""
+"""Jobs on a node in each cut of its time line: what they kept busy, whether alone or next to strangers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.energy.attribution.cuts import Cuts, Flags, Floats, Integers
 from pipeline.energy.attribution.job_use import JobUse, Problems, Uses, some_of
-from pipeline.energy.readings import Book
+from pipeline.energy.attribution.node_timeline import Cuts, Flags, Floats, Integers
+from pipeline.energy.readings import ExternalReading
 
 FOREIGN_SHARE, FOREIGN_PROCESSORS = 0.02, 1.0
 """Work of strangers up to this share of a node's processors, and up to one of them, is the system's own."""
@@ -23,7 +23,7 @@ class Presence:
     tree did, not below zero.
     """
 
-    def __init__(self, uses: Uses, cuts: Cuts, jobs: Sequence[JobUse], books: Sequence[Book]) -> None:
+    def __init__(self, uses: Uses, cuts: Cuts, jobs: Sequence[JobUse], books: Sequence[ExternalReading]) -> None:
         self.uses, self.cuts, self.jobs = uses, cuts, jobs
         self.processors = uses.processors
         self.started, self.ended = uses.floats("started"), uses.floats("ended")
@@ -69,7 +69,7 @@ class Presence:
         rows = {part: has[part][self._boards] & ~self.is_snakemake for part in parts}
         return {part: mine for part, mine in rows.items() if mine.any()}
 
-    def _books(self, books: Sequence[Book], *, whole: bool) -> Flags:
+    def _books(self, books: Sequence[ExternalReading], *, whole: bool) -> Flags:
         some = [book for book in books if book.whole_node is whole]
         first, last = (self.cuts.at(np.array([getattr(book, end) for book in some])) for end in ("started", "ended"))
         return self.cuts.count(first.astype(np.int64), last.astype(np.int64)) > 0

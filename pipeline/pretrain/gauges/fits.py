@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
+from pipeline.plan.formulas import device_parameters, layers_under_way
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.stages import device_parameters, layers_under_way
 from pipeline.plan.strategies import of_backend
 from pipeline.pretrain.parallel.layout import Layout, layout
 from pipeline.pretrain.training_settings import Training

@@ -15,7 +15,7 @@ import torch
 from pipeline.core.errors import OutOfMemory
 from pipeline.pretrain.gauges.fits import GIBIBYTE, what_would_fit
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.reader import TokenReader
+from pipeline.tokens.token_reader import TokenReader
 
 
 def is_exceeded(error: BaseException) -> bool:

@@ -23,9 +23,9 @@ from torch.cuda import nccl
 from pipeline.core import platform_files
 from pipeline.core.machine import facts
 from pipeline.core.ramp import Stretch
-from pipeline.energy.watch import node_name
-from pipeline.model.determinism import is_deterministic
+from pipeline.energy.node_meter import node_name
 from pipeline.model.size import flops_per_token
+from pipeline.model.switches import is_deterministic
 from pipeline.pretrain.gauges import slowest
 from pipeline.pretrain.gauges.devices import Gauges, sampler
 from pipeline.pretrain.gauges.metrics import Metrics

@@ -26,8 +26,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pipeline.model import experts, loss
+from pipeline.plan.formulas import process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.stages import process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request
 from pipeline.pretrain.parallel import expert_parallel, layout
 from pipeline.pretrain.parallel.backend import Batch

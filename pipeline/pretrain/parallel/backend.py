@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
-from pipeline.model.maximal_update import learning_rate_factor
+from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.checkpoints.pieces import Piece
 from pipeline.pretrain.parallel.muon import Muon
 from pipeline.pretrain.settings import SegmentSettings

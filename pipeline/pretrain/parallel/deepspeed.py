@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
-from pipeline.model.prepare import prepare
 from pipeline.model.size import parameter_count
+from pipeline.model.switches import prepare
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, fragment

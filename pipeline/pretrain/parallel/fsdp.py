@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.decoder import Decoder
 from pipeline.model.networks import network
-from pipeline.model.prepare import prepare
-from pipeline.model.shared_heads import head_parts
-from pipeline.plan.stages import division
+from pipeline.model.size import head_parts
+from pipeline.model.switches import prepare
+from pipeline.plan.formulas import division
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, Start
 from pipeline.pretrain.checkpoints.pieces import Piece, placed

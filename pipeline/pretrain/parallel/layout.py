@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.shared_heads import head_parts
+from pipeline.model.size import head_parts
 from pipeline.plan.strategies import STRATEGIES, node_group
 from pipeline.pretrain.training_settings import Training
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.core.errors import DiskFull
 from pipeline.core.lease import Owner
 from pipeline.core.ramp import Stretch
-from pipeline.model import determinism, huggingface
+from pipeline.model import huggingface, switches
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, NoRoom
 from pipeline.pretrain.checkpoints.rewinds import left_out, regular_step
@@ -40,11 +40,11 @@ from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.pretrain.skips import Judge
 from pipeline.pretrain.validation import validate
-from pipeline.tokens.batch_hash import batch_hash, batch_words
+from pipeline.tokens.data_order import batch_hash, batch_words
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler, tokens_seen
-from pipeline.tokens.staging import stage
+from pipeline.tokens.shard_files import copy_to_node
+from pipeline.tokens.token_reader import TokenReader
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
@@ -74,7 +74,7 @@ class Worker:
         for number in SIGNALS:
             signal.signal(number, self._stop)
         torch.set_num_threads(self.training.threads)
-        determinism.set_determinism(self.training.deterministic)
+        switches.set_determinism(self.training.deterministic)
         self.device = rendezvous.join(arguments["launcher"], arguments["platform"])
         if self.device.type == "cpu":
             device.keep_memory()
@@ -82,7 +82,7 @@ class Worker:
         if self.world_size != arguments["world_size"]:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments['world_size']} were expected")
         if "staging" in self.paths:
-            self.paths["index"] = stage(self.paths["index"], self.paths["staging"])
+            self.paths["index"] = copy_to_node(self.paths["index"], self.paths["staging"])
         self.reader = TokenReader(self.paths["index"], "train")
         if "start" in self.paths:
             checkpoint.check_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)

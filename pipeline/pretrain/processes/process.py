@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from pipeline.core import disk_space
 from pipeline.core.errors import InputError, OutOfMemory, Superseded
-from pipeline.model import determinism
+from pipeline.model import switches
 from pipeline.pretrain.gauges import memory
 from pipeline.pretrain.gauges.watchdog import Watchdog
 from pipeline.pretrain.processes.loop import Worker
@@ -44,7 +44,7 @@ def main() -> int:
     seconds = arguments["settings"]["training"]["stability"]["hang_seconds"]
     watchdog = Watchdog(Path(arguments["paths"]["scratch"]), str(arguments["number"]), name, seconds)
     try:
-        with memory.explained(arguments), determinism.explained("training.deterministic"):
+        with memory.explained(arguments), switches.explained("training.deterministic"):
             worker = Worker(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # of this process, or of all: the launcher ends the others

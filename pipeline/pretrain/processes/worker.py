@@ -9,7 +9,7 @@ import os
 import sys
 
 from pipeline.core.parent_process import die_with_parent
-from pipeline.energy.watch import other_node_metered
+from pipeline.energy.node_meter import other_node_metered
 
 
 def main() -> int:

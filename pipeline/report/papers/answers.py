@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from pipeline.core.markup import size
-from pipeline.energy.figures import ACCOUNT, Figure, Unit
+from pipeline.energy.energy_accounting import ACCOUNT, EnergyUnit, Figure
 from pipeline.report.disclosure import Stated
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
 from pipeline.report.papers.paper import Answer, Table, Words
@@ -15,7 +15,7 @@ from pipeline.report.read import Json
 
 MANIFESTS, FINGERPRINTS = "sources/*/manifest.json", "provenance/records/sources.fingerprint.*.json"
 THRESHOLD = 1e23  # floating-point operations: the Commission's indicative mark of a general-purpose model
-MEGAWATT_HOUR = Unit("MWh", 3.6e9)
+MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
 SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
 SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 LARGEST_BAND = "more than 10 trillion tokens"

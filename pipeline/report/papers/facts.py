@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.core.markup import safe_url
-from pipeline.energy.figures import Figure
+from pipeline.energy.energy_accounting import Figure
 from pipeline.report.disclosure import Category
 from pipeline.report.machines import gpus_of, processor_of
 from pipeline.report.read import Artefact, Json, Material
-from pipeline.tokens.epochs import read_times
+from pipeline.tokens.data_order import read_times
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""

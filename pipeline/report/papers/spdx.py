@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.markup import safe_url
-from pipeline.energy.carbon import JOULES_PER_KWH
+from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.disclosure import Stated
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
 from pipeline.report.read import Json, Material

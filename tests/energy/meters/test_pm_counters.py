@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.meters import pm_counters
-from pipeline.energy.meters.found import found
+from pipeline.energy import meters
+from pipeline.energy.node_meter import find_meters
 from pipeline.energy.readings import Reading
 
 STARTED_MICROSECONDS = 1_460_038_098_391_936
@@ -38,8 +38,8 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def begun(node: Node) -> pm_counters.PmCounters:
-    meter = pm_counters.find(node.folder)
+def begun(node: Node) -> meters.PmCounters:
+    meter = meters.find_pm_counters(node.folder)
     assert meter is not None
     meter.take(0)
     return meter
@@ -116,7 +116,7 @@ def test_stamps_may_count_from_any_moment(tmp_path: Path) -> None:
     """The first look is one of an HPE Cray EX255a at 724 W, as published with a monitor's tests; the second follows."""
     (tmp_path / "energy").write_text("12044825101 J 7810213855886 us\n")
     (tmp_path / "freshness").write_text("60043284\n")
-    meter = pm_counters.find(tmp_path)
+    meter = meters.find_pm_counters(tmp_path)
     assert meter is not None
     meter.take(0)
     (tmp_path / "energy").write_text("12044832341 J 7810223855886 us\n")
@@ -158,11 +158,11 @@ def test_beside_them_no_other_meter_of_the_same_parts_is_read(node: Node, tmp_pa
     powercap.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "1000"), ("energy_uj", "5")):
         (powercap / name).write_text(text)
-    (meter,) = found(powercap.parent, node.folder, tmp_path / "none")
-    assert isinstance(meter, pm_counters.PmCounters)
-    (meter,) = found(powercap.parent, tmp_path / "none", tmp_path / "none")
-    assert not isinstance(meter, pm_counters.PmCounters)
-    assert found(tmp_path / "none", tmp_path / "none", tmp_path / "none") == []
+    (meter,) = find_meters(powercap.parent, node.folder, tmp_path / "none")
+    assert isinstance(meter, meters.PmCounters)
+    (meter,) = find_meters(powercap.parent, tmp_path / "none", tmp_path / "none")
+    assert not isinstance(meter, meters.PmCounters)
+    assert find_meters(tmp_path / "none", tmp_path / "none", tmp_path / "none") == []
 
 
 def test_two_dies_of_an_accelerator_are_told_by_its_one_counter(node: Node, tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_two_dies_of_an_accelerator_are_told_by_its_one_counter(node: Node, tmp_
     for number, gpu in enumerate(["0", "0", *(str(4000 + die) for die in range(8))]):  # processors have the number 0
         (devices / str(number)).mkdir(parents=True)
         (devices / str(number) / "gpu_id").write_text(f"{gpu}\n")
-    meter = pm_counters.find(node.folder, devices)
+    meter = meters.find_pm_counters(node.folder, devices)
     assert meter is not None
     assert meter.gpus == [f"accel{number}" for number in range(4) for _ in range(2)]
-    alone = pm_counters.find(node.folder, tmp_path / "none")
+    alone = meters.find_pm_counters(node.folder, tmp_path / "none")
     assert alone is not None and alone.gpus == [f"accel{number}" for number in range(4)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.meters import rapl
-from pipeline.energy.meters.part import Unreadable
+from pipeline.energy import meters
+from pipeline.energy.meters import UnreadableMeter
 from pipeline.energy.readings import Reading
 
 # Zones as the kernel shows them on a server of two packages (Documentation/power/powercap): name and range.
@@ -48,9 +48,9 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-def begun(server: Server, now: float = 0.0) -> rapl.Rapl:
-    meter = rapl.find(server.folder)
-    assert isinstance(meter, rapl.Rapl)
+def begun(server: Server, now: float = 0.0) -> meters.Rapl:
+    meter = meters.find_rapl(server.folder)
+    assert isinstance(meter, meters.Rapl)
     meter.take(now)
     return meter
 
@@ -153,17 +153,17 @@ def test_a_package_that_cannot_be_read_from_the_start_is_not_left_out(server: Se
 
 def test_a_zone_whose_name_is_rubbish_stops_no_other(server: Server) -> None:
     (server.folder / "intel-rapl:2" / "name").write_bytes(b"\xff\xfe")
-    assert isinstance(rapl.find(server.folder), rapl.Rapl)
+    assert isinstance(meters.find_rapl(server.folder), meters.Rapl)
 
 
 def test_counters_that_only_root_may_read_are_said_to_be_so(server: Server) -> None:
     for file in server.folder.glob("*/energy_uj"):
         file.unlink()
-    meter = rapl.find(server.folder)
-    assert isinstance(meter, Unreadable)
+    meter = meters.find_rapl(server.folder)
+    assert isinstance(meter, UnreadableMeter)
     (reading,) = meter.take(5)
     assert reading.joules is None and reading.problem == "rapl: only root may read its counters on this node"
 
 
 def test_a_machine_without_counters_has_no_such_meter(tmp_path: Path) -> None:
-    assert rapl.find(tmp_path / "none") is None
+    assert meters.find_rapl(tmp_path / "none") is None

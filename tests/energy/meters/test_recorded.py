@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from zeus.device.gpu import amd, nvidia
 
-from pipeline.energy.meters import boards, pm_counters
+from pipeline.energy import gpus, meters
 from pipeline.energy.readings import Reading
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded.json").read_text())
@@ -36,7 +36,7 @@ def test_each_counter_of_a_real_node_is_told_once(node: dict[str, Any], tmp_path
     for name, text in node["others"].items():
         (tmp_path / name).write_text(f"{text}\n")
     show(0)
-    meter = pm_counters.find(tmp_path, tmp_path / "none")
+    meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None
     meter.take(0)
     show(10)
@@ -48,7 +48,7 @@ def test_each_counter_of_a_real_node_is_told_once(node: dict[str, Any], tmp_path
 def test_the_one_accelerator_of_hpes_page_has_no_number(tmp_path: Path) -> None:
     for name in ("energy", "accel_energy"):
         (tmp_path / name).write_text("1000 J 1460038098391936 us\n")
-    meter = pm_counters.find(tmp_path, tmp_path / "none")
+    meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None and list(meter.gpus) == ["accel"]
 
 
@@ -98,21 +98,21 @@ class Amdsmi:
         self.second += seconds
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> boards.Boards:
+def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpus.GpuMeter:
     """Return the meter of AMD's boards, after its first look."""
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(amd, "amdsmi", library)
     monkeypatch.setattr(amd, "time", SimpleNamespace(sleep=library.wait))
     amd._hip_to_amdsmi_handle.cache_clear()
-    meter = boards.find("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
+    meter = gpus.find_gpus("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
     amd._hip_to_amdsmi_handle.cache_clear()
-    assert isinstance(meter, boards.Boards)
+    assert isinstance(meter, gpus.GpuMeter)
     meter.take(library.second)
     return meter
 
 
-def after(meter: boards.Boards, library: Amdsmi, seconds: int) -> dict[str, Reading]:
+def after(meter: gpus.GpuMeter, library: Amdsmi, seconds: int) -> dict[str, Reading]:
     """Return the readings after some seconds, with a look at each, as the watcher does."""
     for _ in range(seconds):
         library.wait(1)
@@ -202,8 +202,8 @@ class Nvml:
         }
         for name, answer in answers.items():
             monkeypatch.setattr(pynvml, name, answer)
-        found = boards.find("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
-        assert isinstance(found, boards.Boards)
+        found = gpus.find_gpus("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
+        assert isinstance(found, gpus.GpuMeter)
         self.meter = found
         self.meter.take(0)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pipeline.model import drawn
+from pipeline.model import networks
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import Box, Piece, boxes_of_range
@@ -41,7 +41,7 @@ def test_every_layout_starts_from_the_same_weights(
     settings: Callable[..., SegmentSettings],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drawn, "BLOCK_ELEMENTS", 300)
+    monkeypatch.setattr(networks, "BLOCK_ELEMENTS", 300)
     start = Start(None, settings(), VOCABULARY)
     expected = initial_state(start.settings.architecture, VOCABULARY, start.settings.seed)
     for name, shape in parameter_shapes(start.settings.architecture, VOCABULARY).items():

@@ -11,8 +11,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
+from pipeline.plan.formulas import device_parameters, process_layers
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.stages import device_parameters, process_layers
 from pipeline.pretrain.gauges.memory_trace import Memory, Request, trace
 from pipeline.pretrain.training_settings import Training
 from tests.pretrain.gauges.real_steps import real_steps

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.core.parent_process import die_with_parent
-from pipeline.model.determinism import set_determinism
 from pipeline.model.networks import initial_state, network
+from pipeline.model.switches import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.checkpoints.pieces import whole
 from pipeline.pretrain.parallel.backend import Backend, Batch, layer_of

@@ -21,7 +21,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from pipeline.core.parent_process import die_with_parent
 from pipeline.model.decoder import Block
-from pipeline.model.determinism import set_determinism
+from pipeline.model.switches import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import Start
 from pipeline.pretrain.micro_batches import micro_batches
 from pipeline.pretrain.parallel.backend import Backend
@@ -29,8 +29,8 @@ from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.schedule import learning_rate
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.held_out import HeldOut
-from pipeline.tokens.reader import TokenReader
 from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.token_reader import TokenReader
 
 
 def made_from(start: Start, settings: SegmentSettings, vocabulary_size: int) -> Backend:

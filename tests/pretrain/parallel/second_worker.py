@@ -5,7 +5,7 @@ from pipeline.model.networks import NETWORKS
 from tests.pretrain.parallel import parity_worker
 
 ARCHITECTURES["second"] = "tests.model.second"
-NETWORKS["second"] = "tests.model.second.network"
+NETWORKS["second"] = "tests.model.second_network"
 
 if __name__ == "__main__":
     parity_worker.main()

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
 
 from pipeline.core.errors import InputError
-from pipeline.model.qwen3_moe.model import Qwen3Moe
+from pipeline.model.qwen3_moe_network import Qwen3Moe
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import Reader
 from pipeline.pretrain.gauges import metrics

@@ -15,11 +15,11 @@ import torch.distributed as dist
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pipeline.model.llama.model import Llama
+from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
-from pipeline.plan import stages
+from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import Kernel, Machine, Mesh, Work, step_time
+from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, step_time
 from pipeline.pretrain.gauges.traced_step import _without_neighbours
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, stages_of
@@ -87,7 +87,7 @@ def planned(process_layers: Sequence[int], processes: int, parts: int, micro_bat
     """Return the plan's seconds of a step whose layers take one second forward."""
     machine = Machine(1.0, 1.0, 1.0, 1.0, devices=processes)
     second = 1 / machine.seconds([Kernel(1, 0)])
-    work = Work(
+    work = StepWork(
         forward=(Kernel(second, 0),),
         backward=(Kernel(BACKWARD * second, 0),),
         again=(),
@@ -99,7 +99,7 @@ def planned(process_layers: Sequence[int], processes: int, parts: int, micro_bat
         last_layers=process_layers[-1],
         micro_batches=micro_batches,
     )
-    return step_time(work, Mesh(pipeline=processes, interleaving=parts), machine).seconds
+    return step_time(work, DeviceMesh(pipeline=processes, interleaving=parts), machine).seconds
 
 
 @pytest.mark.parametrize(("processes", "parts"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
@@ -118,13 +118,13 @@ def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(laye
     shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
     block = 6 * (4 * 64 * 64 + 3 * 64 * shape.hidden) + 12 * length * 64
     vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
-    assert stages.output_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
+    assert formulas.output_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
     numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
     plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": 4, "interleaving": parts}})
-    costs = [Fraction(len(part)) for part in stages.division(shape, vocabulary, length, 4 * parts)]
+    costs = [Fraction(len(part)) for part in formulas.division(shape, vocabulary, length, 4 * parts)]
     costs[-1] += output
     took = simulated(orders(4, parts, 16), costs)
-    found = planned(stages.process_layers(shape, vocabulary, plan), 4, parts, 16, output)
+    found = planned(formulas.process_layers(shape, vocabulary, plan), 4, parts, 16, output)
     assert found == pytest.approx(float(took), rel=0.04)
     # The division is no worse than equal numbers of layers, as near as they come.
     each, more = divmod(layers, 4 * parts)
@@ -148,7 +148,7 @@ def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
         for _, kind, _ in actions:
             held += 2 if kind == "F" else -2
             most = max(most, held)
-    assert stages.layers_under_way(shape, 16, plan) == most
+    assert formulas.layers_under_way(shape, 16, plan) == most
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -47,7 +47,7 @@ def test_another_architecture_trains_everywhere_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(ARCHITECTURES, "second", "tests.model.second")
-    monkeypatch.setitem(NETWORKS, "second", "tests.model.second.network")
+    monkeypatch.setitem(NETWORKS, "second", "tests.model.second_network")
 
     def case(**training: Any) -> SegmentSettings:
         return settings(last_step=STEPS, architecture={"preset": preset}, **training)

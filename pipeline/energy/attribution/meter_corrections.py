@@ -1,0 +1,193 @@
+"""Correct what meters wrote: names and clocks of machines, and jobs that only Slurm's accounting knows.
+
+A machine that was switched on once is known by Linux's boot id: in containers and under the names of several slurmd it
+is the same one. Each meter looks at the calendar once, when it begins. Where somebody has set the clock between two of
+them, they tell different times for the moment at which the machine was switched on, and by that difference one of them
+is moved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.energy.attribution.job_use import JOBS, JobUse, Problems, Uses
+from pipeline.energy.readings import ExternalReading, MeterInterval
+
+SET_SECONDS = 1.0
+"""A clock that differs by no more from the next one has been kept in step, not set."""
+
+
+def names_of_machines(jobs: Sequence[JobUse], problems: Problems) -> dict[str, str]:
+    """Return for each node the name that its machine goes by: its own, or, of several, one that Slurm calls it."""
+    names: dict[str, set[str]] = defaultdict(set)
+    in_slurm: set[str] = set()
+    for job in jobs:
+        for line in job.intervals:
+            names[line.boot_id].add(line.node)
+            if job.slurm_job is not None and job.fate != "snakemake":
+                in_slurm.add(line.node)
+    same = {name: {name} for some in names.values() for name in some}
+    for boot_id, some in names.items():
+        if boot_id:
+            everyone = set().union(*(same[name] for name in some))
+            same |= dict.fromkeys(everyone, everyone)
+    found = {name: min(some, key=lambda one: (one not in in_slurm, one)) for name, some in same.items()}
+    for name in sorted(set(found.values())):
+        if len(same[name]) > 1:
+            others = ", ".join(sorted(same[name] - {name}))
+            problems.add(f"{name} and {others} are names of one machine, which counts once")
+    return found
+
+
+def by_one_clock(jobs: Sequence[JobUse], problems: Problems) -> list[JobUse]:
+    """Return the jobs with the times of a machine by the calendar that most of its lines go by."""
+    seconds: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for job in jobs:
+        for line in job.intervals:
+            if line.boot_id and line.booted is not None:
+                seconds[line.boot_id][line.booted] += line.seconds
+    kept = {boot_id: max(some, key=lambda booted: (some[booted], booted)) for boot_id, some in seconds.items()}
+    wrong = {boot_id: {*some} - _in_step(sorted(some), kept[boot_id]) for boot_id, some in seconds.items()}
+    if not any(wrong.values()):
+        return [*jobs]
+    return [_moved(job, kept, wrong, problems) for job in jobs]
+
+
+def _in_step(calendars: Sequence[float], kept: float) -> set[float]:
+    """Return those of the calendars, in order, that are kept in step with one of them."""
+    jumps = np.cumsum(np.append(0, np.diff(calendars) > SET_SECONDS))
+    return {one for one, jump in zip(calendars, jumps, strict=True) if jump == jumps[calendars.index(kept)]}
+
+
+def _moved(job: JobUse, kept: Mapping[str, float], wrong: Mapping[str, set[float]], problems: Problems) -> JobUse:
+    found: list[MeterInterval] = []
+    last, last_seen = -math.inf, job.last_seen
+    for line in job.intervals:
+        if line.booted is not None and line.booted in wrong.get(line.boot_id, ()):
+            by = kept[line.boot_id] - line.booted
+            problems.add(
+                f"{line.node}: the clock was set by {abs(by):,.1f} s during the run: the times of {JOBS} are moved "
+                "by as much",
+                line.seconds,
+                job=job.name,
+            )
+            line = line.model_copy(update={"started": line.started + by, "ended": line.ended + by})
+            if job.last_seen is not None and line.ended > last:
+                last, last_seen = line.ended, job.last_seen + by
+        found.append(line)
+    return replace(job, intervals=found, last_seen=last_seen)
+
+
+# Jobs that Slurm's accounting has on a node without a meter of ours: their start, their end, their whole life.
+
+
+LEAST_SECONDS = 0.001
+UNKNOWN_CPU = 1.0
+"""Processors kept busy by a job of which no line is known, by which it shares a node with others."""
+
+Span = tuple[float, float]
+
+
+def joined(spans: Sequence[Span]) -> list[Span]:
+    """Return spans of time that do not overlap and cover the same."""
+    found: list[Span] = []
+    for started, ended in sorted(spans):
+        if found and started <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], ended))
+        else:
+            found.append((started, ended))
+    return found
+
+
+def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+    """Return what is left of joined spans outside other joined ones."""
+    found, number = [], 0
+    for started, ended in spans:
+        while number < len(others) and others[number][1] <= started:
+            number += 1
+        here = number
+        while here < len(others) and others[here][0] < ended:
+            if others[here][0] > started:
+                found.append((started, others[here][0]))
+            started = max(started, others[here][1])
+            here += 1
+        if started < ended:
+            found.append((started, ended))
+    return [span for span in found if span[1] - span[0] > LEAST_SECONDS]
+
+
+def slurm_number(job: str) -> str:
+    """Return Slurm's number of a job, without that of a step."""
+    return job.partition(".")[0]
+
+
+def add_unwatched(
+    jobs: Sequence[JobUse], uses: Mapping[str, Uses], books: Mapping[str, list[ExternalReading]], problems: Problems
+) -> None:
+    """Put each Slurm job of the books where no meter saw it, as its attempt that is nearest in time.
+
+    An attempt without any line gets the books in which no other attempt at the same Slurm job was seen, such as one
+    that Slurm put back into the queue. It is taken to be as busy as the attempt was on average where it was seen.
+    """
+    attempts: dict[str, list[int]] = defaultdict(list)
+    for number, job in enumerate(jobs):
+        if job.slurm_job is not None and job.fate != "snakemake":
+            attempts[slurm_number(job.slurm_job)].append(number)
+    for node in sorted(books):
+        spans: dict[str, list[Span]] = defaultdict(list)
+        for book in books[node]:
+            if book.job is not None:
+                spans[slurm_number(book.job)].append((book.started, book.ended))
+        seen: dict[int, list[Span]] = defaultdict(list)
+        rows: dict[int, list[int]] = defaultdict(list)
+        for row, of in enumerate(uses[node].job if spans and node in uses else ()):
+            seen[of].append((uses[node].started[row], uses[node].ended[row]))
+            if uses[node].like[row] == row:
+                rows[of].append(row)
+        for slurm_job, told in sorted(spans.items()):
+            if slurm_job not in attempts:
+                problems.add(
+                    f"{node}: the books tell of Slurm's job {slurm_job}, of which the run has no attempt: left out",
+                    sum(ended - started for started, ended in joined(told)),
+                )
+                continue
+            whole, mine = joined(told), attempts[slurm_job]
+            found = joined([span for number in mine for span in seen[number]])
+            for span in without(whole, found):
+                _add(span, mine, jobs, uses[node], rows, node, whole=span in whole)
+
+
+def _add(
+    span: Span,
+    mine: list[int],
+    jobs: Sequence[JobUse],
+    uses: Uses,
+    rows: Mapping[int, list[int]],
+    node: str,
+    *,
+    whole: bool,
+) -> None:
+    silent = [number for number in mine if not jobs[number].intervals]
+    if whole and silent:
+        uses.add_silence(silent[0], *span, UNKNOWN_CPU, -1, None)
+        return
+    known = [number for number in mine if jobs[number].intervals] or mine
+
+    def distance(number: int) -> tuple[float, str]:
+        lines = jobs[number].intervals
+        ends = (min(line.started for line in lines), max(line.ended for line in lines)) if lines else span
+        return max(ends[0] - span[1], span[0] - ends[1], 0.0), jobs[number].name
+
+    nearest = min(known, key=distance)
+    lines = [line for line in jobs[nearest].intervals if line.ended > line.started]
+    here = [line for line in lines if line.node == node] or lines
+    seconds = sum(line.ended - line.started for line in here)
+    cpu = sum(line.job_cpu_seconds for line in here) / seconds if seconds else UNKNOWN_CPU
+    line: MeterInterval | None = min(here, key=lambda line: abs(line.started - span[1])) if here else None
+    like = min(rows.get(nearest, ()), key=lambda row: abs(uses.started[row] - span[1]), default=-1)
+    uses.add_silence(nearest, *span, cpu, like, line)

@@ -1,0 +1,318 @@
+"""Attribute the energy of a run's nodes to its jobs: the only place that sums joules.
+
+Meters and books say what nodes used, jobs say what they did there. A node counts once, whatever ran on it; each moment
+of it is divided among the jobs that were there, or is idle. What nothing measured is told by the power model, with the
+model's error, and never as 0 J.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.energy.attribution.job_use import (
+    JobUse,
+    Kind,
+    Problems,
+    Uses,
+    add_lines,
+    moving,
+    read_job_uses,
+    sensible,
+    some_of,
+    streams_of,
+)
+from pipeline.energy.attribution.meter_choice import choose
+from pipeline.energy.attribution.meter_corrections import add_unwatched, by_one_clock, names_of_machines, slurm_number
+from pipeline.energy.attribution.node_attribution import NodeAttribution, Quantity
+from pipeline.energy.attribution.node_power import NodePower, NodePowerModel
+from pipeline.energy.attribution.node_timeline import Cuts, Floats, Stream
+from pipeline.energy.attribution.presence import Presence
+from pipeline.energy.power_model import PowerModel
+from pipeline.energy.readings import ExternalReading, MeterInterval
+
+__all__ = ["JobUse", "Quantity", "RunAttribution", "Share", "attribute_run", "read_job_uses"]
+
+Models = PowerModel | Mapping[str, PowerModel] | Callable[[str], PowerModel]
+COVERED = 0.99
+"""Of a training step's time, below which its joules are not known."""
+HELD_SECONDS = 120.0
+"""A node's meter that ends so much earlier than the job's others has missed something: a line holds up to 60 s."""
+ENTRIES = 400
+"""Of a node's time line in the report at most so many."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a job (None: nobody, the node was idle) used of a component of a node, and how that is known."""
+
+    job: str | None
+    node: str
+    component: str
+    quantity: Quantity
+    meters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunAttribution:
+    """Who used how many joules, with intervals; `seconds` are of nodes, `seconds_covered` of those a meter saw."""
+
+    jobs: Sequence[JobUse]
+    shares: Sequence[Share]
+    problems: list[str]
+    seconds: float
+    seconds_covered: float
+    models: Mapping[str, PowerModel]
+    ledgers: Mapping[str, NodeAttribution]
+
+    def _sum(self, wanted: Callable[[Share], bool]) -> Quantity:
+        return Quantity.sum(share.quantity for share in self.shares if wanted(share))
+
+    def total(self) -> Quantity:
+        """Return the energy of all attempts, of Snakemake and of idle nodes."""
+        return self._sum(lambda share: True)
+
+    def of_job(self, name: str) -> Quantity:
+        """Return the energy of an attempt."""
+        return self._sum(lambda share: share.job == name)
+
+    def of_step(self, step: str) -> Quantity:
+        """Return the energy of all attempts at a step, also of those that were lost."""
+        names = {job.name for job in self.jobs if job.step == step and job.fate != "snakemake"}
+        return self._sum(lambda share: share.job in names)
+
+    def of_fate(self, fate: str) -> Quantity:
+        """Return the energy of the attempts with one fate: finished, lost or snakemake."""
+        names = {job.name for job in self.jobs if job.fate == fate}
+        return self._sum(lambda share: share.job in names)
+
+    def of_component(self) -> dict[str, Quantity]:
+        """Return the energy by component."""
+        return {name: Quantity.sum(share.quantity for share in found) for name, found in self._by("component").items()}
+
+    def idle(self) -> Quantity:
+        """Return the energy of nodes of the run on which no job worked."""
+        return self._sum(lambda share: share.job is None)
+
+    def timeline(
+        self, node: str, at_most: int = ENTRIES
+    ) -> list[tuple[float, float, dict[str, float], dict[str | None, float]]]:
+        """Return (started, ended, watts by component, joules by job), in at most so many entries that keep energy."""
+        found = []
+        for started, ended, watts, joules in self.ledgers[node].timeline(at_most) if node in self.ledgers else ():
+            by_name: dict[str | None, float] = defaultdict(float)
+            for job, amount in joules.items():
+                by_name[self.jobs[job].name if job >= 0 else None] += amount
+            found.append((started, ended, watts, dict(by_name)))
+        return found
+
+    def joules_between(self, attempts: Iterable[str], started: Floats, ended: Floats) -> Floats:
+        """Return what some attempts used on all nodes between two moments of Unix time, such as in training steps.
+
+        NaN where none of them was there in nearly all of the time on all of its nodes.
+        """
+        names = set(attempts)
+        joules, seconds = np.zeros(len(started)), np.zeros(len(started))
+        for number in (number for number, job in enumerate(self.jobs) if job.name in names):
+            least = np.full(len(started), np.inf)
+            for ledger in (ledger for ledger in self.ledgers.values() if number in ledger.numbers):
+                used, there = ledger.before(number, np.stack([started, ended]))
+                joules += used[1] - used[0]
+                least = np.minimum(least, there[1] - there[0])
+            seconds = np.maximum(seconds, np.where(np.isinf(least), 0.0, least))
+        return np.where(seconds >= COVERED * (ended - started), joules, np.nan)
+
+    def joules_in_stretches(self, moments: Sequence[float]) -> list[float]:
+        """Return what everybody used, and idle nodes did, between each two of the moments of Unix time."""
+        found = np.zeros(len(moments) - 1)
+        for ledger in self.ledgers.values():
+            for channel in ledger.channels:
+                found += np.diff(np.interp(moments, ledger.cuts.edges, ledger.cuts.running(channel.watts)))
+        return [float(joules) for joules in found]
+
+    def _by(self, field: str) -> dict[str, list[Share]]:
+        found: dict[str, list[Share]] = defaultdict(list)
+        for share in self.shares:
+            found[getattr(share, field)].append(share)
+        return {key: found[key] for key in sorted(found, key=str)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `report/energy.json` holds."""
+        by_job = self._by("job")
+        jobs = sorted(self.jobs, key=lambda job: job.name)
+        steps = sorted({job.step for job in jobs if job.fate != "snakemake"})
+
+        def told(some: Iterable[Share]) -> dict[str, Any]:
+            some = list(some)
+            meters = sorted({meter for share in some for meter in share.meters})
+            return Quantity.sum(share.quantity for share in some).as_json(meters)
+
+        def of(wanted: Callable[[JobUse], bool]) -> dict[str, Any]:
+            names = dict.fromkeys(job.name for job in jobs if wanted(job))
+            return told(share for name in names for share in by_job.get(name, ()))
+
+        def having(step: str) -> Callable[[JobUse], bool]:
+            return lambda job: job.step == step and job.fate != "snakemake"
+
+        dumps = {node: model.model_dump(mode="json") for node, model in sorted(self.models.items())}
+        same = len({str(dump) for dump in dumps.values()}) == 1
+        return {
+            "total": told(self.shares),
+            "finished": of(lambda job: job.fate == "finished"),
+            "lost": of(lambda job: job.fate == "lost"),
+            "idle": told(share for share in self.shares if share.job is None),
+            "snakemake": of(lambda job: job.fate == "snakemake"),
+            "steps": {step: of(having(step)) for step in steps},
+            "jobs": {
+                job.name: {
+                    **told(by_job.get(job.name, ())),
+                    "step": job.step,
+                    "instance": job.instance,
+                    "fate": job.fate,
+                }
+                for job in jobs
+            },
+            "components": {name: told(some) for name, some in self._by("component").items()},
+            "nodes": {name: told(some) for name, some in self._by("node").items()},
+            "coverage": {
+                "node_seconds": round(self.seconds, 3),
+                "measured_node_seconds": round(self.seconds_covered, 3),
+            },
+            "problems": list(self.problems),
+            "meters": sorted({meter for share in self.shares for meter in share.meters}),
+            "model": next(iter(dumps.values())) if same else dumps,
+            "timeline": [
+                {
+                    "node": node,
+                    "started": started,
+                    "ended": ended,
+                    "watts": {name: round(power, 3) for name, power in sorted(watts.items())},
+                    "jobs": {name: round(some, 3) for name, some in sorted(joules.items(), key=str) if name},
+                }
+                for node in sorted(self.ledgers)
+                for started, ended, watts, joules in self.timeline(node)
+            ],
+        }
+
+
+def _model_of(models: Models, node: str) -> PowerModel:
+    if isinstance(models, PowerModel):
+        return models
+    return models[node] if isinstance(models, Mapping) else models(node)
+
+
+def attribute_run(jobs: Sequence[JobUse], books: Sequence[ExternalReading], model: Models) -> RunAttribution:
+    """Return the account of a run: of its attempts and Snakemake's processes, and of the meters that were read later.
+
+    `model` is the power model of all nodes, or by the node's name: a mapping or a function. A meter that knows no jobs,
+    such as that of a power distribution unit, counts while the run is on its node.
+    """
+    problems = Problems()
+    jobs = by_one_clock(jobs, problems)
+    machines = names_of_machines(jobs, problems)
+    nodes = _Nodes(jobs, machines)
+    seen_books: set[ExternalReading] = set()
+    for book in books:
+        if not all(map(math.isfinite, (book.started, book.ended))) or book.ended <= book.started:
+            problems.add(f"{book.node}: a book of {_of(book)} ends before it starts and is left out")
+        elif book in seen_books:
+            problems.add(f"{book.node}: a book of {_of(book)} stands twice and counts once")
+        else:
+            seen_books.add(book)
+            nodes.books[machines.get(book.node, book.node)].append(book)
+    for number, job in enumerate(jobs):
+        nodes.add(number, job, problems)
+    add_unwatched(jobs, nodes.uses, nodes.books, problems)
+    shares: dict[tuple[int, str, str], list[tuple[Quantity, str]]] = defaultdict(list)
+    ledgers, used, seconds, covered = {}, {}, 0.0, 0.0
+    for node in sorted(nodes.uses):
+        used[node] = _model_of(model, node)
+        ledger, there, seen = nodes.ledger(node, used[node], problems)
+        ledgers[node], seconds, covered = ledger, seconds + there, covered + seen
+        for part in ledger.parts():
+            shares[part.job, node, part.component].append((part.quantity, part.sentence))
+    named = {None if number < 0 else jobs[number].name for number, _, _ in shares}
+    nothing = [job.name for job in jobs if job.name not in named and not job.intervals]
+    if nothing:
+        problems.add(f"No energy is known of {some_of(nothing)}: no meter and no book tells of them")
+    found = [
+        Share(
+            job=None if number < 0 else jobs[number].name,
+            node=node,
+            component=component,
+            quantity=Quantity.sum(quantity for quantity, _ in parts),
+            meters=tuple(sorted({sentence for _, sentence in parts})),
+        )
+        for (number, node, component), parts in sorted(shares.items())
+    ]
+    return RunAttribution(jobs, found, problems.sentences(), seconds, covered, used, ledgers)
+
+
+def _of(book: ExternalReading) -> str:
+    return f"job {book.job}" if book.job else "no job"
+
+
+class _Nodes:
+    """What is known of each node: uses, series of readings, and books."""
+
+    def __init__(self, jobs: Sequence[JobUse], machines: Mapping[str, str]) -> None:
+        self.jobs, self.machines = jobs, machines
+        self.uses: dict[str, Uses] = defaultdict(Uses)
+        self.books: dict[str, list[ExternalReading]] = defaultdict(list)
+        self.streams: dict[str, dict[Kind, list[Stream]]] = defaultdict(lambda: defaultdict(list))
+        self.node_cpu: dict[str, list[Stream]] = defaultdict(list)
+
+    def add(self, number: int, job: JobUse, problems: Problems) -> None:
+        """Add what a job's meters wrote."""
+        by_node: dict[str, list[MeterInterval]] = defaultdict(list)
+        for line in job.intervals:
+            by_node[line.node].append(line)
+        last = max((line.ended for line in job.intervals), default=0.0)
+        for name, lines in sorted(by_node.items()):
+            lines = sensible(job.name, name, lines, problems)
+            if not lines:
+                continue
+            node = self.machines[name]
+            uses, first = self.uses[node], len(self.uses[node].job)
+            # A node of a job of Slurm is held until the job ends.
+            was_held = job.slurm_job is not None and last - lines[-1].ended > HELD_SECONDS
+            last_seen = job.last_seen if lines[-1].ended == last else last if was_held else None
+            add_lines(uses, number, lines, job.name, node, problems, last_seen)
+            columns = (np.array(column[first:]) for column in (uses.started, uses.ended, uses.node_cpu))
+            started, ended, node_cpu = columns
+            real = ~np.isnan(node_cpu)
+            self.node_cpu[node].append(Stream(job.name, started[real], ended[real], node_cpu[real]))
+            readings = ((line.started, line.ended, line.readings) for line in lines)
+            for kind, stream in streams_of(readings, node, job.name, problems).items():
+                self.streams[node][kind].append(stream)
+
+    def ledger(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
+        """Return the node's energy divided among its jobs, for how long they were there, and how long it was read."""
+        uses, streams, books = self.uses[node], self.streams[node], self.books[node]
+        known = {slurm_number(job.slurm_job) for job in self.jobs if job.slurm_job}
+        mine = [book for book in books if book.job is not None and slurm_number(book.job) in known]
+        for book in (book for book in books if book.job is None or book in mine):
+            said = streams_of([(book.started, book.ended, book.readings)], node, _of(book), problems)
+            for kind, stream in said.items():
+                streams[kind].append(stream)
+        for kind in sorted(streams, key=str):
+            what = f"{node}: {kind[2]} of {kind[0]} {kind[1]}".rstrip()
+            streams[kind] = moving(streams[kind], what, problems)
+        streams = {kind: some for kind, some in streams.items() if some}
+        ends: list[Floats] = [uses.floats("started"), uses.floats("ended")]
+        ends += [moments for some in streams.values() for one in some for moments in (one.started, one.ended)]
+        ends += [np.array([book.started, book.ended]) for book in books]
+        cuts = Cuts(ends)
+        presence = Presence(uses, cuts, self.jobs, mine)
+        presence.explain(node, problems)
+        chosen = choose(cuts, streams, node, problems)
+        power_model = NodePowerModel.of(model, node)
+        power = NodePower(presence, cuts, chosen, power_model, cuts.painted(self.node_cpu[node]), node)
+        there = float(cuts.seconds[presence.there].sum())
+        ledger = NodeAttribution(node, presence, cuts, power.channels(problems), power_model)
+        return ledger, there, power.covered_seconds()

@@ -1,0 +1,90 @@
+"""The carbon intensity of a grid over time, and the electricity that a run used in each stretch of it.
+
+What stands where in the table is told by `carbon_intensity_series` of the section `energy`. A row holds until the next
+one. Where that is much later than usual, nothing is known from then on, and nothing is made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of
+from pipeline.energy.energy_accounting import Intensity, IntensityPeriod
+from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, figure, text_of
+from pipeline.energy.settings import CarbonIntensitySeries
+
+GAP = 1.5  # times the usual time between two rows
+MOST_GRAMS_PER_KWH = 2000.0
+"""More than any grid emits: electricity from coal alone is 740 to 910 g/kWh over its life (IPCC 2014, AR5 WG3, table
+A.III.2), from lignite in old plants up to twice as much."""
+
+
+class IntensitySeries(NamedTuple):
+    """Grams of CO2 equivalent per kilowatt-hour between each two moments of Unix time, None where nothing is known."""
+
+    name: str
+    sha256: str
+    moments: list[float]
+    grams_per_kwh: list[float | None]
+    problems: list[str]
+
+    def used(self, joules: Sequence[float]) -> Intensity:
+        """Return the stretches in which there was electricity, given its joules between each two moments."""
+        stretches = [
+            IntensityPeriod(started=started, ended=ended, grams_per_kwh=grams, joules=amount)
+            for (started, ended), grams, amount in zip(pairwise(self.moments), self.grams_per_kwh, joules, strict=True)
+            if amount > 0
+        ]
+        return Intensity(name=self.name, sha256=self.sha256, stretches=stretches)
+
+
+def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float | None:
+    if not row.cells[column]:
+        return None
+    grams = table.number(row, column)
+    if 0 <= grams <= MOST_GRAMS_PER_KWH:
+        return grams
+    what = "less than nothing" if grams < 0 else f"more than any grid emits ({figure(MOST_GRAMS_PER_KWH)} g/kWh)"
+    raise InputError(
+        f"{table.name}, line {row.line}: {column} is {figure(grams)}, which is {what}: give the column of grams per "
+        "kilowatt-hour"
+    )
+
+
+def read_series(series: CarbonIntensitySeries, path: Path) -> IntensitySeries:
+    """Return the intensity over time that a table tells; a cell that is empty tells nothing.
+
+    Raises:
+        InputError: the file is not there, is no table, lacks a column, has a time without a zone or that is not after
+            the one before, or an intensity that cannot be.
+    """
+    table = MeterTable(text_of(path), str(path), smallest=2)
+    time, column = table.column(series.time), table.column(series.grams_per_kwh)
+    moments: list[float] = []
+    grams: list[float | None] = []
+    for row in table:
+        moment = table.time(row, time)
+        if moments and moment <= moments[-1]:
+            raise InputError(
+                f"{table.name}, line {row.line}: {time} is {row.cells[time]!r}, which is not after the time before it: "
+                "give the rows of one grid alone, in the order of their times"
+            )
+        moments.append(moment)
+        grams.append(_grams_per_kwh(table, row, column))
+    if len(moments) < 2:
+        raise InputError(f"{table.name} has fewer than two rows, so nothing tells how long one holds: write it again")
+    usual = median(second - first for first, second in pairwise(moments))
+    edges: list[float] = []
+    known: list[float | None] = []
+    for (started, ended), of_row in zip(pairwise([*moments, moments[-1] + usual]), grams, strict=True):
+        edges.append(started)
+        known.append(of_row)
+        if ended - started > GAP * usual:
+            edges.append(started + usual)
+            known.append(None)
+    return IntensitySeries(path.name, sha256_of(path), [*edges, moments[-1] + usual], known, table.problems)

@@ -1,0 +1,226 @@
+"""What EAR has measured of jobs: mean power × time of each node, from `eacct -c` or the files of `--ear-user-db`.
+
+EAR writes a row for each job, step, task and node (job files), or for each signature of a loop (loop files), with
+semicolons; tables that were made of them have commas and small letters. Columns are found by their names. Power is
+that of the whole node: where a node is shared, the neighbours' is in it. EAR's manuals do not agree on the unit of the
+same energy, so joules are power × time here, and an energy that a row states is only compared with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pipeline.core.errors import InputError
+from pipeline.energy.external_meters.ear_rows import EarRow, rows_of
+from pipeline.energy.external_meters.meter_tables import (
+    AGREES,
+    BOARD_WATTS,
+    DIFFERS,
+    NODE_WATTS,
+    ExternalReadings,
+    figure,
+    stated_energy,
+    text_of,
+    wrong_watts,
+)
+from pipeline.energy.readings import Component, ExternalReading, Reading
+
+METER = "ear"
+LIBRARY, DAEMON = "EAR library", "EAR daemon"
+WHOLE_SECOND = 1.0  # EAR writes starts and ends as whole seconds
+NO_DRAM = "EAR writes 0 W for the memory of {node}: it is not measured there"
+
+Told = dict[tuple[Component, str], tuple[float | None, str | None]]  # of each part the watts, or why there are none
+
+
+class _Powers:
+    """The powers of one row, each looked at: what cannot be has no watts and a sentence."""
+
+    def __init__(self, row: EarRow, name: str) -> None:
+        self.row, self.plugin = row, LIBRARY
+        self._where = f"{name}, line {row.line}"
+        node, package, dram, self.seconds = row.node_watts, row.package_watts, row.dram_watts, row.seconds
+        if node == 0 and row.manager_watts[0] > 0 and row.manager_seconds > 0:
+            (node, package, dram), self.seconds, self.plugin = row.manager_watts, row.manager_seconds, DAEMON
+        self.told: Told = {("node", ""): self._node(node, package, dram)}
+        self.told["package", ""] = self._one("PCK_POWER_W", package, NODE_WATTS)
+        self.told["dram", ""] = (
+            (None, NO_DRAM.format(node=row.node)) if dram == 0 else self._one("DRAM_POWER_W", dram, NODE_WATTS)
+        )
+        for part, watts in row.board_watts.items():
+            if watts != 0:  # EAR has columns for eight boards, whatever a node has
+                self.told["board", part] = self._one(f"{part.upper()}_POWER_W", watts, BOARD_WATTS)
+
+    def _one(self, column: str, watts: float, most: float) -> tuple[float | None, str | None]:
+        wrong = wrong_watts(watts, most)
+        return (None, f"{self._where}: {column} {wrong}: not measured") if wrong else (watts, None)
+
+    def _node(self, watts: float, package: float, dram: float) -> tuple[float | None, str | None]:
+        told = self._one("DC_NODE_POWER_W", watts, NODE_WATTS)
+        parts = package + dram
+        if told[0] is not None and watts < parts <= NODE_WATTS:
+            wrong = f"{watts:.6g} W of the node are less than {parts:.6g} W of its processors and memory"
+            return None, f"{self._where}: {wrong}: the node is not measured in these {figure(self.seconds)} s"
+        if told[0] is not None and 0 < self.row.most_watts * (1 + AGREES) < watts:
+            wrong = (
+                f"a mean of {figure(watts)} W is more than the {figure(self.row.most_watts)} W that EAR's daemon saw"
+            )
+            return None, f"{self._where}: {wrong} at most, as if powers of several tasks were added: not measured"
+        return told
+
+
+def _placed(rows: Iterable[EarRow], name: str, started: Mapping[str, float], problems: list[str]) -> Iterator[EarRow]:
+    """Yield the rows with a start, those that stand there twice once."""
+    seen: dict[tuple[str, ...], EarRow] = {}
+    for row in rows:
+        moment = row.started if row.started is not None else started.get(row.job)
+        where = f"{name}, line {row.line}"
+        if moment is None:
+            problems.append(f"{where}: nobody knows when job {row.job} ran: its energy is not counted")
+            continue
+        key = (row.job, row.step, row.task, row.node, str(moment))
+        if key in seen and seen[key]._replace(line=0, started=None) == row._replace(line=0, started=None):
+            problems.append(f"{where}: the same row as in line {seen[key].line} (job {row.job}): it counts once")
+            continue
+        seen[key] = row
+        clock = row.ended - moment if row.ended is not None else row.seconds
+        if clock < 0:
+            problems.append(
+                f"{where}: job {row.job} ends {figure(-clock)} s before it starts: its energy is not counted"
+            )
+        elif row.seconds <= 0:
+            problems.append(f"{where}: TIME_SEC is {row.seconds:g} s: nothing was measured of job {row.job}")
+        else:
+            if abs(clock - row.seconds) > 2 * WHOLE_SECOND + AGREES * row.seconds:
+                problems.append(
+                    f"{where}: job {row.job} lasted {figure(clock)} s by its clock and {figure(row.seconds)} s by "
+                    "TIME_SEC, which counts"
+                )
+            yield row._replace(started=moment)
+
+
+def _intervals(rows: list[_Powers]) -> list[tuple[float, float, _Powers]]:
+    """Return which row counts when on one node, so that each moment counts once however many steps and tasks there are.
+
+    Of rows at the same time the longest counts. Where a row starts within a second of the end of the one before, the
+    clock's whole seconds are why, and it starts at that end.
+    """
+    free: list[tuple[float, float, _Powers]] = []
+    last = 0.0
+    for powers in sorted(rows, key=lambda powers: (powers.row.started or 0.0, powers.seconds)):
+        start = first = powers.row.started or 0.0
+        if free and free[-1][2].row.started != first and 0 < last - start <= WHOLE_SECOND:
+            start = last
+        last = max(last, start + powers.seconds)
+        free.append((start, start + powers.seconds, powers))
+    found: list[tuple[float, float, _Powers]] = []
+    for start, end, powers in sorted(free, key=lambda one: (one[2].told["node", ""][0] is None, -one[2].seconds)):
+        cursor = start
+        for other_start, other_end, _ in sorted(found, key=lambda one: one[0]):
+            if other_start >= end:
+                break
+            if cursor < other_start:
+                found.append((cursor, other_start, powers))
+            cursor = max(cursor, other_end)
+        if cursor < end:
+            found.append((cursor, end, powers))
+    return sorted(found, key=lambda one: one[0])
+
+
+def _contradictions(rows: list[_Powers], name: str) -> Iterator[str]:
+    """Yield a sentence for two tasks that read the same node at the same time and differ by more than 5 %."""
+    of: dict[float, _Powers] = {}
+    for powers in rows:
+        other = of.setdefault(powers.row.started or 0.0, powers)
+        ours, theirs = powers.told["node", ""][0], other.told["node", ""][0]
+        longest = max(powers.seconds, other.seconds)
+        if not ours or not theirs or abs(powers.seconds - other.seconds) > AGREES * longest:
+            continue
+        if abs(ours - theirs) > DIFFERS * max(ours, theirs):
+            yield (
+                f"{name}, lines {other.row.line} and {powers.row.line}: two tasks of job {powers.row.job} read "
+                f"{figure(theirs)} W and {figure(ours)} W of {powers.row.node} at the same time: the longer one counts"
+            )
+
+
+def _book(start: float, end: float, powers: _Powers) -> ExternalReading:
+    """Return what a row says of an interval."""
+    method: Literal["power"] = "power"
+    readings = [
+        Reading(
+            component=component,
+            part=part,
+            joules=None if watts is None else watts * (end - start),
+            label="measured",
+            method=method,
+            meter=METER,
+            plugin=powers.plugin,
+            problem=problem,
+        )
+        for (component, part), (watts, problem) in powers.told.items()
+    ]
+    row = powers.row
+    return ExternalReading(
+        node=row.node, started=start, ended=end, job=row.job, whole_node=None, readings=tuple(readings)
+    )
+
+
+def _against_stated(rows: list[_Powers], name: str) -> Iterator[str]:
+    """Yield what is wrong with the energies that rows state; one may be of a node, or of all nodes of its step."""
+    steps: dict[tuple[str, str, str], list[_Powers]] = {}
+    for powers in rows:
+        steps.setdefault((powers.row.job, powers.row.step, powers.row.task), []).append(powers)
+    for same in steps.values():
+        known = [(watts, powers) for powers in same if (watts := powers.told["node", ""][0]) is not None]
+        total = sum(watts * powers.seconds for watts, powers in known)
+        for watts, powers in known:
+            if powers.row.stated is None:
+                continue
+            said, unit = powers.row.stated
+            of = f"{watts:.6g} W × {powers.seconds:.6g} s"
+            wrong = stated_energy(said, unit, watts * powers.seconds, of)
+            if wrong and len(known) == len(same) > 1:
+                wrong = stated_energy(said, unit, total, f"{of} × {len(same)} nodes" if _alike(known) else "all nodes")
+            if wrong:
+                yield f"{name}, line {powers.row.line}, job {powers.row.job}: {wrong}; power × time counts"
+
+
+def _alike(known: list[tuple[float, _Powers]]) -> bool:
+    energies = [watts * powers.seconds for watts, powers in known]
+    return max(energies) - min(energies) <= AGREES * max(energies)
+
+
+def read_ear(
+    source: str | Path, *, name: str = "eacct", started: Mapping[str, float] | None = None
+) -> ExternalReadings:
+    """Return a book for each stretch of time in which EAR has read a node for a job; `source` is the text or its file.
+
+    `started` says when jobs began, in seconds of Unix time, for tables that do not. Energies of memory that EAR does
+    not read are None; where the node's power cannot be, the other readings are kept.
+
+    Raises:
+        InputError: it is another table, is no text, or lacks a column; the sentence names file and column.
+    """
+    if isinstance(source, Path):
+        name, source = str(source), text_of(source)
+    rows, problems = rows_of(source, name)
+    placed = [_Powers(row, name) for row in _placed(rows, name, started or {}, problems)]
+    problems += [
+        problem for powers in placed for _, problem in powers.told.values() if problem and problem[: len(name)] == name
+    ]
+    problems += _against_stated(placed, name)
+    nodes: dict[tuple[str, str], list[_Powers]] = {}
+    for powers in placed:
+        nodes.setdefault((powers.row.job, powers.row.node), []).append(powers)
+    books = []
+    for _, same in sorted(nodes.items()):
+        problems += _contradictions(same, name)
+        books += [_book(start, end, powers) for start, end, powers in _intervals(same)]
+    if rows and not placed and not any(row.started for row in rows) and not started:
+        raise InputError(
+            f"{name} has no column JOB_START_TIME or JOB_EARL_START_TIME, so nobody knows when its jobs ran: give "
+            "EAR's own file"
+        )
+    return ExternalReadings(books, problems)

@@ -1,0 +1,188 @@
+"""The table of a smart meter or a power distribution unit: power, or energy counted since whenever, of outlets.
+
+What stands where is told by the section `energy` of the configuration, the unit too. A counter that goes back was
+reset, and what it counted in between is not known. Nothing says what power was in a gap, but a counter counts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from pipeline.core.errors import InputError
+from pipeline.energy.external_meters.meter_tables import (
+    ENERGY_UNITS,
+    NODE_WATTS,
+    POWER_UNITS,
+    ExternalReadings,
+    MeterTable,
+    MeterTableRow,
+    figure,
+    text_of,
+    wrong_watts,
+)
+from pipeline.energy.readings import ExternalReading, Reading
+from pipeline.energy.settings import SmartMeter
+
+GAP = 3.0  # times the usual time between two rows
+
+
+class _Moment(NamedTuple):
+    """What the outlets said at a moment, in watts or joules; one that said nothing is not there."""
+
+    line: int
+    time: float
+    values: dict[str, float]
+
+
+def _figures(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
+    """Return what a row says of outlets, in watts or joules; what is no number is not measured there."""
+    if meter.outlet is not None and meter.value is not None:
+        cells = {row.cells[table.column(meter.outlet)]: table.column(meter.value)}
+    else:
+        cells = {name: table.column(name) for name in meter.outlets}
+    factor, figures = {**POWER_UNITS, **ENERGY_UNITS}[meter.unit], {}
+    for name, column in cells.items():
+        if name in meter.outlets and row.cells[column]:
+            try:
+                figures[name] = table.number(row, column) * factor
+            except InputError as error:
+                table.problems.append(f"{error}; it is not measured there")
+    return figures
+
+
+def _moments(table: MeterTable, meter: SmartMeter) -> list[_Moment]:
+    """Return the moments of a table in which each row has a column for each outlet, or names its outlet.
+
+    Raises:
+        InputError: a column is not there, or a time is none or goes back.
+    """
+    time = table.column(meter.time)
+    for name in [meter.outlet, meter.value] if meter.outlet and meter.value else meter.outlets:
+        table.column(name)
+    found: dict[float, _Moment] = {}
+    last: dict[tuple[str, ...], tuple[int, float, dict[str, float]]] = {}
+    for row in table:
+        moment, figures = table.time(row, time), _figures(table, row, meter)
+        series = tuple(figures) if meter.outlet else ()
+        line, before, same = last.get(series, (0, float("-inf"), {}))
+        if moment == before and figures == same:
+            table.problems.append(f"{table.name}, line {row.line}: the same row as in line {line}: it counts once")
+            continue
+        if moment <= before:
+            back = f"goes back by {before - moment:g} s" if moment < before else "stands still"
+            raise InputError(
+                f"{table.name}, line {row.line}: its clock {back}, so its times cannot be told apart: split the file "
+                "there and leave out what is wrong"
+            )
+        last[series] = (row.line, moment, figures)
+        found.setdefault(moment, _Moment(row.line, moment, {})).values.update(figures)
+    return [found[moment] for moment in sorted(found)]
+
+
+def _too_much(watts: float, meter: SmartMeter) -> str | None:
+    """Return what is wrong with a mean power, with the unit that would make sense where the declared one does not."""
+    wrong = wrong_watts(watts)
+    if wrong is None or watts <= NODE_WATTS:
+        return wrong
+    units = POWER_UNITS if meter.is_power else ENERGY_UNITS
+    raw = watts / units[meter.unit]
+    likely = [unit for unit, factor in units.items() if 10 <= raw * factor <= NODE_WATTS and unit not in ("mJ", "MJ")]
+    hint = f"the unit is more likely {likely[0]} than {meter.unit}" if likely else f"{meter.unit} cannot be the unit"
+    return f"is more than a node can take ({figure(watts)} W, at most {figure(NODE_WATTS)} W): {hint}"
+
+
+def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Reading:
+    method: dict[bool, str] = {True: "power", False: "counter"}
+    return Reading.model_validate(
+        {
+            "component": "node",
+            "joules": joules,
+            "label": "measured",
+            "method": method[meter.is_power],
+            "meter": "smart_meter",
+            "plugin": Path(meter.path).name,
+            "problem": problem,
+        }
+    )
+
+
+def _between(first: _Moment, second: _Moment, outlets: tuple[str, ...], meter: SmartMeter) -> tuple[float, str | None]:
+    """Return the joules between two moments, and what is wrong with them, in words that follow the node's name."""
+    seconds = second.time - first.time
+    lacking = [name for name in outlets if name not in first.values or name not in second.values]
+    if lacking:
+        return 0.0, f"is not measured, since {lacking[0]} says nothing"
+    if meter.is_power:
+        joules = sum((first.values[name] + second.values[name]) / 2 * seconds for name in outlets)
+        negative = [name for name in outlets if min(first.values[name], second.values[name]) < 0]
+        if negative:
+            return 0.0, f"is not measured, since {negative[0]} says a negative power"
+    else:
+        joules = sum(second.values[name] - first.values[name] for name in outlets)
+        reset = [name for name in outlets if second.values[name] < first.values[name]]
+        if reset:
+            return 0.0, f"is not measured, since the counter of {reset[0]} goes back: it was reset"
+    wrong = _too_much(joules / seconds, meter)
+    return joules, f"{wrong}: not measured" if wrong else None
+
+
+def _books(node: str, moments: list[_Moment], meter: SmartMeter, name: str) -> Iterator[ExternalReading]:
+    """Yield the books of one node.
+
+    A counter that stands still has not counted enough for its last digit yet, and one that is not read counts on: the
+    book then lasts until it has counted.
+    """
+    outlets = meter.nodes[node]
+    moments = [moment for moment in moments if any(outlet in moment.values for outlet in outlets)]
+    usual = median([second.time - first.time for first, second in pairwise(moments)]) if len(moments) > 1 else 0.0
+    first = moments[0] if moments else None
+    for number, second in enumerate(moments[1:], start=2):
+        assert first is not None
+        before, now = ([moment.values.get(outlet) for outlet in outlets] for moment in (first, second))
+        if not meter.is_power and number < len(moments) and None not in before and (None in now or before == now):
+            continue
+        joules, wrong = _between(first, second, outlets, meter)
+        seconds = second.time - first.time
+        if meter.is_power and wrong is None and seconds > GAP * usual:
+            wrong = (
+                f"is not measured, since there is a gap of {figure(seconds)} s and rows usually are {usual:g} s apart"
+            )
+        problem = f"{name}, line {second.line}: {node} {wrong}" if wrong else None
+        reading = _reading(meter, None if wrong else joules, problem)
+        yield ExternalReading(
+            node=node, started=first.time, ended=second.time, job=None, whole_node=None, readings=(reading,)
+        )
+        first = second
+
+
+def read_smart_meter(
+    meter: SmartMeter,
+    text: str | None = None,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+) -> ExternalReadings:
+    """Return a book for each node and time between two rows; `since` and `until` leave out what is before and after.
+
+    Raises:
+        InputError: the file is not there, is no table, lacks a column, or has a time without a zone or that goes back.
+    """
+    name = meter.path
+    table = MeterTable(text if text is not None else text_of(Path(name)), name, smallest=2)
+    moments = _moments(table, meter)
+    books = [
+        book
+        for node in sorted(meter.nodes)
+        for book in _books(node, moments, meter, name)
+        if (since is None or book.ended > since) and (until is None or book.started < until)
+    ]
+    found = {outlet for moment in moments for outlet in moment.values}
+    never = [(node, o) for node, names in sorted(meter.nodes.items()) for o in names if o not in found]
+    table.problems += [
+        f"{name} says nothing of the outlet {outlet!r}, which is that of {node}" for node, outlet in never
+    ]
+    return ExternalReadings(books, [*table.problems, *(p for book in books for r in book.readings if (p := r.problem))])

@@ -1,1 +1,0 @@
-"""The meters of a node that are read while jobs run."""

@@ -1,0 +1,135 @@
+"""Compare the answers of two runs, and the answers to contaminated items with those to clean ones.
+
+Of each model of both runs the last checkpoint that both evaluated is compared item by item, by the tests of the step
+`evaluate differences`, and over all models together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from pipeline.core.statistics import share
+from pipeline.evaluate.differences import compared_in_all, judge
+from pipeline.evaluate.item_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.items import Answered, Key
+from pipeline.evaluate.verdict import holm
+
+
+def _item_tables(run: Path) -> dict[str, dict[int, Path]]:
+    """Return the tables of items of a run, by model and step."""
+    found: dict[str, dict[int, Path]] = {}
+    for path in sorted(run.glob("evaluation/*/*/items.parquet")):
+        if path.parent.name.isdecimal():
+            found.setdefault(path.parent.parent.name, {})[int(path.parent.name)] = path
+    return found
+
+
+def _keys(one: EvaluatedCheckpoint) -> set[Key]:
+    """Return the items that can be compared with another checkpoint's."""
+    return set(chain(*one.likely.values(), *one.right.values(), *one.graded.values(), *one.statistics.values()))
+
+
+def _line(row: dict[str, Any]) -> str:
+    a, b = row["a"], row["b"]
+    low, high = -row["high"], -row["low"]
+    return (
+        f"  {a['model']}, step {a['step']}: {row['suite']}/{row['task']} {row['metric']}: "
+        f"{a['value']:.4f} → {b['value']:.4f}, difference {-row['difference']:+.4f} ({low:+.4f} to {high:+.4f}) on "
+        f"{row['items']} items: the {'first' if row['better'] == 'a' else 'second'} run is better"
+    )
+
+
+def compare_runs(a: Path, b: Path) -> list[str]:
+    """Return how many comparisons of the models of two runs show a real difference, a line for each of these.
+
+    Raises:
+        InputError: a table of items is none.
+    """
+    answers_a, answers_b = _item_tables(a), _item_tables(b)
+    if not answers_a and not answers_b:
+        return []
+    rows: list[dict[str, Any]] = []
+    beside: list[str] = []
+    models = sorted(answers_a.keys() & answers_b.keys())
+    for model in models:
+        steps = answers_a[model].keys() & answers_b[model].keys()
+        if not steps:
+            beside.append(f"  {model}: not compared, for no checkpoint of it was evaluated in both runs")
+            continue
+        one, other = (read_checkpoint(answers[model][max(steps)]) for answers in (answers_a, answers_b))
+        rows += compared_in_all(one, other)
+        alone_a, alone_b = len(_keys(one) - _keys(other)), len(_keys(other) - _keys(one))
+        if alone_a or alone_b:
+            beside.append(
+                f"  {model}, step {max(steps)}: {alone_a} items were answered by the first run alone, {alone_b} by the "
+                "second alone; they are not compared"
+            )
+    if not models:
+        return ["answers: not compared, for no model was evaluated in both runs"]
+    judge(rows)
+    real = [row for row in rows if row["better"]]
+    return [
+        f"answers: {len(real)} of {len(rows)} comparisons show a real difference (on items that both runs answered, "
+        "two-sided, 5 % over all of them after Holm; 95 % intervals)",
+        *map(_line, real),
+        *beside,
+    ]
+
+
+# Scores on items that stood in the corpus before documents with items left it, beside those on the other items.
+#
+# The documents are removed. Where a model is still better on these items, a part may have stayed in other words.
+
+
+def compare_contaminated(answers: Answered, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
+    """Return a row for each task and metric of right and wrong of which at least one item was found in the corpus.
+
+    Each row has the score of both kinds of items, with intervals, and Fisher's exact p-value, two-sided, corrected over
+    the rows after Holm; none where items lie in groups that are answered alike.
+
+    Args:
+        answers: what a checkpoint answered.
+        found: by task the numbers of the items that were found.
+    """
+    rows: list[dict[str, Any]] = []
+    for metric, right in sorted(answers.right.items()):
+        tasks: dict[tuple[str, str], dict[bool, list[Key]]] = {}
+        for key in sorted(right):
+            tasks.setdefault(key[:2], {True: [], False: []})[key[2] in found.get(key[1], ())].append(key)
+        for (suite, task), kinds in tasks.items():
+            if not kinds[True]:
+                continue
+            row = {"suite": suite, "task": task, "metric": metric, "p_value": _p_value(right, kinds, answers.clusters)}
+            scores = {
+                name: _score(right, kinds[is_found], answers.clusters)
+                for name, is_found in (("contaminated", True), ("clean", False))
+            }
+            rows.append(row | scores)
+    rows.sort(key=lambda row: (row["suite"], row["task"], row["metric"]))
+    tested = [row for row in rows if row["p_value"] is not None]
+    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+        row["p_value"] = corrected
+    return rows
+
+
+def _score(right: dict[Key, bool], keys: list[Key], clusters: dict[Key, str]) -> dict[str, Any]:
+    if not keys:
+        return {"examples": 0, "value": None, "low": None, "high": None}
+    units: dict[Key | str, list[bool]] = {}
+    for key in keys:
+        units.setdefault(clusters.get(key, key), []).append(right[key])
+    score = share(np.array([sum(unit) for unit in units.values()]), np.array([len(unit) for unit in units.values()]))
+    return {"examples": len(keys), **score._asdict()}
+
+
+def _p_value(right: dict[Key, bool], kinds: dict[bool, list[Key]], clusters: dict[Key, str]) -> float | None:
+    if not kinds[False] or any(key in clusters for keys in kinds.values() for key in keys):
+        return None
+    table = [[sum(right[key] for key in keys), sum(not right[key] for key in keys)] for keys in kinds.values()]
+    return float(stats.fisher_exact(table).pvalue)

@@ -1,0 +1,61 @@
+"""One process of an evaluation, started by pipeline.evaluate.evaluation_processes as `python -m MODULE ARGUMENTS.json`.
+
+The meter of a node runs before torch is loaded, which takes seconds of all its processors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import InputError
+from pipeline.core.parent_process import die_with_parent
+from pipeline.energy.node_meter import other_node_metered
+from pipeline.evaluate.settings import SuitesSettings
+from pipeline.evaluate.suites import evaluate, prepared
+
+
+def main() -> int:
+    """Run one process and return its exit code."""
+    die_with_parent()
+    arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with other_node_metered():
+        return _evaluated(arguments["given"], arguments["launcher"], Path(arguments["outcome"]))
+
+
+def _evaluated(given: dict[str, Any], launcher: str, outcome: Path) -> int:
+    settings = SuitesSettings.model_validate(given.pop("settings"))
+    platform, versions = given.pop("platform"), given.pop("versions")
+    prepared(platform, settings.seed, deterministic=settings.deterministic)
+    import torch.distributed as dist
+
+    from pipeline.pretrain.processes import rendezvous
+
+    try:
+        device = rendezvous.join(launcher, platform)
+        counts = evaluate(settings, device=device, versions=versions, **_paths(given))
+    except InputError as error:  # of this process, or of all: the launcher ends the others
+        _conclude(outcome, {"refused": str(error)})
+        return 2
+    if dist.get_rank() == 0:
+        _conclude(outcome, counts)
+    dist.barrier()  # torchrun and srun end the others where one is done before them
+    dist.destroy_process_group()
+    return 0
+
+
+def _paths(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: [*map(Path, value)] if isinstance(value, list) else Path(value) for name, value in given.items()}
+
+
+def _conclude(path: Path, outcome: dict[str, Any]) -> None:
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(outcome), encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

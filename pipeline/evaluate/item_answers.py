@@ -1,0 +1,162 @@
+"""Read what checkpoints and baselines answered to the items of tasks, and compute what simple rules answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from numpy.typing import NDArray
+
+from pipeline.core.errors import InputError
+from pipeline.evaluate.corpus_level import Statistics, statistics_of
+from pipeline.evaluate.items import ANSWER_BITS, BITS, Answered, Key, RuleScores, TaskItem, read_answers
+from pipeline.evaluate.settings import ADOPTED, UNTRAINED
+from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
+from pipeline.evaluate.verdict import SLOR, credit, scaled
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+
+class EvaluatedCheckpoint(NamedTuple):
+    """A checkpoint: per metric whether each item was right, and the nats and bytes of texts and of right answers.
+
+    `clusters` tells of items that are like others what they have in common, `graded` per metric how good each item is,
+    `statistics` what each item adds to corpus-level metrics.
+    """
+
+    model: str
+    step: int
+    right: dict[str, dict[Key, bool]]
+    likely: dict[str, dict[Key, tuple[float, int]]]
+    clusters: dict[Key, str]
+    graded: dict[str, dict[Key, float]] = {}
+    statistics: dict[str, dict[Key, Statistics]] = {}
+
+
+def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
+    """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
+
+    Raises:
+        InputError: the file is no table of items, or an item stands twice.
+    """
+    found = read_answers(path)
+    graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
+    model, step = path.parent.parent.name, int(path.parent.name)
+    return EvaluatedCheckpoint(model, step, found.right, found.likely, found.clusters, graded, found.statistics)
+
+
+class BaselineAnswers(NamedTuple):
+    """Of a model: what it answered, and by suite, task and metric its scores."""
+
+    answered: Answered
+    scores: dict[tuple[str, str, str], float]
+
+    def credits(self, metric: str, items: Sequence[TaskItem], keys: Sequence[Key]) -> NDArray[np.float64]:
+        """Return what a metric says of each item, 1 and 0 of right and wrong, nats of texts; NaN of what was not asked.
+
+        By SLOR, what the items say of frequency is taken off its log-probabilities, as off those of the judged model.
+        """
+        given = self.answered.log_probabilities
+        if metric == SLOR:
+            of_items = zip(items, keys, strict=True)
+            values = {key: credit(item, scaled(item, SLOR, given[key])) for item, key in of_items if key in given}
+        elif metric in (BITS, ANSWER_BITS):
+            values = {key: nats for key, (nats, _) in self.answered.likely.get(metric, {}).items()}
+        else:
+            numbers = self.answered.right.get(metric, {}) | self.answered.graded.get(metric, {})
+            values = {key: float(value) for key, value in numbers.items()}
+        return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
+
+    def statistics(self, metric: str, keys: Sequence[Key]) -> list[Statistics | None]:
+        """Return what each item adds to a corpus-level metric; None of what was not asked."""
+        values = self.answered.statistics.get(metric, {})
+        return [values.get(key) for key in keys]
+
+
+def read_baselines(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
+    """Return what baselines answered, of `…/NAME/items.parquet` and `…/NAME/results.json`, by their names.
+
+    The untrained model, or the one that was adopted, is called so, as there is one for each model.
+
+    Raises:
+        InputError: a file is none of these.
+    """
+    found = {}
+    for folder in sorted({file.parent for file in files}):
+        kind = folder.name.partition("-")[0]
+        name = kind if kind in (UNTRAINED, ADOPTED) else folder.name
+        found[name] = BaselineAnswers(read_answers(folder / "items.parquet"), _baseline_scores(folder / "results.json"))
+    return found
+
+
+def _baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
+    try:
+        rows = json.loads(results.read_text(encoding="utf-8"))["tasks"]
+        return {(row["suite"], row["task"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{results} tells no scores ({error!r}): remove it, so that it is made again") from None
+
+
+# Rules that understand nothing, such as a copy of the question, are baselines of generated text.
+#
+# A task names them, `metadata: {trivial: {NAME: TEMPLATE}}`. A template sees the fields of the item, and as `next`
+# those of the item after it; of the last that is the first.
+
+
+REFERENCE = "reference"
+
+
+def rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return by the name of a rule what it writes to each example.
+
+    Raises:
+        InputError: a template is none, or names a field that an example lacks.
+    """
+    templates = (task.config.metadata or {}).get("trivial", {})
+    # A task is data: a template may read fields, and nothing else.
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
+    found: dict[str, list[str]] = {}
+    try:
+        for name, template in templates.items():
+            written = environment.from_string(template)
+            following = [*examples[1:], *examples[:1]]
+            pairs = zip(examples, following, strict=True)
+            found[str(name)] = [written.render(**example, next=after) for example, after in pairs]
+    except (TemplateError, AttributeError, TypeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"task {task.config.task}: metadata.trivial does not fit its data ({error}); write "
+            "{NAME: TEMPLATE}, with fields of the data, as {copy: '{{source}}'}"
+        ) from None
+    return found
+
+
+def rule_scores(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
+    """Return what each rule reaches, by the metrics of the task; of readability what the first reference does, too."""
+    found = {name: _score_rule(task, examples, written) for name, written in rule_answers(task, examples).items()}
+    if any(metric in READABILITY for metric in task.aggregation()):
+        reference = _score_rule(task, examples, [example["references"][0] for example in examples])
+        scores = {metric: value for metric, value in reference.scores.items() if metric in READABILITY}
+        found = {REFERENCE: RuleScores({}, scores)} | found
+    return found
+
+
+def _score_rule(task: Task, examples: Sequence[dict[str, Any]], written: Sequence[str]) -> RuleScores:
+    pairs = zip(examples, written, strict=True)
+    of_items = [task.process_results(example, [text]) for example, text in pairs]
+    values = {metric: [one[metric] for one in of_items] for metric in of_items[0]}
+    aggregations = task.aggregation()
+    scores = {metric: float(aggregations[metric](each)) for metric, each in values.items()}
+    numbers = {metric: each for metric, each in values.items() if all(isinstance(one, int | float) for one in each)}
+    statistics = {metric: statistics_of(aggregations[metric], each) for metric, each in values.items()}
+    return RuleScores(
+        numbers,
+        {metric: value for metric, value in scores.items() if math.isfinite(value)},
+        {metric: of_items for metric, of_items in statistics.items() if of_items},
+    )

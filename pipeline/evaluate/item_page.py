@@ -1,0 +1,145 @@
+"""A page of the items that a checkpoint answered: what was asked, what it said, what is right, and why it chose so.
+
+The results of a run hold hashes of what was asked and no texts, so that a run never publishes a benchmark. The texts
+are read from the task files again; an item whose text is no longer that of its hash is named and not shown.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from pipeline.core import markup
+from pipeline.core.errors import InputError
+from pipeline.evaluate.items import SCHEMA, hash_of
+from pipeline.evaluate.settings import SuitesSettings
+from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.task_scores import seeded
+from pipeline.evaluate.tasks import task_sources
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+TEMPLATE, STYLE = "items.html.jinja", "items.css"
+
+
+class Shown(NamedTuple):
+    """The items of one task as the page shows them; `altered` are the numbers of those whose text is another one now.
+
+    `metric` is the one by which items are right or wrong; None of a task without right answers.
+    """
+
+    suite: str
+    task: str
+    metric: str | None
+    items: list[dict[str, Any]]
+    altered: list[int]
+
+
+def write_page(path: Path, settings: SuitesSettings, given: Sequence[Path], answers: Path) -> dict[str, int]:
+    """Write the page of a checkpoint; return how many items it shows, and how many of others the text is another one.
+
+    Args:
+        settings: those that the checkpoint was evaluated with.
+        given: the files that its suites were read from.
+        answers: the items that it answered.
+
+    Raises:
+        InputError: no text of what was asked is at hand.
+    """
+    import datasets
+
+    rows = pq.read_table(answers).to_pylist()
+    shown: list[Shown] = []
+    not_read: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
+        for suite in settings.suites:
+            of_suite = [row for row in rows if row["suite"] == suite.name]
+            files = [file.absolute() for file in given]
+            for source in task_sources(suite, files, Path(scratch)) if of_suite else ():
+                try:
+                    with blamed_on(source.name, "loading it"):
+                        loaded = sorted(source.load().items())
+                except InputError as error:
+                    not_read.append(str(error))
+                    continue
+                for name, task in loaded:
+                    of_task = [row for row in of_suite if row["task"] == name]
+                    if of_task:
+                        shown.append(_shown(task, of_task, settings.seed))
+    counts = {"shown": sum(len(one.items) for one in shown), "altered": sum(len(one.altered) for one in shown)}
+    if not counts["shown"]:
+        reason = not_read[0] if not_read else "give those of the evaluation"
+        raise InputError(f"the task files hold nothing of what {answers} tells: {reason}")
+    css = markup.style(Path(__file__).parent / STYLE)
+    content = {
+        "model": settings.model,
+        "step": settings.step,
+        "tasks": shown,
+        "not_read": not_read,
+        "css": css,
+        "css_hash": markup.allowed(css),
+    }
+    environment = markup.environment(Path(__file__).parent, {}, html=True)
+    path.write_text(environment.get_template(TEMPLATE).render(content), encoding="utf-8", newline="\n")
+    return counts
+
+
+def _asked(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield what lm-eval asks of each item, as it asks a model: a tuple for each choice."""
+    seeded(task, seed)
+    task.build_all_requests(samples=numbers)
+    asked: dict[int, list[tuple[Any, ...]]] = {}
+    for instance in task.instances:
+        asked.setdefault(instance.doc_id, []).append(instance.args)
+    yield from (asked[place] for place in range(len(numbers)))
+
+
+def _shown(task: Task, rows: list[dict[str, Any]], seed: int) -> Shown:
+    rows = sorted((row for row in rows if row["item"] < len(task.eval_docs)), key=lambda row: row["item"])
+    metrics = [name for name in rows[0] if name not in SCHEMA.names and rows[0][name] is not None]
+    told = [name for name in metrics if isinstance(rows[0][name], bool)]
+    items, altered = [], []
+    for row, asked in zip(rows, _asked(task, [row["item"] for row in rows], seed), strict=True):
+        if hash_of(asked) != row["prompt_sha256"]:
+            altered.append(row["item"])
+            continue
+        doc = task.eval_docs[row["item"]]
+        choices = _choices(row, asked) if row["answer"] is not None else []
+        is_common = len({one["before"] for one in choices}) == 1
+        items.append(
+            {
+                "row": row,
+                "prompt": str(asked[0][0]) if is_common or not choices else "",
+                "choices": choices,
+                "is_common": is_common,
+                "target": None if row["log_probabilities"] else str(task.doc_to_target(doc)),
+                "is_right": row[told[0]] if told else None,
+                "metrics": {name: row[name] for name in metrics},
+            }
+        )
+    return Shown(rows[0]["suite"], rows[0]["task"], told[0] if told else None, items, altered)
+
+
+def _choices(row: dict[str, Any], asked: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Return the choices of an item, each with its log-probability in nats, by itself and a character."""
+    unigram = row["unigram_log_probabilities"] or [None] * len(row["log_probabilities"])
+    return [
+        {
+            "before": str(before),
+            "text": str(text),
+            "log_probability": of_model,
+            "a_character": of_model / max(len(text), 1),
+            "unigram": of_unigram,
+            "is_answer": number == row["answer"],
+            "is_right": number in row["right_answers"],
+        }
+        for number, ((before, text), of_model, of_unigram) in enumerate(
+            zip(asked, row["log_probabilities"], unigram, strict=False)
+        )
+    ]

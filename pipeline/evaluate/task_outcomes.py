@@ -1,0 +1,181 @@
+"""Tell failures of a task, which is then not asked, from all others, which end the evaluation; keep finished tasks."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from pipeline.core.atomic_files import write
+from pipeline.core.disk_space import is_full
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of, sha256_of_each
+from pipeline.evaluate.items import MeasuredTask, hash_of
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+
+MACHINE_ERRNOS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE)
+MACHINE_ERRORS = ("CUDA error", "HIP error", "NCCL error", "DefaultCPUAllocator: can't allocate")
+
+
+class ProcessFailure(Exception):
+    """What a task raised in another process; every process gets the same one."""
+
+
+class SharedFailure(InputError):
+    """A failure of a task that every process of the evaluation has got already."""
+
+
+def is_of_task(error: BaseException | None) -> bool:
+    """Return whether an exception may be the fault of a task: memory, disk, device and network are not its fault."""
+    import torch
+    from torch.distributed import DistError
+
+    if error is None:
+        return True
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | DistError) or is_full(error):
+        return False
+    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+        return False
+    if any(text in str(error) for text in MACHINE_ERRORS):
+        return False
+    return is_of_task(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+
+
+def exchange(value: Any, failure: str | None = None) -> list[Any]:
+    """Return the values of all processes of the evaluation, in their order.
+
+    Raises:
+        ProcessFailure: in every process, where one of them has a failure.
+    """
+    import torch.distributed as dist
+
+    shares: list[Any] = [(value, failure)]
+    if dist.is_initialized():
+        shares = [None] * dist.get_world_size()
+        dist.all_gather_object(shares, (value, failure))
+    if failures := [sentence for _, sentence in shares if sentence is not None]:
+        raise ProcessFailure(failures[0])
+    return [value for value, _ in shares]
+
+
+def description(error: BaseException) -> str:
+    """Return an exception in one line: its class and what it says."""
+    if isinstance(error, ProcessFailure):
+        return str(error)
+    said = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+@contextmanager
+def blamed_on(task: str, action: str, item: int | None = None) -> Iterator[None]:
+    """Turn what a task raises into one sentence; item 4 is that of the number 4 in items.parquet, line 5 of the data.
+
+    Raises:
+        InputError: the task raised something.
+        SharedFailure: it did in another process.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if not is_of_task(error):
+            raise
+        if isinstance(error, ProcessFailure) and str(error).startswith(f"task {task}"):  # a whole sentence
+            raise SharedFailure(str(error)) from None
+        traceback.print_exc()  # into the log of the job
+        place = "" if item is None else f", item {item} (line {item + 1} of its data)"
+        kind = SharedFailure if isinstance(error, ProcessFailure) else InputError
+        raise kind(f"task {task}{place}: {action} raises {description(error)}; correct the task or its data") from error
+
+
+def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
+    """Make a task say which of the examples its scoring raises at: lm-eval scores them in order, once per filter."""
+    score, numbers = task.process_results, cycle(examples)
+
+    def process_results(*given: Any, **named: Any) -> Any:
+        with blamed_on(name, "scoring it", next(numbers)):
+            return score(*given, **named)
+
+    task.process_results = process_results
+
+
+# Results of finished tasks, from which a killed evaluation continues: a file each, in the scratch folder of the job.
+
+
+class Asked(NamedTuple):
+    """Answers of a model, by task, the tasks that it could not be asked, and the revisions of mirrored data sets."""
+
+    measured: list[MeasuredTask]
+    not_asked: list[dict[str, Any]]
+    data_sets: dict[str, str]
+
+
+_JSON = TypeAdapter(Asked, config=ConfigDict(ser_json_inf_nan="constants"))
+
+
+def encode(asked: Asked) -> bytes:
+    """Return results as JSON, in which every number keeps its value."""
+    return _JSON.dump_json(asked)
+
+
+def decode(content: bytes) -> Asked:
+    """Return the results that `encode` wrote.
+
+    Raises:
+        ValueError: the content is something else.
+    """
+    return _JSON.validate_json(content)
+
+
+class FinishedTasks:
+    """The files of finished tasks in a folder, each named by a hash of everything that its results depend on.
+
+    Args:
+        folder: the scratch of the job; None where nothing is kept.
+        model: the model's folder, in the layout of Hugging Face.
+        conditions: what else all results depend on: settings, versions of code and environment, kind of device.
+    """
+
+    def __init__(self, folder: Path | None = None, model: Path | None = None, conditions: Sequence[Any] = ()) -> None:
+        self.folder = folder
+        self._sha256: dict[Path, str] = {}
+        if folder and model:
+            files = sorted(path for path in model.iterdir() if path.is_file())
+            hashes = zip((path.name for path in files), sha256_of_each(files), strict=True)
+            self._conditions = [*conditions, dict(hashes)]
+
+    def key(self, task: Sequence[Any], files: Sequence[Path]) -> str:
+        """Return the hash of a task: of its suite and name, and of the files that it reads."""
+        for path in files:
+            if path not in self._sha256:
+                self._sha256[path] = sha256_of(path)
+        return hash_of([self._conditions, task, sorted((path.name, self._sha256[path]) for path in files)])
+
+    def read(self, key: str) -> Asked | None:
+        """Return the results of a task; None where there are none, or they are damaged."""
+        assert self.folder
+        try:
+            sha256, _, content = (self.folder / f"{key}.json").read_bytes().partition(b"\n")
+            return decode(content) if sha256 == hashlib.sha256(content).hexdigest().encode() else None
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Keep the encoded results of a task.
+
+        Raises:
+            DiskFull: there is no room for them.
+        """
+        assert self.folder
+        write(self.folder / f"{key}.json", hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

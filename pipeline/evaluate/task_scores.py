@@ -1,0 +1,300 @@
+"""The scores of a checkpoint: what lm-eval measures, the items behind it, and what else reaches as much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.evaluate.intervals import ANYWHERE, SUMMED, ScoreInterval, has_value, interval, is_right_or_wrong
+from pipeline.evaluate.item_answers import BaselineAnswers, rule_scores
+from pipeline.evaluate.item_sampling import not_asked
+from pipeline.evaluate.items import ANSWER_BITS, BITS, MeasuredTask, TaskItem, aim_of, items_of, values_of
+from pipeline.evaluate.settings import SuiteSettings
+from pipeline.evaluate.task_outcomes import blamed_on
+from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, compare_composed
+from pipeline.evaluate.verdict import (
+    SLOR,
+    Scores,
+    compared,
+    compared_in_bits,
+    compared_in_corpus,
+    constant_answer,
+    is_mostly_truncated,
+    judge,
+    scaled,
+)
+from pipeline.tokens.word_models import Scored, WordModels
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+    from pipeline.evaluate.scorer import Scorer
+
+COMPARED = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
+
+
+def seeded(task: Task, seed: int) -> None:
+    """Make a task draw its examples by a seed; one that names no number of them has none."""
+    if task.get_config("num_fewshot") is None:
+        task.set_config(key="num_fewshot", value=0)
+    task.set_fewshot_seed(seed=seed)
+
+
+def measure(
+    model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
+) -> list[MeasuredTask]:
+    """Return what lm-eval measures of the drawn examples of one suite, by task and metric."""
+    from lm_eval import evaluator
+
+    if not tasks:
+        return []
+    for task in tasks.values():
+        seeded(task, seed)
+        compare_composed(task)
+    model.truncated.clear()
+    found = evaluator.evaluate(
+        lm=model,
+        task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
+        samples=drawn,
+        bootstrap_iters=0,  # which draws items, whatever they have in common: the intervals are ours
+        log_samples=True,
+    )
+    measured = []
+    for name in sorted(tasks):
+        samples = found["samples"][name]
+        items = items_of(tasks[name], samples)
+        metadata = tasks[name].config.metadata or {}
+        truncated = {sample["doc_id"] for sample in samples if model.is_truncated(sample["arguments"])}
+        rows = []
+        for key, values in sorted(values_of(samples).items()):
+            metric, _, kind = key.partition(",")
+            of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
+            aim = aim_of(tasks[name]) if is_right_or_wrong([*values.values()]) else None
+            aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, ANYWHERE)
+            is_better = found["higher_is_better"][name][metric]
+            rows.append(
+                {
+                    "task": name,
+                    "suite": suite.name,
+                    "language": metadata.get("language", suite.language),
+                    "metric": key,
+                    **_scored_with(items, values, aggregation, of_task[named], bounds, key),
+                    "standard_error": _standard_error(aggregation, [*values.values()]),
+                    "higher_is_better": is_better if aim is None and metric not in UNTESTED else None,
+                    "signature": _signature(metric),
+                    "aim": aim,
+                    "examples_truncated": len(truncated),
+                }
+            )
+        examples = {sample["doc_id"]: sample["doc"] for sample in samples}
+        trivial = rule_scores(tasks[name], [examples[item.number] for item in items])
+        measured.append(MeasuredTask(suite.name, name, rows, items, trivial))
+    return measured
+
+
+def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> float | None:
+    """Return lm-eval's standard error of a mean, which knows of no clusters; None of other metrics."""
+    from lm_eval.api.metrics import mean, mean_stderr
+
+    if aggregation is not mean or len(values) < 2:
+        return None
+    error = float(mean_stderr(values))
+    return error if math.isfinite(error) else None
+
+
+def _signature(metric: str) -> str | None:
+    """Return how sacreBLEU computes a metric, in its own notation."""
+    from sacrebleu import BLEU, CHRF
+
+    kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
+    return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
+
+
+def _scored_with(
+    items: Sequence[TaskItem],
+    values: dict[int, Any],
+    mean: Callable[..., Any],
+    value: float,
+    bounds: tuple[float, float] = ANYWHERE,
+    metric: str = "",
+) -> dict[str, Any]:
+    """Return a score with its interval, of how many items and clusters it is, and the same of each part of the task.
+
+    `examples` are the items of which the metric says something.
+    """
+    known = [item for item in items if has_value(values[item.number])]
+    examples = {"examples": len(known), "examples_without_value": len(items) - len(known)}
+    if not math.isfinite(value):
+        return {**ScoreInterval(0.0)._asdict(), "value": None, "clusters": None, "parts": [], **examples}
+
+    def between(some: Sequence[TaskItem]) -> ScoreInterval:
+        clusters = [item.number if item.cluster is None else item.cluster for item in some]
+        statistics = [item.statistics[metric] for item in some if metric in item.statistics]
+        return interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
+
+    parts: dict[str, list[TaskItem]] = {}
+    if getattr(mean, "__name__", "") in SUMMED or metric in items[0].statistics:
+        for item in items:
+            if item.part is not None:
+                parts.setdefault(item.part, []).append(item)
+    whole = between(items)
+    return {
+        **whole._asdict(),
+        "value": value,
+        "clusters": len({item.cluster for item in known}) if items[0].cluster is not None else None,
+        **examples,
+        "parts": [
+            {"part": part, "examples": len(parts[part]), **between(parts[part])._asdict()} for part in sorted(parts)
+        ],
+    }
+
+
+def _word_model_tokens(item: TaskItem, choices: Sequence[Scored]) -> Sequence[Scored]:
+    """Return the tokens that word models score: those of the model, and contexts where choices differ in these."""
+    if len(choices) < 2 or not _ends_alike(item):
+        return choices
+    return [(before[:1], [*before[1:], *tokens]) for before, tokens in choices]
+
+
+def _log_probabilities(
+    score: Callable[[Scored], float], of_task: dict[int, Sequence[Scored]], item: TaskItem
+) -> list[float]:
+    return [score(scored) for scored in of_task[item.number]]
+
+
+def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
+    """Return the score by SLOR of a task whose choices are whole sentences, most of all of right and wrong ones."""
+    if not one.items or not one.rows or any(not item.right or _has_context(item) for item in one.items):
+        return None
+    for item in one.items:
+        scores = scaled(item, SLOR, item.log_probabilities)
+        item.correct[SLOR] = scores.index(max(scores)) in item.right
+    values = {item.number: item.correct[SLOR] for item in one.items}
+    count, value = len(values), sum(values.values()) / len(values)
+    error = math.sqrt(value * (1 - value) / (count - 1)) if count > 1 else None
+    own = {"metric": SLOR, "standard_error": error, "higher_is_better": True}
+    return one.rows[0] | own | _scored_with(one.items, values, mean, value)
+
+
+def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
+    """Return the bits per byte of the right answers: they tell early, of a model that answers no better than by lot.
+
+    None of tasks whose choices end alike, where words that every choice has would be counted.
+    """
+    from lm_eval.api.metrics import bits_per_byte
+
+    if not one.rows or any(not item.choices or not item.bytes or _ends_alike(item) for item in one.items):
+        return None
+    values = {item.number: (item.nats, item.bytes) for item in one.items}
+    own = {"metric": ANSWER_BITS, "standard_error": None, "higher_is_better": False}
+    return one.rows[0] | own | _scored_with(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
+
+
+def _ends_alike(item: TaskItem) -> bool:
+    return len({text for _, text in item.texts}) == 1
+
+
+def _has_context(item: TaskItem) -> bool:
+    return any(context for context, _ in item.texts)
+
+
+def add_baselines(
+    model: Scorer, index: Path, measured: list[MeasuredTask], others: dict[str, BaselineAnswers]
+) -> list[dict[str, Any]]:
+    """Add to each score what else reaches as much on its items, and to all of them a verdict.
+
+    A task that fails at that is taken from the measured ones; what is returned says why, as of tasks not asked.
+
+    Args:
+        model: what was measured.
+        index: that of the tokens that it was trained on, in which the word models count.
+        measured: its scores and items; sentences get a score by SLOR, too.
+        others: what other models answered, by their names.
+    """
+    asked = [
+        {item.number: model.request_tokenizer.encode_pairs(item.texts) for item in one.items if item.texts}
+        for one in measured
+    ]
+    tokens = [
+        {item.number: _word_model_tokens(item, of_task[item.number]) for item in one.items if item.texts}
+        for one, of_task in zip(measured, asked, strict=True)
+    ]
+    words = WordModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
+
+    def add(one: MeasuredTask, own: Mapping[int, Sequence[Scored]], of_task: dict[int, Sequence[Scored]]) -> None:
+        for place, item in enumerate(one.items):
+            scored = own.get(item.number, [])
+            lengths = tuple(len(tokens) for _, tokens in scored)
+            one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
+        one.rows.extend(row for row in (_slor_row(one), _answer_bits_row(one)) if row)
+        models: dict[str, Scores] = {
+            name: partial(_log_probabilities, score, of_task)
+            for name, score in (("unigram", words.unigram), ("bigram", words.bigram))
+        }
+        keys = [(one.suite, one.task, item.number, item.prompt_sha256) for item in one.items]
+        for row in one.rows:
+            row |= dict.fromkeys(COMPARED) | {"constant_answer": constant_answer(one.items)}
+            metric = row["metric"]
+            if row["aim"] is not None:
+                continue
+            credits = {name: answers.credits(metric, one.items, keys) for name, answers in others.items()}
+            if metric in one.items[0].correct or (metric in one.items[0].graded and metric not in UNTESTED):
+                plain = metric.partition(",")[0]
+                trivial = {
+                    name: np.array(found.of_items[plain])
+                    for name, found in one.trivial.items()
+                    if plain in found.of_items
+                }
+                row |= compared(one.items, metric, models, credits | trivial)
+                continue
+            if metric in (BITS, ANSWER_BITS) and all(item.bytes for item in one.items):
+                of_words = {
+                    name: np.array([score(item)[item.asked or 0] for item in one.items])
+                    for name, score in models.items()
+                }
+                found = compared_in_bits(one.items, of_words | credits)
+                # Wrong answers may have become as likely: fewer bits of the right ones are a sign, and no merit.
+                row |= found if metric == BITS else _without_verdict(found["baselines"], row)
+                continue
+            if metric in one.items[0].statistics:
+                of_models = {name: answers.statistics(metric, keys) for name, answers in others.items()}
+                plain = metric.partition(",")[0]
+                of_rules = {n: each.statistics[plain] for n, each in one.trivial.items() if plain in each.statistics}
+                row |= compared_in_corpus(one.items, metric, {**of_models, **of_rules})
+                continue
+            scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
+            scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
+            row |= _without_verdict({name: score for name, score in scores.items() if score is not None}, row)
+
+    failed = []
+    for one, own, of_task in zip([*measured], asked, tokens, strict=True):
+        try:
+            with blamed_on(one.task, "comparing it with baselines"):
+                add(one, own, of_task)
+        except InputError as error:
+            measured.remove(one)
+            failed.append(not_asked(one.suite, one.task, error))
+    rows = [row for one in measured for row in one.rows]
+    for row in rows:
+        if is_mostly_truncated(row):  # what was asked is not the task
+            row["p_value"] = None
+    judge(rows)
+    return failed
+
+
+def _without_verdict(values: dict[str, float], row: dict[str, Any]) -> dict[str, Any]:
+    """Return the baselines of a score that is not tested against them, and the best of them, where one is better."""
+    if not values:
+        return {}
+    if row["higher_is_better"] is None:
+        return {"baselines": values}
+    best = (max if row["higher_is_better"] else min)(values, key=values.__getitem__)
+    return {"baselines": values, "hardest_baseline": best}

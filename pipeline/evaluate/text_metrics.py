@@ -1,0 +1,284 @@
+"""Metrics of generated text that lm-eval lacks, or has for one reference only, and the comparison of texts in NFC.
+
+A task asks for them in its `metric_list`; all of its metrics are then computed here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.normalization import all_composed, composed
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
+
+
+TOKEN = re.compile(r"\w+|[^\w\s]")
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # one of these is a word, with what an apostrophe or hyphen joins to it
+SENTENCE_END = re.compile(r"[.!?…]+(?=\s|$)")
+# The e of "made" and "called"; not that of "table", "houses", "needed" or "handled".
+ENGLISH_SILENT = re.compile(r"(?<=[^aeiouy])(?<![bcdfgkpstz]l)(?:e|(?<![cghsxz])es|(?<![dt])ed)$")
+ENGLISH_NUCLEUS = re.compile(r"[aeiouy]+")
+# What is one syllable in Dutch; a vowel with a diaeresis begins another one.
+DUTCH_NUCLEUS = re.compile(r"aai|ooi|oei|eeu|ieu|aa|ee|oo|uu|ie|oe|eu|ui|ei|ij|ou|au|[aeiouyàáâäèéêëìíîïòóôöùúûü]")
+LONGEST = 4  # tokens of an n-gram
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words and signs of a text in small letters."""
+    return TOKEN.findall(composed(text).lower())
+
+
+def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+
+
+def _mean(shares: Iterable[float]) -> float:
+    found = [*shares]
+    return sum(found) / len(found) if found else 0.0
+
+
+def _harmonic(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
+
+
+def sari(source: str, text: str, references: Sequence[str]) -> float:
+    """Return SARI, from 0 to 100: what is rightly added, kept and left out, by the references.
+
+    The mean, over n-grams of 1 to 4 tokens, of F1 of the added ones, F1 of the kept ones and the precision of the
+    deleted ones (Xu, Napoles, Pavlick, Chen and Callison-Burch, TACL 4, 2016), as their own program counts: an n-gram
+    of source and text counts as often as there are references, and 0 / 0 is 0. A text that has nothing of its source
+    has all deletions right that the references make, and may so reach more than a copy: both belong beside a score.
+    """
+    sides = [tokens(source), tokens(text), *map(tokens, references)]
+    total = 0.0
+    for n in range(1, LONGEST + 1):
+        before, after, *others = (_ngrams(words, n) for words in sides)
+        good: Counter[tuple[str, ...]] = sum(others, Counter())
+        before, after = (
+            Counter({gram: count * len(references) for gram, count in counts.items()}) for counts in (before, after)
+        )
+        kept, to_keep = before & after, before & good
+        rightly_kept = kept & good
+        deleted = before - after
+        rightly_deleted = deleted - good
+        added, to_add = after.keys() - before.keys(), good.keys() - before.keys()
+        rightly_added = len(added & to_add)
+        total += _harmonic(rightly_added / max(len(added), 1), rightly_added / max(len(to_add), 1))
+        total += _harmonic(
+            _mean(rightly_kept[gram] / count for gram, count in kept.items()),
+            _mean(rightly_kept[gram] / count for gram, count in to_keep.items()),
+        )
+        total += _mean(rightly_deleted[gram] / count for gram, count in deleted.items())
+    return 100 * total / LONGEST / 3
+
+
+def dutch_syllables(word: str) -> int:
+    """Return about how many syllables a Dutch word has: its groups of vowels that are one sound; at least one."""
+    return max(1, len(DUTCH_NUCLEUS.findall(composed(word).lower())))
+
+
+def english_syllables(word: str) -> int:
+    """Return about how many syllables an English word has: its groups of vowels without a silent e; at least one."""
+    return max(1, len(ENGLISH_NUCLEUS.findall(ENGLISH_SILENT.sub("", composed(word).lower()))))
+
+
+def _words_of_text(text: str) -> tuple[list[str], float]:
+    """Return the words of a text, and how many a sentence has on average; NaN of none."""
+    text = composed(text)
+    words = WORD.findall(text)
+    return words, len(words) / max(1, len(SENTENCE_END.findall(text))) if words else math.nan
+
+
+def lix(text: str) -> float:
+    """Return LIX: words a sentence, and the percentage of words of more than six letters (Björnsson, Läsbarhet, 1968).
+
+    The lower, the easier: below 30 very easy, above 60 very hard. NaN of a text without words.
+    """
+    words, a_sentence = _words_of_text(text)
+    return a_sentence + 100 * _mean(len(word) > 6 for word in words)
+
+
+def flesch_douma(text: str) -> float:
+    """Return 206.835 - 77 syllables a word - 0.93 words a sentence (Douma, De leesbaarheid van landbouwbladen, 1960).
+
+    The higher, the easier: above 80 easy, below 45 hard. NaN of a text without words.
+    """
+    words, a_sentence = _words_of_text(text)
+    return 206.835 - 77 * _mean(map(dutch_syllables, words)) - 0.93 * a_sentence
+
+
+def flesch_kincaid(text: str) -> float:
+    """Return the grade 0.39 words a sentence + 11.8 syllables a word - 15.59 (Kincaid and others, 1975).
+
+    The years of school that an English text asks for; the lower, the easier. NaN of a text without words.
+    """
+    words, a_sentence = _words_of_text(text)
+    return 0.39 * a_sentence + 11.8 * _mean(map(english_syllables, words)) - 15.59
+
+
+Fields = Mapping[str, Any]
+CLAIMS = "claims_found"
+READABILITY: dict[str, Callable[[str], float]] = {
+    "lix": lix,
+    "flesch_douma": flesch_douma,
+    "flesch_kincaid": flesch_kincaid,
+}
+UNTESTED = (CLAIMS, *READABILITY)
+"""These say nothing of whether an answer is right: no model is better in them than another."""
+GRADED = ("sari", "rouge_l", *UNTESTED)
+"""Of each item a number, where the other metrics say whether it is right."""
+OF_ALL = ("bleu", "chrf", "ter")
+"""lm-eval makes one figure of all pairs of references and text."""
+BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "sari": (0.0, 100.0)}
+"""Between these a score lies, and so does its interval."""
+CITED = ("exact_answer", "citation", "abstention")
+OWN = (*GRADED, *CITED)
+CITATION = re.compile(r"\[(\d+)\]")
+TELLING = 4  # letters of a word that tells something; a number tells at any length
+FOUND = 0.8  # the share of a claim's words that stand in one passage
+ARTICLES = frozenset({"de", "het", "een", "the", "a", "an"})
+
+
+def rouge_l(text: str, references: Sequence[str]) -> float:
+    """Return ROUGE-L, from 0 to 1: F1 of the longest common subsequence of words (Lin, 2004), of the best reference."""
+
+    def of_one(reference: Sequence[str], words: Sequence[str]) -> float:
+        longest = [0] * (len(words) + 1)
+        for one in reference:
+            before = longest
+            longest = [0]
+            for place, other in enumerate(words):
+                longest.append(before[place] + 1 if one == other else max(before[place + 1], longest[place]))
+        return 2 * longest[-1] / (len(reference) + len(words)) if longest[-1] else 0.0
+
+    words = _words(text)
+    return max(of_one(_words(reference), words) for reference in references)
+
+
+def _words(text: str) -> list[str]:
+    return [token for token in tokens(text) if token[0].isalnum()]
+
+
+def normalised(text: str) -> str:
+    """Return an answer without citations, signs, articles and capitals: what two answers are compared by."""
+    return " ".join(word for word in _words(CITATION.sub(" ", text)) if word not in ARTICLES)
+
+
+def claims_found(text: str, passages: Sequence[str], abstention: str | None = None) -> float:
+    """Return the share of claims that stand in one passage, from 0 to 1; NaN of a text that claims nothing.
+
+    A claim is a sentence, without citations, that is not the abstention and has a number or a word of four letters or
+    more. It is found where one passage has each of its numbers and four fifths of these words. What is copied is found,
+    whatever was asked and whether it is true, and what is told in other words is not.
+    """
+    known = [{*_words(passage)} for passage in passages]
+    claims = [_words(sentence) for sentence in SENTENCE_END.split(CITATION.sub(" ", text))]
+    nothing = None if abstention is None else _words(abstention)
+    told = [_told(claim) for claim in claims if claim != nothing]
+    shares = [_is_found(numbers, words, known) for numbers, words in told if numbers or words]
+    return sum(shares) / len(shares) if shares else math.nan
+
+
+def _told(claim: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return what a sentence tells: its numbers, and its other words of four letters or more."""
+    numbers = {word for word in claim if any(map(str.isdigit, word))}
+    return numbers, {word for word in claim if len(word) >= TELLING} - numbers
+
+
+def _is_found(numbers: Set[str], words: Set[str], passages: Sequence[Set[str]]) -> bool:
+    return any(numbers <= passage and len(words & passage) >= FOUND * len(words) for passage in passages)
+
+
+def _passages(fields: Fields) -> list[str]:
+    """Return what an item is answered from."""
+    return list(fields["passages"]) if "passages" in fields else [fields["text"]]
+
+
+def _cited(text: str, fields: Fields, abstention: str) -> dict[str, float]:
+    """Return 1 or 0 by metric: the answer is right, the right passage is named and no other, rightly (not) abstained.
+
+    Of an item that no passage answers (`passage` 0) the fixed sentence is the right answer, and no passage is right.
+    """
+    is_abstained = normalised(text) == normalised(abstention)
+    right = {normalised(abstention)} if not fields["passage"] else {normalised(one) for one in fields["answers"]}
+    return {
+        "exact_answer": float(normalised(text) in right),
+        "citation": float({int(number) for number in CITATION.findall(text)} == {fields["passage"]} - {0}),
+        "abstention": float(is_abstained == (not fields["passage"])),
+    }
+
+
+def score(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
+    """Return what each metric of a task says of a text that answers an item."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        if metric in READABILITY:
+            found[metric] = READABILITY[metric](text)
+        elif metric == "sari":
+            found[metric] = sari(fields["source"], text, fields["references"])
+        elif metric == "rouge_l":
+            found[metric] = rouge_l(text, fields["references"])
+        elif metric in OF_ALL:
+            found[metric] = (fields["references"], text)
+        elif metric == CLAIMS:
+            found[metric] = claims_found(text, _passages(fields), metadata.get("abstention"))
+        else:
+            found[metric] = _cited(text, fields, metadata["abstention"])[metric]
+    return found
+
+
+def problem(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
+    """Return what an item, or its task's metadata, lack for the metrics; None of what has all."""
+    asked = {*metrics}
+    if other := sorted(asked - {*OWN, *OF_ALL}):
+        return f"the metric {other[0]} cannot stand beside {min(asked & {*OWN})}: write it in a task of its own"
+    if asked & {*CITED}:
+        if not isinstance(metadata.get("abstention"), str):
+            return "metadata: {abstention: …} is missing: the sentence that says that no passage answers"
+        if not isinstance(fields.get("passage"), int) or (fields["passage"] and not _texts(fields.get("answers"))):
+            return "write `passage`, a number or 0, and `answers`, a list of texts"
+    if asked & {"sari", "rouge_l", *OF_ALL} and not _texts(fields.get("references")):
+        return "write `references`, a list of texts"
+    if CLAIMS in asked and not (_texts(fields.get("passages")) or isinstance(fields.get("text"), str)):
+        return "write `passages`, a list of texts, or `text`: where claims are looked for"
+    if "sari" in asked and not isinstance(fields.get("source"), str):
+        return "write `source`, the text that is simplified"
+    return None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one.strip() for one in value)
+
+
+OF_TEXTS = ("loglikelihood", "loglikelihood_rolling")
+"""Tasks that compare no texts: their bytes and words are counted in the text that the model reads."""
+
+
+class _Composed:
+    """A filter of answers that reads them, and the items, in the composed form."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.filter = make()
+
+    def apply(self, resps: Sequence[Any], docs: Sequence[Any]) -> Any:
+        return self.filter.apply(all_composed([*resps]), all_composed([*docs]))
+
+
+def compare_composed(task: Task) -> None:
+    """Make a task compare answers, references, choices and patterns in the composed form of Unicode (NFC)."""
+    if task.OUTPUT_TYPE in OF_TEXTS:
+        return
+    process, filters = task.process_results, getattr(task, "_filters", [])
+    task.process_results = lambda doc, results: process(all_composed(doc), all_composed(results))
+    for settings in getattr(task, "_metric_fn_kwargs", {}).values():
+        settings.update(all_composed(settings))
+    if task.OUTPUT_TYPE == "generate_until":
+        for ensemble in filters:
+            made = [partial(make.func, *make.args, **all_composed(make.keywords)) for make in ensemble.filters]
+            ensemble.filters = [partial(_Composed, make) for make in made]

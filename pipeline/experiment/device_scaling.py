@@ -1,0 +1,134 @@
+"""Strong and weak scaling: what more devices bring to the same training, of the finished models below a folder.
+
+Strong: the same global batch on more devices. Weak: a batch that grows with them. Efficiency is the speed of a device
+over that on the fewest devices, where ideal is 1 (Amdahl 1967; Gustafson 1988).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import aligned, printable
+from pipeline.core.ramp import Batches
+from pipeline.core.step_seconds import step_seconds
+from pipeline.experiment.runs import RunSummary, folder_of, last_segments, runs_below
+from pipeline.provenance.records import Record
+
+FREE = {"batch_size", "steps", "milestone_every", "learning_rate", "minimum_learning_rate_fraction", "warmup_steps"}
+FREE |= {"schedule", "decay_fraction", "validation_every", "validation_tokens", "checkpoint_every", "keep_checkpoints"}
+FREE |= {"keep_every", "stability", "sampling", "weight_decay", "decay_embedding", "beta1", "beta2", "epsilon"}
+FREE |= {"gradient_clip"}
+"""Keys of a training that change no step's work on a device, or are what scaling varies."""
+NONE = (
+    "no two models of {number} are the same training on different numbers of devices, with one batch or with one that "
+    "grows with them: run one with slurm.nodes 1, 2 and 4, say, each with a run.name of its own, then name the folder "
+    "of their results"
+)
+
+
+class ScalingMeasurement(NamedTuple):
+    """A finished model: what it is but for devices and batch, and how fast it was."""
+
+    model: str
+    kind: str
+    devices: int
+    nodes: int
+    batch_size: int
+    tokens_per_second: float
+    token_joules: float | None
+    energy: str
+
+    @property
+    def of_a_device(self) -> float:
+        """Return tokens per second of a device."""
+        return self.tokens_per_second / self.devices
+
+
+def main(arguments: list[str]) -> int:
+    """Print how speed and joules of the same training go with the number of devices: strong and weak scaling."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline scaling", description=main.__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="a folder that holds runs")
+    found = list(measured_below(parser.parse_args(arguments).results))
+    print("\n".join(map(printable, told(found))))
+    return 0
+
+
+def measured_below(results: Path) -> Iterator[ScalingMeasurement]:
+    """Yield the models of the runs below a folder whose steps were timed.
+
+    Raises:
+        InputError: there is no run.
+    """
+    for name, run in runs_below(results).items():
+        folder = folder_of(results, name)
+        for model, record in last_segments(folder).items():
+            metrics = folder / f"models/{model}/metrics.jsonl"
+            if found := _measured(f"{name}/{model}", metrics, model, record, run):
+                yield found
+
+
+def _measured(name: str, metrics: Path, model: str, record: Record, run: RunSummary) -> ScalingMeasurement | None:
+    """Return a model; None of one whose steps or processes nothing tells."""
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
+    training = record.settings["training"]
+    batches = Batches.of(training)
+    after = [line for line in lines if line["step"] > batches.ramp_steps]
+    seconds, processes = step_seconds(after), record.counts.get("world_size")
+    if seconds is None or processes is None:
+        return None
+    same = {key: value for key, value in training.items() if key not in FREE}
+    masked = training.get("sampling", {}).get("mask_documents", False)
+    machine = [run.settings.get("platform"), record.counts.get("device")]
+    kind = [record.settings["architecture"], record.counts.get("parameters"), same, masked, machine]
+    energy = run.figures.get(f"energy.model.{model}")
+    steps = [line["step"] for line in lines if "loss" in line]
+    return ScalingMeasurement(
+        name,
+        json.dumps(kind, sort_keys=True),
+        processes,
+        len(record.counts.get("nodes") or {None}),
+        training["batch_size"],
+        training["batch_size"] * training["sequence_length"] / seconds,
+        energy.value / batches.tokens(steps[0] - 1, steps[-1]) if energy else None,
+        energy.how if energy else "",
+    )
+
+
+def told(found: Sequence[ScalingMeasurement]) -> list[str]:
+    """Return a table for each training and way of scaling.
+
+    Raises:
+        InputError: no training was done on different numbers of devices.
+    """
+    lines: list[str] = []
+    for way in ("strong", "weak"):
+        groups: dict[tuple[str, float], list[ScalingMeasurement]] = {}
+        for one in found:
+            batch = one.batch_size if way == "strong" else one.batch_size / one.devices
+            groups.setdefault((one.kind, batch), []).append(one)
+        for (_, batch), group in groups.items():
+            if len({one.devices for one in group}) > 1:
+                lines += [*_table(way, batch, sorted(group, key=lambda one: (one.devices, one.model))), ""]
+    if not lines:
+        raise InputError(NONE.format(number=f"the {len(found)} that were timed"))
+    return lines[:-1]
+
+
+def _table(way: str, batch: float, group: Sequence[ScalingMeasurement]) -> list[str]:
+    fewest = [one.of_a_device for one in group if one.devices == group[0].devices]
+    of = "of all devices" if way == "strong" else "of a device"
+    rows = [[f"{way} scaling, {batch:g} sequences {of}", "devices", "nodes", "tokens per second", "of a device"]]
+    rows[0] += ["efficiency", "faster", "ideal", "energy of a token"]
+    for one in group:
+        faster = one.tokens_per_second / (fmean(fewest) * group[0].devices)
+        joules = "not known" if one.token_joules is None else f"{one.token_joules:.3g} J {one.energy}"
+        rows.append([one.model, str(one.devices), str(one.nodes), f"{one.tokens_per_second:,.4g}"])
+        rows[-1] += [f"{one.of_a_device:,.4g}", f"{100 * one.of_a_device / fmean(fewest):.1f} %", f"{faster:.2f}"]
+        rows[-1] += [f"{one.devices / group[0].devices:g}", joules]
+    return aligned(rows)

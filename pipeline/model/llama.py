@@ -1,0 +1,120 @@
+"""The Llama 3 architecture without torch: presets, parameters, operations of a token, bytes of activations.
+
+`llama_network` has the rest. llama3 is no shape, but the default of the configuration;
+llama3-1b and -3b are those of Llama 3.2, -8b and -70b those of Llama 3 (Grattafiori et al. 2024); gptnl-8b and
+gptnl-30b those that GPT-NL trained. mistral-7b is that of Jiang et al. 2023 (Mistral 7B, arXiv 2310.06825), table 1.
+opengptx-13b6 is a Llama with the 13.6 billion parameters of OpenGPT-X's model: 40 layers, which two and four pipeline
+stages share equally, of 5,120 in 40 heads of 128, 8 key-value heads, which tensor parallelism over 2, 4 or 8 devices
+divides, and a feed-forward width that brings the sum to 13.58 billion with Llama 3's vocabulary and is, as all the
+other sizes, a multiple of 128, the tile of a matrix unit (Anthony et al. 2024).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.model.architectures import Precision, Shape
+from pipeline.model.settings import Architecture
+from pipeline.model.size import key_value_heads
+
+
+def _shape(layers: int, width: int, feed_forward_width: int, heads: int, key_value_heads: int) -> dict[str, Any]:
+    return {
+        "layers": layers,
+        "width": width,
+        "feed_forward_width": feed_forward_width,
+        "heads": heads,
+        "key_value_heads": key_value_heads,
+    }
+
+
+# Llama 3.2 came out at 131,072 tokens, stretched from 8,192, and shares its table of embeddings.
+_SMALL = {"tie_embeddings": True, "rope_scaling": {"factor": 32.0, "original_context_length": 8192}}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "llama3": {},
+    "llama3-1b": {**_shape(16, 2048, 8192, 32, 8), **_SMALL},
+    "llama3-3b": {**_shape(28, 3072, 8192, 24, 8), **_SMALL},
+    "llama3-8b": _shape(32, 4096, 14336, 32, 8),
+    "llama3-70b": _shape(80, 8192, 28672, 64, 8),
+    "gptnl-8b": _shape(32, 4096, 14336, 32, 8),
+    "gptnl-30b": _shape(60, 6656, 17920, 52, 13),
+    "opengptx-13b6": _shape(40, 5120, 15872, 40, 8),
+    "mistral-7b": {**_shape(32, 4096, 14336, 32, 8), "rope_theta": 10_000.0, "window": 4096},
+    "demo": {"layers": 4, "width": 128, "heads": 4, "key_value_heads": 2},
+}
+"""By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
+
+
+LOSS_PARTS, LOSS_ROWS = 16, 2048  # of the logits, of which the loss holds some at a time: see `pipeline.model.loss`
+
+
+def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
+    """Return the number of trainable parameters; a tied embedding counts once."""
+    width, a = architecture.width, architecture
+    attention = 2 * width * a.heads * a.head_dimension + 2 * width * a.groups * a.head_dimension
+    block = attention + 3 * width * a.hidden + 2 * width
+    embeddings = vocabulary_size * width * (1 if a.tie_embeddings else 2)
+    return a.layers * block + embeddings + width
+
+
+def flops_per_token(
+    architecture: Architecture, vocabulary_size: int, sequence_length: int, *, recomputation: bool
+) -> int:
+    """Return the floating-point operations that training on one token takes, forward and backward.
+
+    6 N + 12 L T H with N the parameters that multiply (all matrices but the input table, which is looked up; no norms),
+    L layers, T tokens in a sequence and H the joint width of the heads: Chowdhery et al. 2022 (PaLM), appendix B. In a
+    layer with a window T is at most that. The
+    half of the attention that a causal kernel skips, and the attention across documents that a mask skips, are not
+    subtracted. `recomputation`: what the hardware does where every block is computed a second time for the backward
+    pass, 8 N + 16 L T H with N without the output table (Narayanan et al. 2021, appendix): for the utilization of the
+    hardware; that of the model counts the useful 6 N whatever is recomputed.
+    """
+    a = architecture
+    norms = a.width * (2 * a.layers + 1)
+    looked_up = 0 if a.tie_embeddings else vocabulary_size * a.width
+    multiplied = parameter_count(a, vocabulary_size) - norms - looked_up
+    forward_of_blocks = 2 * (multiplied - vocabulary_size * a.width)
+    forward_of_blocks += 4 * sum(a.spans(sequence_length)) * a.heads * a.head_dimension
+    return 3 * forward_of_blocks + 6 * vocabulary_size * a.width + (forward_of_blocks if recomputation else 0)
+
+
+def activation_bytes(
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    tokens: int,
+    precision: Precision,
+    recomputation: bool,
+    tensor: int,
+    context: int,
+) -> float:
+    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+
+    Korthikanti et al. 2022 (Reducing activation recomputation), section 4, counted for this architecture and an
+    attention kernel that keeps no matrix of scores. A block keeps, per token, 4 D + 2 H + 2 K + 4 F elements: the
+    inputs of both norms and of the attention's and the feed-forward's projections (4 D), the queries and the
+    attention's result (2 H, H the joint width of the heads), keys and values (2 K, K theirs), gate, its activation, up
+    and their product (4 F). With recomputation only the input of each block stays (D), and one block at a time in full.
+
+    The output keeps its norm's input and result and the latter's gradient (3 D). The loss takes a sixteenth of the fp32
+    logits at a time, at least 2,048 rows (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's
+    gradient also exists in fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the
+    inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
+    gradient in fp32. Of which heads it holds keys and values: `pipeline.model.size`.
+    """
+    a = architecture
+    heads = a.heads + key_value_heads(a, tensor, context)
+    block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.hidden
+    blocks = a.layers * a.width + block if recomputation else a.layers * block
+    element, copy = (2, 2) if precision == "bf16" else (4, 0)
+    if tensor > 1:
+        return tokens * (element * (blocks + 2 * a.width) + 12 * tensor * vocabulary_size)
+    weight_gradient = 4 * vocabulary_size * a.width if precision == "bf16" else 0
+    rows = min(max(tokens / LOSS_PARTS, LOSS_ROWS), tokens)
+    logits = rows * (4 + copy) * vocabulary_size
+    return tokens * element * (blocks + 3 * a.width) + logits + weight_gradient
+
+
+SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)

@@ -1,0 +1,82 @@
+"""The Qwen3 architecture without torch: the presets are the dense models that one node or less trains.
+
+A Llama that normalises queries and keys; these norms multiply no matrices, so that a token costs a Llama's operations.
+
+Layers, heads and ties are those of Yang et al. 2025 (Qwen3 Technical Report, arXiv 2505.09388), table 1; widths, angles
+and epsilon those of config.json of Qwen/Qwen3-0.6B, -1.7B, -4B and -8B on Hugging Face. Their heads are 128 wide, which
+is not the width divided by the heads in the smallest and in the third.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.model import llama
+from pipeline.model.architectures import Precision, Shape
+from pipeline.model.llama import flops_per_token
+from pipeline.model.settings import Architecture
+from pipeline.model.size import key_value_heads
+
+_ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
+
+
+def _shape(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
+    return {
+        **_ALL,
+        "layers": layers,
+        "width": width,
+        "feed_forward_width": feed_forward_width,
+        "heads": heads,
+        "key_value_heads": 8,
+        "head_width": 128,
+        "tie_embeddings": tied,
+    }
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "qwen3": _ALL,
+    "qwen3-0.6b": _shape(28, 1024, 3072, 16, tied=True),
+    "qwen3-1.7b": _shape(28, 2048, 6144, 16, tied=True),
+    "qwen3-4b": _shape(36, 2560, 9728, 32, tied=True),
+    "qwen3-8b": _shape(36, 4096, 12288, 32, tied=False),
+}
+"""By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
+
+
+def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
+    """Return the number of trainable parameters: a Llama's, and the norms of queries and keys in each layer."""
+    norms = 2 * architecture.layers * architecture.head_dimension
+    return llama.parameter_count(architecture, vocabulary_size) + norms
+
+
+def activation_bytes(
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    tokens: int,
+    precision: Precision,
+    recomputation: bool,
+    tensor: int,
+    context: int,
+) -> float:
+    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+
+    A Llama's, and of each token the queries and keys of a block before their norms, H + K elements, H and K the joint
+    widths of the heads; with recomputation those of one block.
+    """
+    a = architecture
+    of_llama = llama.activation_bytes(
+        a,
+        vocabulary_size,
+        tokens=tokens,
+        precision=precision,
+        recomputation=recomputation,
+        tensor=tensor,
+        context=context,
+    )
+    blocks = 1 if recomputation else a.layers
+    heads = a.heads + key_value_heads(a, tensor, context)
+    return of_llama + tokens * (2 if precision == "bf16" else 4) * blocks * heads * a.head_dimension
+
+
+SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)

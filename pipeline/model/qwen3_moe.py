@@ -1,0 +1,100 @@
+"""Shapes with a name: the models of Qwen3 with experts.
+
+Layers, heads and experts are those of Yang et al. 2025 (Qwen3 Technical Report, arXiv 2505.09388), table 2; widths,
+angles and epsilon those of config.json of Qwen/Qwen3-30B-A3B and Qwen/Qwen3-235B-A22B on Hugging Face.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.model import llama, qwen3
+from pipeline.model.architectures import Precision, Shape
+from pipeline.model.settings import Architecture
+
+_ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "experts_per_token": 8}
+
+
+def _shape(layers: int, width: int, expert_width: int, heads: int) -> dict[str, Any]:
+    return {
+        **_ALL,
+        "layers": layers,
+        "width": width,
+        "feed_forward_width": expert_width,
+        "heads": heads,
+        "key_value_heads": 4,
+        "head_width": 128,
+    }
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "qwen3-moe": _ALL,
+    "qwen3-30b-a3b": _shape(48, 2048, 768, 32),
+    "qwen3-235b-a22b": _shape(94, 4096, 1536, 64),
+}
+"""By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
+
+
+def _dense(architecture: Architecture, experts: int | None) -> Architecture:
+    """Return the Qwen3 whose blocks are as wide as so many experts."""
+    update = {"experts": None, "experts_per_token": None, "feed_forward_width": (experts or 0) * architecture.hidden}
+    return architecture.model_copy(update=update)
+
+
+def _routers(architecture: Architecture) -> int:
+    return architecture.layers * architecture.width * (architecture.experts or 0)
+
+
+def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
+    """Return the number of trainable parameters: of all experts."""
+    return qwen3.parameter_count(_dense(architecture, architecture.experts), vocabulary_size) + _routers(architecture)
+
+
+def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
+    """Return how many of them one token uses: of the experts that it visits."""
+    dense = _dense(architecture, architecture.experts_per_token)
+    return qwen3.parameter_count(dense, vocabulary_size) + _routers(architecture)
+
+
+def flops_per_token(
+    architecture: Architecture, vocabulary_size: int, sequence_length: int, *, recomputation: bool
+) -> int:
+    """Return the floating-point operations that training on one token takes: with the experts that it visits."""
+    dense = _dense(architecture, architecture.experts_per_token)
+    of_dense = llama.flops_per_token(dense, vocabulary_size, sequence_length, recomputation=recomputation)
+    return of_dense + (8 if recomputation else 6) * _routers(architecture)
+
+
+def activation_bytes(
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    tokens: int,
+    precision: Precision,
+    recomputation: bool,
+    tensor: int,
+    context: int,
+) -> float:
+    """Return the bytes that one device holds at most for the backward pass of `tokens` tokens, besides model state.
+
+    A Qwen3's as wide as the experts that a token visits, C of them, and in each block, of a token: its rows in their
+    order and what the experts gave, twice, before and after it is in the order of the tokens (3 C D elements), the
+    probabilities in float32, and where each of the rows is (4 C numbers of 8 bytes). It is exact where each process has
+    all experts, and the mean of the processes that divide them, of which one gets more the less its load is balanced.
+    """
+    a, chosen = architecture, architecture.experts_per_token or 0
+    dense = qwen3.activation_bytes(
+        _dense(a, chosen),
+        vocabulary_size,
+        tokens=tokens,
+        precision=precision,
+        recomputation=recomputation,
+        tensor=tensor,
+        context=context,
+    )
+    blocks = 1 if recomputation else a.layers
+    element = 2 if precision == "bf16" else 4
+    return dense + tokens * blocks * (3 * element * chosen * a.width + 4 * (a.experts or 0) + 32 * chosen)
+
+
+SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes, active_parameter_count)

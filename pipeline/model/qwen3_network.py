@@ -1,0 +1,101 @@
+"""The Qwen3 architecture (Yang et al. 2025) in plain PyTorch, with the axes of `pipeline.model.decoder`.
+
+A Llama whose queries and keys are normalised, each head by itself and before it is rotated, with one weight for all
+heads of a layer (Dehghani et al. 2023, section 2; Henry et al. 2020). Its attention's scores stay bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from pipeline.model import attention, llama_network
+from pipeline.model.llama_network import NETWORK as LLAMA
+from pipeline.model.networks import Network
+from pipeline.model.settings import Architecture
+
+
+class Qwen3Attention(attention.Attention):
+    """Causal self-attention with normalised queries and keys."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__(architecture)
+        self.query_norm = nn.RMSNorm(architecture.head_dimension, eps=architecture.norm_epsilon)
+        self.key_norm = nn.RMSNorm(architecture.head_dimension, eps=architecture.norm_epsilon)
+
+    def heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (B, T, H, E) and keys (B, T, K, E), normalised, and values (B, T, K, E)."""
+        q_BTHE, k_BTKE, v_BTKE = super().heads(x_BTD)
+        return self.query_norm(q_BTHE), self.key_norm(k_BTKE), v_BTKE
+
+
+class Qwen3Block(llama_network.LlamaBlock):
+    """A layer of a Llama with this attention."""
+
+    attention_kind = Qwen3Attention
+
+
+class Qwen3(llama_network.Llama):
+    """Such blocks between an embedding and a normalised output."""
+
+    block = Qwen3Block
+
+
+_NORMS = {
+    "attention.query_norm.weight": "self_attn.q_norm.weight",
+    "attention.key_norm.weight": "self_attn.k_norm.weight",
+}
+# What Transformers takes where config.json does not say it, and a Llama takes otherwise.
+_DEFAULTS = {"head_dim": 128, "num_key_value_heads": 32, "sliding_window": 4096}
+_FIRST_WINDOWED = 28
+
+
+def their_name(name: str) -> str:
+    """Return Transformers' name of a parameter of `pipeline.model.qwen3_network`."""
+    for own, theirs in _NORMS.items():
+        if name.endswith(own):
+            return f"model.layers.{name.split('.')[1]}.{theirs}"
+    return llama_network.their_name(name)
+
+
+def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+    """Return the content of config.json."""
+    found = llama_network.configuration(architecture, vocabulary_size, sequence_length)
+    del found["mlp_bias"]
+    windowed = architecture.window is not None
+    if windowed:  # from the first layer on, where config.json has no types of layers
+        found |= {"max_window_layers": 0}
+    return {**found, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": windowed}
+
+
+def read_configuration(config: Mapping[str, Any], path: Path) -> Architecture:
+    """Return the shape that config.json describes.
+
+    Raises:
+        InputError: it has what `pipeline.model.llama_network` does not read.
+    """
+    known = {**_DEFAULTS, **config}
+    if not config.get("use_sliding_window"):
+        known["sliding_window"] = None
+    first = config.get("max_window_layers", _FIRST_WINDOWED) if known["sliding_window"] else config["num_hidden_layers"]
+    types = [
+        llama_network.SLIDING if layer >= first else llama_network.FULL for layer in range(known["num_hidden_layers"])
+    ]
+    windows = llama_network.read_windows(known, path, types)
+    found = llama_network.read_configuration(known, path)
+    return found.model_copy(update={"preset": "qwen3", **windows})
+
+
+NETWORK: Network = replace(
+    LLAMA,
+    model=Qwen3,
+    splits={**LLAMA.splits, "attention.query_norm": "heads", "attention.key_norm": "heads"},
+    model_types=("qwen3",),
+    their_name=their_name,
+    configuration=configuration,
+    read_configuration=read_configuration,
+)

@@ -1,0 +1,202 @@
+"""Format a plan as tables and lines of text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.core.formatting import aligned, in_blocks
+from pipeline.plan.alternatives import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
+from pipeline.plan.calibrated_forecast import NO_RUNS
+from pipeline.plan.run_time import FORMULAS as RUN_TIME
+from pipeline.plan.scaling_laws import SCOPE
+
+# Suffix of a key: the units from large to small, each with its size in the key's own unit.
+UNITS: dict[str, tuple[tuple[str, float], ...]] = {
+    "seconds": (("days", 86_400), ("hours", 3600), ("minutes", 60), ("s", 1)),
+    "hours": (("h", 1),),
+    "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)),
+    "joules": (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3600), ("J", 1)),
+    "grams": (("t", 1e6), ("kg", 1e3), ("g", 1)),
+    "liters": (("m³", 1000), ("l", 1)),
+    "flops": (("FLOP", 1),),
+    "euros": (("EUR", 1),),
+}
+
+
+def readable(key: str, value: Any) -> str:
+    """Return a value with three significant digits in the unit that the key's name tells."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "no"
+    words = key.split("_")
+    unit = next((word for word in reversed(words) if word in UNITS), None)
+    if unit is not None:
+        symbol, size = next((entry for entry in UNITS[unit] if value >= entry[1]), UNITS[unit][-1])
+        return f"{_number(value / size)} {symbol}"
+    if "share" in words:
+        return f"{100 * value:.3g} %"
+    return _number(value)
+
+
+def _label(key: str) -> str:
+    """Return the words of a key without its unit, which the value carries."""
+    units = ("bytes", "joules", "grams", "liters", "euros")
+    words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
+    return " ".join(words)
+
+
+def _number(value: float) -> str:
+    """Return a number with its thousands separated, a large one with a power of ten."""
+    if value >= 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def table(plan: dict[str, Any]) -> str:
+    """Return the plan in lines of text: a column for each model and one for all of them, then the assumptions."""
+    columns = {**plan["models"], "total": plan["totals"]} if len(plan["models"]) > 1 else plan["models"]
+    keys = [key for key in plan["formulas"] if any(key in column for column in columns.values())]
+    # Of a time, which the platform may not state figures for.
+    parts = {*RUN_TIME, "low_seconds", "high_seconds"} - {"seconds"}
+    keys = [key for key in keys if key not in parts or any(column.get(key) is not None for column in columns.values())]
+    rows = [["estimated", *columns]]
+    rows += [
+        [_label(key), *(readable(key, column[key]) if key in column else "" for column in columns.values())]
+        for key in keys
+    ]
+    lines = in_blocks(rows)
+    assumed = {**plan["platform"], **plan["energy"]}
+    stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
+    missing = [key for key, value in assumed.items() if value is None]
+    lines += ["", SCOPE, "", f"platform {plan['platform']['name']}: {', '.join(stated)}"]
+    if missing:
+        lines.append(f"unknown, so what depends on it is left out: {', '.join(missing)}")
+    lines += [f"{cell} fits nowhere and is not run: {reason}" for cell, reason in plan.get("not_run", {}).items()]
+    return "\n".join([*lines, "", *forecast_lines(plan.get("forecast"))])
+
+
+def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
+    """Return the forecast by calibration runs in lines of text: energy and time of each step with 95 % intervals."""
+    if forecast is None:
+        return [NO_RUNS]
+    told = {**forecast["steps"], "whole chain": forecast["chain"]}
+    rows = [["forecast, estimated", "energy", "95 % interval", "time of jobs", "95 % interval"]]
+    rows += [
+        [step, *(cell for key in ("joules", "seconds") for cell in _range(key, values))]
+        for step, values in told.items()
+        if "refused" not in values
+    ]
+    lines = aligned(rows) if len(rows) > 1 else ["forecast: none"]
+    refused: dict[str, list[str]] = {}
+    for step, values in told.items():
+        if "refused" in values:
+            refused.setdefault(values["refused"], []).append(step)
+    lines += [f"{', '.join(steps)}: {reason}" for reason, steps in refused.items()]
+    runs = "; ".join(f"{run['folder']} ({run['platform']}; energy {run['known']})" for run in forecast["calibration"])
+    return [*lines, "", f"by {runs}", forecast["scope"], *forecast["notes"]]
+
+
+def _range(key: str, values: dict[str, Any]) -> tuple[str, str]:
+    """Return a figure and its interval."""
+    low, high = (readable(f"{end}_{key}", values[f"{end}_{key}"]) for end in ("low", "high"))
+    return readable(key, values[key]), f"{low} to {high}"
+
+
+COLUMNS = {
+    "seconds": "time",
+    "published_least_seconds": "as published: from",
+    "published_most_seconds": "to",
+    "device_hours": "device hours",
+    "energy_joules": "energy",
+    "carbon_grams": "carbon",
+    "water_liters": "water",
+    "cost_euros": "cost",
+}
+
+
+def time_lines(plan: dict[str, Any]) -> list[str]:
+    """Return the notes and advice of each model, and the table of sizes."""
+    lines = [f"{name}: {note}" for name, told in plan["notes"].items() for note in told]
+    for name, told in plan["advice"].items():
+        lines += [f"{name}, shape: {one['advice']} (gain: {one['gain']}; {one['source']})" for one in told]
+    return [*lines, *_sizes(plan)]
+
+
+def _sizes(plan: dict[str, Any]) -> list[str]:
+    """Return a line for each size and number of tokens."""
+    if not plan["sizes"]:
+        return []
+    platform = plan["platform"]
+    devices = platform["devices"] * platform["nodes"]
+    rows = [[f"{devices} devices of {platform['name']}, estimated", "tokens", *COLUMNS.values()]]
+    rows += [
+        [f"{row['model']}, {row['tokens_per_parameter']:,} per parameter", readable("tokens", row["tokens"])]
+        + [readable(key, row[key]) for key in COLUMNS]
+        for row in plan["sizes"]
+    ]
+    ways = {row["model"]: row["way"] or "fits in no way that was tried" for row in plan["sizes"]}
+    return [
+        "",
+        *aligned(rows),
+        "tokens per parameter: " + "; ".join(f"{ratio:,} {name}" for ratio, name in TOKENS_PER_PARAMETER.items()),
+        *(f"{model}: {way}" for model, way in ways.items()),
+        f"sequences of {SEQUENCE_LENGTH:,}, {BATCH_SIZE} or more in a step, bf16, compiled, Llama 3's vocabulary",
+    ]
+
+
+def corpus_lines(plan: dict[str, Any]) -> list[str]:
+    """Return in lines of text what `pipeline.slurm.corpus_plan` has told; what will not fit comes last."""
+    lines = ["sources, estimated", *_steps(plan["sources"]["steps"]), ""]
+    for name, corpus in plan["corpora"].items():
+        lines += [f"corpus {name}, estimated, as if nothing were removed", *_volumes(corpus), ""]
+        lines += [*_steps(corpus["steps"]), ""]
+    free = readable("bytes", plan["free_bytes"])
+    lines.append(f"disk of the corpora and tokens: at most {readable('bytes', plan['disk_bytes'])}, free {free}")
+    where = (
+        f"{plan['cores']} cores" if plan["cores"] else "the cores that each job asks for, all jobs of a step at once"
+    )
+    lines.append(f"hours: on {where}, without waiting")
+    lines.append(f"core hours: by {plan['rates_by']}; cores of another kind take another time; –: not measured")
+    return [*lines, *(f"does not fit: {problem}" for problem in plan["problems"])]
+
+
+def _volumes(corpus: dict[str, Any]) -> list[str]:
+    rows = [["raw, as stored", f"{readable('bytes', corpus['raw_bytes'])} in {corpus['files']:,} files"]]
+    if corpus["unknown_sources"]:
+        rows.append(["not known before they are read", ", ".join(corpus["unknown_sources"])])
+    sampled = f"by the first {corpus['sampled_documents']:,} of files"
+    rows.append(["text", f"{readable('bytes', corpus['text_bytes'])}, {sampled}"])
+    rows.append(["documents", f"{corpus['documents']:,}, {sampled}"])
+    allowed = f"{corpus['documents_allowed']:,}, where few are copies"
+    rows.append(["documents that deduplication allows", allowed])
+    rows += [[f"disk, {name}", f"at most {readable('bytes', size)}"] for name, size in corpus["disk_bytes"].items()]
+    return aligned(rows)
+
+
+def _steps(steps: dict[str, dict[str, Any]]) -> list[str]:
+    rows = [["step", "jobs", "of Slurm", "cores of a job", "memory of a job", "core hours", "hours"]]
+    for name, step in steps.items():
+        submissions = "–" if step["submissions"] is None else f"{step['submissions']:,}"
+        rows.append(
+            [name, f"{step['jobs']:,}", submissions, f"{step['cores']:,}", readable("bytes", step["memory_bytes"])]
+        )
+        rows[-1] += [_hours_range(step, "core_seconds"), _hours_range(step, "seconds")]
+    known = [step for step in steps.values() if "low_seconds" in step]
+    if known:
+        keys = [f"{end}_{key}" for end in ("low", "high") for key in ("core_seconds", "seconds")]
+        total = {key: sum(step[key] for step in known) for key in keys}
+        rows.append(
+            ["measured steps, in turn", *[""] * 4, _hours_range(total, "core_seconds"), _hours_range(total, "seconds")]
+        )
+    return aligned(rows)
+
+
+def _hours_range(step: dict[str, Any], key: str) -> str:
+    """Return a time in hours from the least to the most; a dash where it is not known."""
+    if f"low_{key}" not in step:
+        return "–"
+    low, high = (step[f"{end}_{key}"] / 3600 for end in ("low", "high"))
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"

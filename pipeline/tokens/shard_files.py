@@ -1,0 +1,192 @@
+"""Map the shards of a token set into memory, and copy them to a disk of the node."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.errors import InputError
+
+Integers = npt.NDArray[np.int64]
+END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of a stream: the mark after the last record batch."""
+
+Group = tuple[str, ...]
+"""A source, a language and the strata, which all documents of a record batch share."""
+
+
+class BatchPlace(NamedTuple):
+    """Where a record batch lies in the file of its shard: the bytes before it and before its tokens; their number."""
+
+    position: int
+    values_position: int
+    tokens: int
+
+
+class MappedShard:
+    """An Arrow stream of tokens.shard in mapped memory; `metadata` is that of its schema.
+
+    Raises InputError when the file is missing, cut off in its schema or of another kind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with pa.memory_map(os.fspath(path)) as file:
+                self._schema = pa.ipc.read_schema(file)
+                self._first = file.tell()
+        except (OSError, EOFError, pa.ArrowInvalid) as error:
+            raise self._broken(error) from error
+        self.metadata = {name.decode(): value.decode() for name, value in (self._schema.metadata or {}).items()}
+        if "tokenizer_sha256" not in self.metadata:
+            raise InputError(f"{path} was not written by tokens.shard: its schema names no tokenizer")
+
+    def _broken(self, error: Exception) -> InputError:
+        return InputError(f"{self.path} is no whole Arrow stream: build it again with tokens.shard ({error})")
+
+    @cached_property
+    def _buffer(self) -> pa.Buffer:
+        return pa.memory_map(os.fspath(self.path)).read_buffer()
+
+    @cached_property
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self._buffer, dtype=np.uint8)
+
+    def batch(self, position: int) -> pa.RecordBatch:
+        """The record batch that begins there, as the file's own pages; the file is mapped when one is asked for."""
+        return pa.ipc.read_record_batch(pa.ipc.read_message(self._buffer.slice(position)), self._schema)
+
+    def values(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """So many tokens from a byte of the file on, as a read-only view of it."""
+        found: npt.NDArray[np.unsignedinteger[Any]] = self._bytes[position : position + length * dtype.itemsize].view(
+            dtype
+        )
+        return found
+
+    def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
+        """All record batches with their places; reads a page of each.
+
+        Raises InputError when the stream is cut off.
+        """
+        stream = pa.BufferReader(self._buffer)
+        stream.seek(self._first)
+        found = []
+        try:
+            while (position := stream.tell()) < self._buffer.size - len(END):
+                batch = pa.ipc.read_record_batch(pa.ipc.read_message(stream), self._schema)
+                tokens = batch.column("tokens").flatten()
+                at = tokens.buffers()[1].address - self._buffer.address if len(tokens) else position
+                found.append((BatchPlace(position, at, len(tokens)), batch))
+            if self._buffer.slice(position).to_pybytes() != END:  # cut off between two record batches
+                raise EOFError("it has no end")
+        except (OSError, EOFError, pa.ArrowInvalid) as error:
+            raise self._broken(error) from error
+        return found
+
+
+def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
+    """Maps an Arrow stream of tokens.shard: its metadata and its record batches, which are the file's own pages.
+
+    Raises InputError when the file is missing, cut off or of another kind.
+    """
+    shard = MappedShard(path)
+    return shard.metadata, [batch for _, batch in shard.batches()]
+
+
+def group_of(batch: pa.RecordBatch) -> Group:
+    """The source, language and strata of a record batch, which must not be empty."""
+    return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
+
+
+def encoded(places: Sequence[BatchPlace]) -> str:
+    """The places of record batches as an index holds them: three 64-bit numbers of each, in base64."""
+    return base64.b64encode(np.array(places, dtype="<i8").tobytes()).decode()
+
+
+def decoded(batches: str) -> Integers:
+    """The places that an index holds, (N, 3)."""
+    found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
+    return found
+
+
+SPARE_BYTES = 2**24
+BLOCK_BYTES = 2**24
+
+
+def copy_to_node(index: Path, folder: Path) -> Path:
+    """The path of a copied index, in a part of `folder` that is named by the index's hash.
+
+    One process of a node copies and the others wait for it; what lies there whole is used again. A shard is hashed as
+    it is copied and gets its name at the end, the index last, so that a name stands for whole bytes.
+    Raises InputError when there is no room, which is found before anything is copied, or when a shard is missing or
+    has other bytes than the index says.
+    """
+    try:
+        content = index.read_bytes()
+        described: dict[str, Any] = json.loads(content)
+        entries = [(split, n, e) for split in ("train", "validation") for n, e in enumerate(described[split]["shards"])]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{index} is no index of tokens ({error!r}): build it with tokens.index") from error
+    target = folder / hashlib.sha256(content).hexdigest()[:16]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with (target / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets go of it when the process ends, however it ends
+            missing = []
+            for split, number, entry in entries:
+                path = target / split / f"{number}.arrow"
+                if not path.is_file() or path.stat().st_size != entry["bytes_on_disk"]:
+                    missing.append((index.parent / entry["path"], path, entry))
+                entry["path"] = f"{split}/{number}.arrow"
+            _check_free_space(target, sum(entry["bytes_on_disk"] for _, _, entry in missing))
+            for source, path, entry in missing:
+                _copy(source, path, entry["sha256"])
+            staged = target / "index.json"
+            partial = target / ".partial-index.json"
+            partial.write_text(json.dumps(described), encoding="utf-8")
+            partial.replace(staged)
+    except OSError as error:
+        raise InputError(f"staging: {error}: name a folder on a disk of the node that can be written") from error
+    return staged
+
+
+def _check_free_space(target: Path, needed: int) -> None:
+    for left in target.glob("*/.partial-*"):
+        left.unlink()
+    free = shutil.disk_usage(target).free
+    if needed and free < needed + SPARE_BYTES:
+        raise InputError(
+            f"staging: {target} has room for {free} bytes, the shards to copy take {needed}: name a folder on a larger "
+            "disk or leave staging out"
+        )
+
+
+def _copy(source: Path, path: Path, sha256: str) -> None:
+    """Copies a shard aside and renames it; raises InputError when it is missing or its bytes are not those indexed."""
+    if not source.is_file():
+        raise InputError(f"{source} is missing, which the index names: build it again with tokens.shard")
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")
+    digest = hashlib.sha256()
+    with source.open("rb") as reading, partial.open("wb") as writing:
+        while block := reading.read(BLOCK_BYTES):
+            digest.update(block)
+            writing.write(block)
+        writing.flush()
+        os.fsync(writing.fileno())
+    if digest.hexdigest() != sha256:
+        partial.unlink()
+        raise InputError(f"{source} has other bytes than the index says: it was altered, build it with tokens.shard")
+    partial.replace(path)

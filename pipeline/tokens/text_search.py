@@ -1,0 +1,225 @@
+"""Finds which parts of a text stand in the training documents of a token set, and in which documents.
+
+Compared are the bytes of texts and not tokens: a text is found wherever its first and its last token are cut, and never
+across the border of two documents.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError
+from pipeline.core.normalization import composed
+from pipeline.tokenizer.encoder import SPECIAL, load_encoder, spelling
+from pipeline.tokens import suffix_search
+from pipeline.tokens.suffixes import open_suffixes
+from pipeline.tokens.token_reader import TokenReader, TokenRow
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TextMatch:
+    """A part of a text that stands in training documents, and that no longer part of the text holds.
+
+    Attributes:
+        start: its first character in the text, from 0.
+        end: one past its last character.
+        positions: for each shard, the token at which each occurrence stands, in order.
+    """
+
+    start: int
+    end: int
+    positions: list[Integers]
+
+    @property
+    def occurrences(self) -> int:
+        """How often the part stands in training documents, more than once in one of them too."""
+        return sum(map(len, self.positions))
+
+
+def covered(parts: list[TextMatch]) -> int:
+    """Return how many characters of a text stand in its parts, each counted once."""
+    found: set[int] = set()
+    for part in parts:
+        found.update(range(part.start, part.end))
+    return len(found)
+
+
+class TextSearch:
+    """The training documents of a token set, searched by its suffix arrays, which lie in `suffixes` beside its index.
+
+    Raises:
+        InputError: index, shards, suffix arrays or tokenizer are missing, damaged, or do not belong together.
+    """
+
+    def __init__(self, index: Path, tokenizer: Path, suffixes: list[Path] | None = None) -> None:
+        self.reader = TokenReader(index, "train")
+        encoder = load_encoder(tokenizer)
+        if encoder.sha256 != self.reader.tokenizer_sha256:
+            raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
+        letters, spelled = spelling(encoder)
+        self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
+        backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
+        self._vocabulary = suffix_search.TokenBytes(letters, spelled, np.array(backwards, dtype=np.int64))
+        self.rows: list[TokenRow] = []
+        self._shards: list[suffix_search.SuffixArray] = []
+        by_number = {path.stem: path for path in suffixes or ()}
+        for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
+            row = self.reader.shard_row(number)
+            path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
+            order = open_suffixes(path, entry["sha256"], row.tokens)
+            self.rows.append(row)
+            self._shards.append(self._shard(row, order))
+
+    def _shard(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
+        """One array over all record batches of a shard, which lie in one mapped file, and where each is in it."""
+        views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
+        size, first = views[0].itemsize, views[0].ctypes.data
+        places = [(view.ctypes.data - first) // size for view in views]
+        starts = [start for start, _ in row.views] or [0]
+        tokens = np.lib.stride_tricks.as_strided(
+            views[0], shape=(places[-1] + len(views[-1]),), strides=(size,), writeable=False
+        )
+        return suffix_search.SuffixArray(
+            order,
+            tokens,
+            np.array([*starts, row.tokens], dtype=np.int64),
+            np.array([place - start for place, start in zip(places, starts, strict=True)], dtype=np.int64),
+            self._vocabulary,
+        )
+
+    @cached_property
+    def _longest_first(self) -> list[tuple[int, bytes]]:
+        """The tokens with their numbers, the longest first."""
+        return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
+
+    def parts(self, text: str, minimum: int) -> list[TextMatch]:
+        """The longest parts of a text of at least so many characters, in their order; parts may overlap.
+
+        Every part of a text that stands in a training document, and is that long, lies in one of them. Documents are in
+        Unicode's composed form, and so is the text searched; places are those in the text as it is given.
+
+        Raises:
+            InputError: the text cannot be written in UTF-8, or a suffix array does not fit its shard.
+        """
+        searched = composed(text)
+        if searched != text:
+            lengths = [len(composed(text[:end])) for end in range(len(text) + 1)]
+            place = [bisect(lengths, at) - 1 for at in range(len(searched) + 1)]
+            parts = self.parts(searched, minimum)
+            return [replace(part, start=place[part.start], end=place[part.end]) for part in parts]
+        try:
+            content = text.encode()
+        except UnicodeEncodeError:
+            raise InputError("the text holds half a character: give it in UTF-8") from None
+        letters = np.frombuffer(content, dtype=np.uint8)
+        reach, ends = suffix_search.reach_of(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
+        with _fitting():
+            for shard in self._shards:
+                suffix_search.longest(shard, letters, reach, minimum, ends)
+            self._within_tokens(content, minimum, ends)
+        borders = [at for at, letter in enumerate(content) if letter & 0xC0 != 0x80] + [len(content)]
+        found: list[TextMatch] = []
+        before = 0
+        for first, begin in enumerate(borders[:-1]):
+            last = bisect(borders, int(ends[begin])) - 1
+            if last > before and last - first >= minimum:
+                before = last
+                positions = [self._positions(shard, content, begin, borders[last], reach) for shard in self._shards]
+                found.append(TextMatch(first, last, positions))
+        return found
+
+    def _within_tokens(self, text: bytes, minimum: int, ends: Integers) -> None:
+        """Raise `ends` to where the parts end that stand within a single token of the shards."""
+        for number, word in self._long_tokens(minimum):
+            wanted = [at for at in range(len(text) - minimum + 1) if text[at : at + minimum] in word]
+            if wanted and any(len(self._of_token(shard, number)) for shard in self._shards):
+                for at in wanted:
+                    end = at + minimum
+                    while end < len(text) and text[at : end + 1] in word:
+                        end += 1
+                    ends[at] = max(ends[at], end)
+
+    def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
+        """The tokens that have more than so many bytes."""
+        return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
+
+    def _of_token(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
+        word = np.frombuffer(self._words[number], dtype=np.uint8)
+        found = np.empty(suffix_search.of_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
+        suffix_search.of_token(shard, word, number, found)
+        return found
+
+    def _positions(
+        self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
+    ) -> Integers:
+        """The token of each occurrence of a part of a text in a shard, in order."""
+        letters = np.frombuffer(text, dtype=np.uint8)
+        count = suffix_search.occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
+        found = [np.empty(count, dtype=np.int64)]
+        suffix_search.occurrences(shard, letters, start, end, reach, found[0])
+        part = text[start:end]
+        for number, word in self._long_tokens(len(part)):
+            # At the first byte of a token the part is found by the suffix of that token.
+            times = sum(word.startswith(part, at) for at in range(1, len(word)))
+            found += [self._of_token(shard, number)] * times
+        return np.sort(np.concatenate(found))
+
+    def count_documents(self, part: TextMatch) -> int:
+        """Return in how many documents a part stands."""
+        return sum(
+            len(np.unique(np.searchsorted(row.borders, positions, side="right")))
+            for row, positions in zip(self.rows, part.positions, strict=True)
+        )
+
+    def documents(self, part: TextMatch) -> Iterator[dict[str, Any]]:
+        """Yield the documents that a part stands in: id, source, language, license, and how often as `occurrences`."""
+        for row, positions in zip(self.rows, part.positions, strict=True):
+            at = 0
+            while at < len(positions):
+                document = row.document_rows(int(positions[at]), 1)[0]
+                past = int(np.searchsorted(positions, document["end"], side="left"))
+                told = {key: document[key] for key in ("id", "source", "language", "license")}
+                yield {**told, "occurrences": past - at}
+                at = past
+
+    def text(self, row: TokenRow, start: int, end: int) -> str:
+        """Return the text of the tokens start … end-1 of a row, without its special tokens."""
+        spelled = self._spelled(row.read(start, end - start).tolist())
+        return spelled.replace(bytes([SPECIAL]), b"").decode(errors="replace")
+
+    def whole_text(self, tokens: list[int]) -> str:
+        """Return the text of tokens that may be cut anywhere, without the parts of characters at its two ends.
+
+        What is no text in between, such as a special token, is U+FFFD, which stands in no training document.
+        """
+        return self._spelled(tokens).decode(errors="replace").strip("\ufffd")
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text stands, as a whole, in a training document; an empty one does not."""
+        text = composed(text)
+        return bool(text) and bool(self.parts(text, len(text)))
+
+    def _spelled(self, tokens: list[int]) -> bytes:
+        return b"".join(self._words[token] for token in tokens)
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Tell of a suffix array that does not fit its shard in one sentence."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"a suffix array was altered ({error}): build it again with tokens.suffixes") from None

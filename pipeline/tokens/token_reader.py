@@ -1,0 +1,260 @@
+"""Reads the shards of a token set from mapped memory, as long rows of tokens: of a whole split or of groups of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import sha256_of_each
+from pipeline.tokens.shard_files import Group, Integers, MappedShard, decoded, group_of
+
+
+class TokenRow:
+    """Record batches of shards, joined to one row of tokens, by a table of where they lie: none is read before it is
+    asked for.
+
+    The table has the numbers of the shard and of the group of each batch in ascending order of the shards, and its
+    `Place`, (N, 5).
+    """
+
+    def __init__(self, name: str, shards: list[MappedShard], dtype: np.dtype[Any], table: Integers) -> None:
+        self.name, self.dtype = name, dtype
+        self._shards, self._table = shards, table
+        self._starts: Integers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(table[:, 4])])
+        self.tokens = int(self._starts[-1])
+
+    def _at(self, position: int) -> int:
+        """The number of the record batch that holds a token."""
+        return int(np.searchsorted(self._starts, position, side="right")) - 1
+
+    def _values(self, number: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+        shard, _, _, position, length = map(int, self._table[number])
+        return self._shards[shard].values(position, length, self.dtype)
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        return self._shards[self._table[number, 0]].batch(int(self._table[number, 2]))
+
+    @property
+    def views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
+        """The position of the first token of each record batch, and its tokens as a read-only view of the file."""
+        return [(start, self._values(number)) for number, start in enumerate(self._starts[:-1].tolist())]
+
+    @cached_property
+    def borders(self) -> Integers:
+        """The position of the first token of each document, in order."""
+        starts = enumerate(self._starts[:-1].tolist())
+        found = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
+
+    def per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """What a function of a record batch and its group tells of each of its documents, of all documents in order.
+
+        Raises ValueError when there is no document.
+        """
+        batches = map(self._batch, range(len(self._table)))
+        return np.concatenate([values(batch, group_of(batch)) for batch in batches])
+
+    def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
+        """The tokens start … start+length-1 as read-only views of the files, one per record batch that they touch.
+
+        Raises IndexError when they reach outside the row.
+        """
+        if start < 0 or length < 0 or start + length > self.tokens:
+            raise IndexError(f"tokens {start} to {start + length} reach outside the {self.tokens} of {self.name}")
+        views = []
+        batch = self._at(start)
+        while length > 0:
+            offset = start - int(self._starts[batch])
+            view = self._values(batch)[offset : offset + length]
+            views.append(view)
+            start, length, batch = start + len(view), length - len(view), batch + 1
+        return views
+
+    def read(self, start: int, length: int) -> Integers:
+        """The tokens start … start+length-1, (length,).
+
+        Raises IndexError when they reach outside the row.
+        """
+        views = self.slices(start, length)
+        return np.concatenate([np.empty(0, dtype=np.int64), *views], dtype=np.int64)
+
+    def read_rows(self, starts_B: Integers, tokens_BT: npt.NDArray[Any], rows_B: Integers) -> None:
+        """Fills the rows `rows_B` of an array, (…, T), each with the T tokens from its start on, in the files' type.
+
+        Raises IndexError when they reach outside the row.
+        """
+        length, size = tokens_BT.shape[1], self.dtype.itemsize
+        batches_B = np.searchsorted(self._starts, starts_B, side="right") - 1
+        is_whole_B = starts_B + length <= self._starts[np.minimum(batches_B + 1, len(self._table))]
+        found = self._table[np.minimum(batches_B, len(self._table) - 1)]
+        places_B = found[:, 3] + (starts_B - self._starts[batches_B]) * size
+        read = (rows_B, is_whole_B, found[:, 0], places_B, starts_B)
+        for row, is_whole, shard, place, start in zip(*(part.tolist() for part in read), strict=True):
+            if is_whole:
+                tokens_BT[row] = self._shards[shard].values(place, length, self.dtype)
+            else:
+                tokens_BT[row] = np.concatenate(self.slices(start, length))
+
+    def document_rows(self, start: int, length: int) -> list[dict[str, Any]]:
+        """The documents that start … start+length-1 touch: id, source, language, license, and the positions of their
+        first token as `start` and of one past their last as `end`.
+
+        Raises IndexError when they reach outside the row.
+        """
+        found: list[dict[str, Any]] = []
+        end = start + sum(map(len, self.slices(start, length)))
+        number = self._at(start)
+        while number < len(self._table) and (origin := int(self._starts[number])) < end:
+            batch = self._batch(number)
+            borders = batch.column("tokens").offsets.to_numpy() + origin
+            from_row = max(int(np.searchsorted(borders, start, side="right")) - 1, 0)
+            to_row = int(np.searchsorted(borders[:-1], end, side="left"))
+            rows = batch.select(["id", "source", "language", "license"]).slice(from_row, to_row - from_row).to_pylist()
+            for row, (begin, past) in zip(rows, pairwise(borders[from_row : to_row + 1].tolist()), strict=True):
+                found.append({**row, "start": begin, "end": past})
+            number += 1
+        return found
+
+    def document_spans(self, start: int, length: int) -> list[tuple[str, int, int]]:
+        """Identifier, first position and one past the last of each document that start … start+length-1 touch.
+
+        Raises IndexError when they reach outside the row.
+        """
+        return [(row["id"], row["start"], row["end"]) for row in self.document_rows(start, length)]
+
+    def document_at(self, position: int) -> str:
+        """The identifier of the document that holds the token at `position`."""
+        return self.document_spans(position, 1)[0][0]
+
+    def find(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
+        """The first position of a document and one past the last, or None when its shard holds none of that id.
+
+        The documents of a record batch lie in the order of id_hash: each batch of the shard is a binary search.
+        """
+        for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
+            batch, origin = self._batch(number), int(self._starts[number])
+            hashes = batch.column("id_hash").to_numpy()
+            rows = range(*(int(np.searchsorted(hashes, np.uint64(id_hash), side=side)) for side in ("left", "right")))
+            for row in rows:
+                if batch.column("id")[row].as_py() == document_id:
+                    offsets = batch.column("tokens").offsets
+                    return origin + offsets[row].as_py(), origin + offsets[row + 1].as_py()
+        return None
+
+
+class TokenReader(TokenRow):
+    """The tokens of one split (`train` or `validation`), all shards joined in the order of their numbers.
+
+    Raises InputError when index.json or a shard is missing or broken, or when a shard is not the one that was indexed:
+    in size, tokenizer or vocabulary. Its bytes are not read: see `refuse_altered`.
+    """
+
+    def __init__(self, index_path: Path, split: str) -> None:
+        self.split = split
+        self.index_path = index_path
+        try:
+            index: dict[str, Any] = json.loads(index_path.read_text(encoding="utf-8"))
+            described = index[split]
+            self.tokenizer_sha256: str = index["tokenizer_sha256"]
+            self.vocabulary_size: int = index["vocabulary_size"]
+            dtype = np.dtype(index["dtype"])
+            self.begin_of_text_id: int = index["begin_of_text_id"]
+            self.end_of_text_id: int = index["end_of_text_id"]
+            self.shards: int = index["shards"]
+            self.grouped_by: list[str] = index["grouped_by"]
+            self.documents: int = described["documents"]
+            self.bytes: int = described["bytes"]
+            numbers: dict[Group, int] = {}
+            tables = [
+                _table(number, entry, self.grouped_by, numbers) for number, entry in enumerate(described["shards"])
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            told = f"{index_path} is no index of tokens with a {split} split ({error!r}): make it again"
+            raise InputError(told) from error
+        shards = [_open_indexed(index_path, index, entry) for entry in described["shards"]]
+        table = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables])
+        super().__init__(f"the {split} split", shards, dtype, table)
+        of_groups = np.bincount(table[:, 1], weights=table[:, 4], minlength=len(numbers))
+        self.groups: dict[Group, int] = {group: int(of_groups[number]) for group, number in numbers.items()}
+
+    def known(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The same tokens.
+
+        Raises InputError when one is outside the vocabulary, as where a shard was altered and kept its size.
+        """
+        if tokens.size and (largest := int(tokens.max())) >= self.vocabulary_size:
+            raise InputError(
+                f"a shard of {self.index_path} holds the token {largest} of a vocabulary of {self.vocabulary_size}: it "
+                "was altered, build it again (`python -m pipeline verify` names it)"
+            )
+        return tokens
+
+    def shard_row(self, shard: int) -> TokenRow:
+        """The tokens of one shard."""
+        return self._part(f"shard {shard}", self._table[:, 0] == shard)
+
+    def row(self, wanted: Callable[[Group], bool]) -> TokenRow:
+        """One row of the tokens of some groups, over all shards in their order."""
+        is_wanted = np.array([wanted(group) for group in self.groups], dtype=bool)  # in the order of their numbers
+        return self._part(self.name, is_wanted[self._table[:, 1]])
+
+    def _part(self, name: str, chosen: npt.NDArray[np.bool_]) -> TokenRow:
+        return TokenRow(name, self._shards, self.dtype, self._table[chosen])
+
+
+def refuse_altered(index_path: Path) -> None:
+    """Raises InputError when a shard has other bytes than the index says.
+
+    A shard that is older than the index is as the index found it, and is not read.
+    """
+    index, since = json.loads(index_path.read_text(encoding="utf-8")), index_path.stat().st_mtime
+    entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
+    expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
+    younger = [path for path in expected if path.stat().st_mtime > since]
+    for path, found in zip(younger, sha256_of_each(younger), strict=True):
+        if found != expected[path]:
+            raise InputError(
+                f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
+            )
+
+
+def _table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
+    """The table of a shard's record batches, as `TokenRow` has it; `numbers` are those of the groups, and grow."""
+    places = decoded(entry["batches"])
+    groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
+    ends = np.cumsum([group["tokens"] for group in entry["groups"]])
+    of_shard = np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
+    starts = np.cumsum(places[:, 2]) - places[:, 2]
+    return np.column_stack(
+        [np.full(len(places), number), of_shard[np.searchsorted(ends, starts, side="right")], places]
+    )
+
+
+def _open_indexed(index_path: Path, index: dict[str, Any], entry: dict[str, Any]) -> MappedShard:
+    """A shard; raises InputError when it is not the one that the index describes."""
+    path = index_path.parent / entry["path"]
+    size = path.stat().st_size if path.is_file() else None
+    if size is None:
+        raise InputError(f"{path} is missing, which {index_path} names: build it again with tokens.shard")
+    if size != entry["bytes_on_disk"]:
+        raise InputError(
+            f"{path} has {size} bytes where {index_path} describes {entry['bytes_on_disk']}: it was altered, "
+            "build it again with tokens.shard"
+        )
+    shard = MappedShard(path)
+    for name in ("tokenizer_sha256", "vocabulary_size", "dtype"):
+        if shard.metadata[name] != str(index[name]):
+            raise InputError(
+                f"{path} has {name} {shard.metadata[name]} where {index_path} says {index[name]}: it was made with "
+                "another tokenizer, build all shards and the index again"
+            )
+    return shard

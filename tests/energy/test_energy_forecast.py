@@ -1,0 +1,194 @@
+"""A larger run is forecast from small ones: better than published, and the intervals hold what came."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.energy import energy_forecast as module
+from pipeline.energy.energy_forecast import Forecast, ForecastJob, chain, remaining, student_95
+from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
+
+RUNS = runs(table(Path(__file__).with_name("ear_jobs.csv")))
+BYTES = work_of(RUNS)
+PUBLISHED = {"data_splitting": 0.144, "string_normalization": 0.155, "heuristic_filtering": 0.081}
+
+
+def test_the_rows_are_those_of_the_published_table() -> None:
+    first = next(run for run in RUNS if run.step == "data_splitting" and run.documents == 1_000)
+    assert first.joules == pytest.approx(337.576 * 8.89924, rel=1e-4), "two jobs on two nodes, their power summed"
+    assert len(RUNS) == 24
+
+
+def test_it_beats_the_published_errors_where_work_is_the_bytes_of_the_texts() -> None:
+    found = held_out(RUNS, BYTES)
+    assert {step: round(one.error, 3) for step, one in found.items()} == {
+        "data_splitting": 0.050,
+        "string_normalization": 0.049,
+        "heuristic_filtering": 0.044,
+    }
+    assert all(found[step].error < PUBLISHED[step] for step in STEPS)
+    covered, half_width = summary(found)
+    assert covered >= 0.9 and half_width <= 0.30
+
+
+def test_by_documents_two_sizes_allow_the_published_line_only_and_the_interval_says_so() -> None:
+    found = held_out(RUNS, lambda run: run.documents)
+    assert {step: round(one.error, 3) for step, one in found.items()} == PUBLISHED
+    covered, half_width = summary(found)
+    assert covered >= 0.9 and half_width <= 0.30
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "replicates"),
+    [
+        ((1_000, 400_000), (100_000, 1_400_000), (1, 2)),
+        ((100_000, 400_000), (1_400_000,), (1, 2)),
+        (SMALL, LARGE, (1,)),
+    ],
+)
+def test_other_calibrations_are_covered_too(
+    small: tuple[int, ...], large: tuple[int, ...], replicates: tuple[int, ...]
+) -> None:
+    found = held_out(RUNS, work_of(RUNS, small), small, large, replicates)
+    assert summary(found)[0] >= 0.9
+
+
+def drawn(random: np.random.Generator, start: float, work: float, sigma: float, bend: float, largest: float) -> float:
+    """Return the cost of a run as the forecast believes that runs cost, at one joule per unit of work."""
+    cold = max(start * (1 + module.START_ERROR / module.RUN_ERROR * sigma * random.standard_normal()), 0.02 * start)
+    useful = work * max(work / largest, 1) ** bend
+    return max(cold + useful + (start + useful) * sigma * random.standard_normal(), 1e-9)
+
+
+def scatter(random: np.random.Generator) -> float:
+    """Return how much the runs of a step differ: known with a few degrees of freedom only."""
+    return module.RUN_ERROR * math.sqrt(module.RUN_ERROR_FREEDOM / random.chisquare(module.RUN_ERROR_FREEDOM))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("works", [(1e3, 1e5), (1e3, 1e3, 1e5, 1e5), (1e3, 1e4, 1e5)])
+def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[float, ...]) -> None:
+    random, held = np.random.default_rng(1), 0
+    for _ in range(2000):
+        sigma, bend = scatter(random), module.BEND_ERROR * random.standard_normal()
+        start, target = 1e5 * 10 ** random.uniform(-2, -0.7), random.choice([2e5, 4e5, 1.4e6])
+        costs = [drawn(random, start, work, sigma, bend, 1e5) for work in works]
+        prediction = Forecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)]).predict(target)
+        held += prediction.low <= drawn(random, start, target, sigma, bend, 1e5) <= prediction.high
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.slow
+def test_a_chain_holds_its_truth_in_95_percent() -> None:
+    random, held, works = np.random.default_rng(2), 0, (1e3, 1e3, 1e5, 1e5)
+    for _ in range(2000):
+        bend, truth, forecasts = module.BEND_ERROR * random.standard_normal(), 0.0, {}
+        for step, size in {"a": 1.0, "b": 5.0, "c": 3.0}.items():
+            sigma = scatter(random)
+            costs = [size * drawn(random, 3e3, work, sigma, bend, 1e5) for work in works]
+            forecasts[step] = Forecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)])
+            truth += size * drawn(random, 3e3, 8e5, sigma, bend, 1e5)
+        prediction = chain(forecasts, dict.fromkeys(forecasts, 8e5))
+        held += prediction.low <= truth <= prediction.high
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps() -> None:
+    forecasts = {
+        step: Forecast.fit([(BYTES(r), r.seconds, r.joules) for r in RUNS if r.step == step and r.documents in SMALL])
+        for step in STEPS
+    }
+    large = [run for run in RUNS if run.documents == 1_400_000 and run.replicate == 1]
+    total = chain(forecasts, {run.step: BYTES(run) for run in large})
+    assert total.low < sum(run.joules for run in large) < total.high
+    assert total.seconds_low < sum(run.seconds for run in large) < total.seconds_high
+    assert total.joules == pytest.approx(sum(forecasts[run.step].predict(BYTES(run)).joules for run in large))
+    parts = [forecasts[run.step].predict(BYTES(run)) for run in large]
+    assert total.high - total.low < sum(part.high - part.low for part in parts)
+
+
+def test_jobs_to_come_cost_per_byte_what_the_done_ones_did() -> None:
+    done = [ForecastJob(100, 10, 2_000), ForecastJob(300, 30, 6_000)]
+    left = remaining(done, [200, 200])
+    assert (left.seconds, left.joules) == (pytest.approx(40), pytest.approx(8_000))
+    assert left.low < 8_000 < left.high and left.seconds_low < 40 < left.seconds_high
+    more = remaining(done * 20, [200, 200])
+    assert more.high - more.low < left.high - left.low, "more jobs say more"
+    assert remaining(done, []) == remaining(done, [0.0]) == (0,) * 6
+
+
+@pytest.mark.parametrize("number", [1, 3, 30])
+def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
+    random, held = np.random.default_rng(number), 0
+    for _ in range(2000):
+        freedom = module.JOB_ERROR_FREEDOM
+        sigma = min(module.JOB_ERROR * math.sqrt(freedom / random.chisquare(freedom)), 0.4)
+        work = random.uniform(50, 150, number + 40)
+        cost = np.maximum(work * (1 + sigma * random.standard_normal(len(work))), 1e-9)
+        left = remaining(
+            [ForecastJob(w, c, c) for w, c in zip(work[:number], cost[:number], strict=True)], list(work[number:])
+        )
+        held += left.low <= cost[number:].sum() <= left.high
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_students_distribution() -> None:
+    # Tables of the 97.5 % point: 4, 8 and 30 degrees of freedom.
+    assert [student_95(n) for n in (4, 8, 30)] == pytest.approx([2.776, 2.306, 2.042], rel=0.004)
+
+
+def test_a_cold_start_of_a_small_run_does_not_tilt_the_slope() -> None:
+    warm = Forecast.fit([(1e3, 9, 2e3), (1e3, 9, 2e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
+    cold = Forecast.fit([(1e3, 9, 2e3), (1e3, 36, 8e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
+    assert cold.joules == pytest.approx(warm.joules, rel=0.02)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e9])
+def test_the_unit_of_work_does_not_matter(unit: float) -> None:
+    prediction = Forecast.fit([(1e3 * unit, 9, 2e3), (1e6 * unit, 1e3, 3e5)]).predict(1e7 * unit)
+    assert prediction == pytest.approx(Forecast.fit([(1e3, 9, 2e3), (1e6, 1e3, 3e5)]).predict(1e7), rel=1e-9)
+
+
+def test_a_step_that_got_cheaper_with_work_is_constant_and_its_interval_wide() -> None:
+    prediction = Forecast.fit([(1e3, 9, 2_000), (1e5, 8, 1_900)]).predict(1e6)
+    assert 1_900 <= prediction.joules <= 2_000 and prediction.high > 2 * prediction.joules
+    assert prediction.low > 0
+
+
+def test_no_work_still_starts() -> None:
+    prediction = Forecast.fit([(1e3, 9, 2_000), (1e5, 100, 30_000)]).predict(0)
+    assert 0 < prediction.low < prediction.joules < 2_000 and prediction.seconds > 0
+    assert Forecast.fit([(1, 1, 1), (10, 12, 12)]).predict(0) == (0,) * 6, "a start below 0 is none"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(1e3, 9, 2e3)], r"^the calibration runs are all of one size.* ten times as large or small$"),
+        ([(1e3, 9, 2e3), (1e3, 8, 1e3)], r"^the calibration runs are all of one size"),
+        ([], r"^the calibration runs are all of one size"),
+        ([(1e3, 9, 2e3), (1e5, 90, 0)], r"^calibration run 2 says 100000 of work, 90 s and 0 J: .*leave the run out$"),
+        ([(0, 9, 2e3), (1e5, 90, 2e4)], r"^calibration run 1 says 0 of work"),
+        ([(1e3, math.nan, 2e3), (1e5, 90, 2e4)], r"^calibration run 1 says 1000 of work, nan s"),
+    ],
+)
+def test_runs_that_tell_nothing_are_refused(rows: list[tuple[float, float, float]], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Forecast.fit(rows)
+
+
+def test_what_cannot_be_forecast_is_refused() -> None:
+    forecast = Forecast.fit([(1e3, 9, 2e3), (1e5, 90, 2e4)])
+    with pytest.raises(InputError, match=r"^a forecast of -1 of work: give 0 or more$"):
+        forecast.predict(-1)
+    with pytest.raises(InputError, match=r"^no calibration runs of b: a chain needs them of each step$"):
+        chain({"a": forecast}, {"a": 1e4, "b": 1e4})
+    with pytest.raises(InputError, match=r"^no calibration runs of any step"):
+        chain({}, {})
+    with pytest.raises(InputError, match=r"^no job of the step is done that did some work"):
+        remaining([], [1.0])

@@ -1,0 +1,174 @@
+"""NFC and NFD of one text score alike: what a model writes, references, choices, and the patterns of filters."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.evaluate.test_trivial import asked
+
+from pipeline.core.normalization import all_composed, composed
+from pipeline.evaluate import text_metrics
+from pipeline.evaluate.items import TaskItem, _right
+from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.text_metrics import OWN, score
+from pipeline.evaluate.verdict import constant_answer, majority_answer, scaled
+
+FORMS = ("NFC", "NFD")
+WRITES = """task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: items.jsonl}}}}
+output_type: generate_until
+doc_to_text: "{{{{source}}}}"
+doc_to_target: "{{{{references[0]}}}}"
+generation_kwargs: {{until: ["\\n"], do_sample: false, max_gen_toks: 16}}
+metric_list:
+"""
+OWN_METRICS = """  - {metric: sari, aggregation: mean, higher_is_better: true}
+  - {metric: rouge_l, aggregation: mean, higher_is_better: true}
+  - {metric: flesch_douma, aggregation: nanmean, higher_is_better: true}
+  - {metric: chrf, aggregation: chrf, higher_is_better: true}
+  - {metric: bleu, aggregation: bleu, higher_is_better: true}
+  - {metric: ter, aggregation: ter, higher_is_better: false}
+metadata: {trivial: {copy: "{{source}}"}}
+"""
+SHIPPED = """  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+    ignore_case: true
+    regexes_to_ignore: ["[ÿï]"]
+filter_list:
+  - name: answer
+    filter:
+      - {function: regex, regex_pattern: "cliënt: (.+)"}
+      - {function: take_first}
+  - name: whole
+    filter: [{function: take_first}]
+"""
+WORDS = ("coöperatie", "reünie", "één café", "geüpdatet", "façade", "Curaçao", "crèche", "ideeën", "knieën", "zeeën")
+ITEMS = [
+    {"source": f"Dit is onze {word}, mevrouw.", "references": [f"Cliënt: {word}", f"onze {word}"]} for word in WORDS
+]
+
+
+def of_form(form: Any, value: Any) -> Any:
+    """Return a value with all its texts in a form of Unicode."""
+    return json.loads(unicodedata.normalize(form, json.dumps(value, ensure_ascii=False)))
+
+
+def answer(item: dict[str, Any]) -> str:
+    """Return a right answer of most items, another one of the rest, by a word of the item."""
+    word = item["references"][0].split(": ", 1)[1]
+    return f"Een antwoord, cliënt: {word}" if len(composed(word)) > 6 else f"cliënt: {composed(word)[1:]} naïef"
+
+
+@pytest.mark.parametrize("metrics", [OWN_METRICS, SHIPPED])
+def test_scores_are_the_same_whichever_form_the_model_and_the_data_have(
+    milestone: Path, tmp_path: Path, metrics: str
+) -> None:
+    found = []
+    for form in FORMS:
+        for of_data in FORMS:
+            folder = tmp_path / f"{form}-{of_data}"
+            folder.mkdir()
+            (folder / "task.yaml").write_text(
+                unicodedata.normalize(of_data, WRITES.format(name="written") + metrics), encoding="utf-8"
+            )
+            lines = (json.dumps(of_form(of_data, one), ensure_ascii=False) + "\n" for one in ITEMS)
+            (folder / "items.jsonl").write_text("".join(lines), encoding="utf-8")
+            suite = Suite(name="own", language="nl", folder=str(folder))
+            rows = asked(
+                milestone,
+                folder,
+                suite,
+                lambda item, form=form: unicodedata.normalize(form, answer(all_composed(item))),
+            )
+            found.append(
+                {
+                    metric: (row["value"], row["low"], row["high"], row["baselines"], row["p_value"])
+                    for metric, row in rows.items()
+                }
+            )
+    assert all(one == found[0] for one in found)
+    values = {metric: each[0] for metric, each in found[0].items()}
+    if metrics == SHIPPED:
+        assert values["exact_match,whole"] == 0.0 and values["exact_match,answer"] == 0.0
+    assert all(value is not None for value in values.values())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_answers_that_a_filter_finds_are_right_in_either_form(milestone: Path, tmp_path: Path, form: str) -> None:
+    folder = tmp_path / form
+    folder.mkdir()
+    task = WRITES.format(name="written").replace("references[0]", "answer") + SHIPPED
+    (folder / "task.yaml").write_text(unicodedata.normalize("NFD", task), encoding="utf-8")
+    items = [{"source": word, "answer": word} for word in WORDS]
+    (folder / "items.jsonl").write_text(
+        "".join(json.dumps(of_form("NFD", one), ensure_ascii=False) + "\n" for one in items), encoding="utf-8"
+    )
+    suite = Suite(name="own", language="nl", folder=str(folder))
+    rows = asked(milestone, folder, suite, lambda item: unicodedata.normalize(form, f"Ja, cliënt: {item['answer']}"))
+    assert rows["exact_match,answer"]["value"] == 1.0 and rows["exact_match,whole"]["value"] == 0.0
+
+
+@pytest.mark.parametrize("metric", OWN)
+def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
+    fields = {
+        "references": ["Eén coöperatie met ideeën.", "De reünie."],
+        "source": "Er is één coöperatie, die ideeën heeft.",
+        "passages": ["Eén coöperatie had vijf ideeën over een crèche."],
+        "answers": ["de coöperatie"],
+        "passage": 1,
+    }
+    for text in ("Eén coöperatie heeft ideeën.", "De coöperatie [1]", "Géén idee."):
+        found = {
+            score(
+                unicodedata.normalize(of_text, text), of_form(of_item, fields), [metric], {"abstention": "Géén idee."}
+            )[metric]
+            for of_text in FORMS
+            for of_item in FORMS
+        }
+        assert len(found) == 1
+
+
+def test_syllables_and_words_are_those_of_the_composed_text() -> None:
+    for word in WORDS:
+        apart = unicodedata.normalize("NFD", word)
+        assert text_metrics.dutch_syllables(apart) == text_metrics.dutch_syllables(word)
+        assert text_metrics.english_syllables(apart) == text_metrics.english_syllables(word)
+        assert text_metrics.lix(apart) == text_metrics.lix(word)
+    assert text_metrics.dutch_syllables("cooperatie") < text_metrics.dutch_syllables("coöperatie")
+
+
+class Choosing:
+    """What `_right` asks of a task."""
+
+    multiple_input = False
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def doc_to_target(self, doc: Any) -> Any:
+        return self.target
+
+
+def test_answers_are_matched_to_choices_in_any_form() -> None:
+    choices = [unicodedata.normalize("NFD", word) for word in WORDS[:3]]
+    task: Any = Choosing("reünie")
+    assert _right(task, {}, choices) == {1} == _right(task, {}, WORDS[:3])
+    items = [
+        TaskItem(
+            number, str(number), (form, "nee"), (("", form), ("", "nee")), frozenset({0}), (-1.0, -2.0), {"acc": True}
+        )
+        for number, form in enumerate(
+            (unicodedata.normalize("NFC", "één"), unicodedata.normalize("NFD", "één")) * 3, start=1
+        )
+    ]
+    assert majority_answer(items).tolist() == [1.0] * 6
+    wrong = [replace(item, right=frozenset({1})) for item in items]
+    assert composed(str(constant_answer(wrong))) == "één"
+    assert scaled(items[0], "acc_norm", (-6.0, -3.0)) == scaled(items[1], "acc_norm", (-6.0, -3.0)) == [-2.0, -1.0]

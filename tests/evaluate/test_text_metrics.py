@@ -1,0 +1,226 @@
+"""What a model writes is compared with references, or with the right passage, and each rule can be done by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from pipeline.evaluate.text_metrics import (
+    claims_found,
+    dutch_syllables,
+    english_syllables,
+    flesch_douma,
+    flesch_kincaid,
+    lix,
+    normalised,
+    problem,
+    rouge_l,
+    sari,
+    score,
+)
+
+NOT_THERE = "Dat staat niet in de bronnen."
+METADATA = {"abstention": NOT_THERE}
+CITED = ("exact_answer", "citation", "abstention")
+THERE = {"answers": ["de Havenweg", "aan de Havenweg"], "passage": 2}
+NOWHERE: dict[str, Any] = {"answers": [], "passage": 0}
+
+
+def test_rouge_l_by_hand() -> None:
+    # The longest common subsequence is "de kat sliep", 3 of 4 and 3 of 5 words: F1 = 2 * 3 / (4 + 5).
+    assert rouge_l("De kat sliep lang.", ["de oude kat sliep diep"]) == pytest.approx(6 / 9)
+    assert rouge_l("Ideeën!", ["ideeën"]) == 1, "letters with an accent are letters"
+    assert rouge_l("", ["iets"]) == 0 == rouge_l("niets", ["iets"])
+    assert rouge_l("a b", ["x", "a b"]) == 1, "the best reference"
+
+
+def test_rouge_l_is_that_of_the_library() -> None:
+    texts = [
+        "the cat sat on the mat",
+        "a cat lay on the mat today",
+        "rain, and then more rain",
+        "mat the on sat cat the",
+    ]
+    library = RougeScorer(["rougeL"])
+    for text in texts:
+        for reference in texts:
+            expected = library.score(reference, text)["rougeL"].fmeasure
+            assert rouge_l(text, [reference]) == pytest.approx(expected)
+
+
+def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
+    assert normalised(" De Havenweg, [2].") == "havenweg" == normalised("havenweg")
+    assert normalised("the Hague") == "hague" and normalised("") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        ("Aan de Havenweg [2]", THERE, (1, 1, 1)),
+        ("havenweg", THERE, (1, 0, 1)),
+        ("de Havenweg [1]", THERE, (1, 0, 1)),
+        ("de Havenweg [1] [2]", THERE, (1, 0, 1)),
+        ("de Kerkstraat [2]", THERE, (0, 1, 1)),
+        (NOT_THERE, THERE, (0, 0, 0)),
+        (NOT_THERE, NOWHERE, (1, 1, 1)),
+        (" dat staat niet in de bronnen", NOWHERE, (1, 1, 1)),
+        ("Henk [1]", NOWHERE, (0, 0, 0)),
+        ("", NOWHERE, (0, 1, 0)),
+        ("", THERE, (0, 0, 1)),
+    ],
+)
+def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], expected: tuple[int, int, int]) -> None:
+    assert tuple(score(text, fields, CITED, METADATA).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("De milieustraat ligt aan de Havenweg [1].", 1),
+        ("De milieustraat ligt aan de Kerkstraat [1].", 0),  # two of three words
+        ("De milieustraat aan de Havenweg is vandaag gesloten.", 0),  # three of four words
+        ("De milieustraat aan de Havenweg is vandaag, op zondag, gesloten.", 1),  # four of five words
+        ("Zij sluit om 17 uur. Grofvuil wordt opgehaald.", 0.5),  # the number is another one
+        ("Zij sluit om 16 uur. Grofvuil wordt opgehaald.", 1),
+        ("Op de Havenweg wordt grofvuil opgehaald.", 0),  # both passages say a part of it
+        ("17", 0),
+        ("op", None),  # neither a number nor a word of four letters
+        ("de de de de", None),
+        ("Zij is op. Grofvuil wordt opgehaald.", 1),
+        ("Zij is op. De Kerkstraat is op.", 0),
+        (NOT_THERE, None),
+        (f"Grofvuil wordt opgehaald. {NOT_THERE}", 1),
+        ("", None),
+        ("[2]", None),
+    ],
+)
+def test_a_claim_is_found_where_one_passage_has_its_words_and_numbers(text: str, expected: float | None) -> None:
+    passages = [
+        "De milieustraat ligt aan de Havenweg, is op zondag gesloten en sluit om 16 uur.",
+        "Grofvuil wordt opgehaald.",
+    ]
+    found = claims_found(text, passages, NOT_THERE)
+    assert math.isnan(found) if expected is None else found == expected
+    of_items = score(text, {"passages": passages}, ("claims_found",), METADATA)["claims_found"]
+    assert of_items == pytest.approx(found, nan_ok=True)
+
+
+def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
+    assert score("Het regent.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {"claims_found": 1}
+    assert score("Het regent al 4 dagen.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {
+        "claims_found": 0
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "metrics", "metadata", "told"),
+    [
+        (THERE, CITED, {}, "metadata: {abstention: …} is missing"),
+        ({"answers": [], "passage": 1}, CITED, METADATA, "write `passage`, a number or 0, and `answers`"),
+        ({"answers": ["a"]}, CITED, METADATA, "write `passage`"),
+        ({"question": "a"}, ("claims_found",), {}, "write `passages`, a list of texts, or `text`"),
+        ({"source": "a"}, ("sari",), {}, "write `references`, a list of texts"),
+        ({"references": []}, ("rouge_l", "chrf"), {}, "write `references`, a list of texts"),
+        ({"references": ["a"]}, ("sari",), {}, "write `source`"),
+        ({"references": ["a"]}, ("rouge_l", "exact_match"), {}, "the metric exact_match cannot stand beside rouge_l"),
+    ],
+)
+def test_what_an_item_lacks_is_told(
+    fields: dict[str, Any], metrics: tuple[str, ...], metadata: dict[str, Any], told: str
+) -> None:
+    assert told in (problem(fields, metrics, metadata) or "")
+
+
+def test_an_item_with_all_that_is_needed_has_no_problem() -> None:
+    assert problem(THERE, CITED, METADATA) is problem(NOWHERE, CITED, METADATA) is None
+    assert problem({"references": ["a"], "source": "b"}, ("sari", "chrf", "lix"), {}) is None
+
+
+SOURCE = "About 95 species are currently accepted ."
+REFERENCES = [
+    "About 95 species are currently known .",
+    "About 95 species are now accepted .",
+    "95 species are now accepted .",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "published"),
+    [
+        ("About 95 you now get in .", 0.2682782411698074),
+        ("About 95 species are now agreed .", 0.5889995423074248),
+        ("About 95 species are currently agreed .", 0.5071608864657479),
+    ],
+)
+def test_sari_gives_what_the_program_of_its_authors_gives(text: str, published: float) -> None:
+    assert sari(SOURCE, text, REFERENCES) == pytest.approx(100 * published)
+    assert sari(SOURCE.upper(), text.replace(" .", "."), REFERENCES) == pytest.approx(100 * published), "as tokens"
+
+
+def test_sari_by_hand() -> None:
+    # Of single words: kept a and b, of which b is right, and b is all that is to be kept: 2 * 0.5 * 1 / 1.5 = 2/3;
+    # deleted c, rightly: 1; added x, wrongly: 0. Of pairs: kept ab, wrongly; deleted bc, rightly: 1; added bx, wrongly.
+    # Of triples: deleted abc, rightly: 1. No four words in a row: 0. So (5/3 + 1 + 1) / 4 / 3.
+    assert sari("a b c", "a b x", ["b y"]) == pytest.approx(100 * (5 / 3 + 1 + 1) / 12)
+    assert sari("a b c d", "w x y z", ["w x y z"]) == pytest.approx(100 * (2 / 3)), "nothing was to be kept"
+
+
+def test_sari_of_a_copy_and_of_nothing() -> None:
+    """A copy rightly keeps something and does no more; who writes nothing deletes all, much of it rightly."""
+    source, references = "The tenant shall notify the landlord", ["The tenant must tell the landlord"]
+    copy, nothing = sari(source, source, references), sari(source, "", references)
+    assert 0 < copy < nothing < sari(source, references[0], references)
+
+
+@pytest.mark.parametrize(
+    ("word", "syllables"),
+    [
+        ("jaar", 1),
+        ("ideeën", 3),
+        ("bijzonder", 3),
+        ("geïnd", 2),
+        ("nieuwe", 2),
+        ("mooi", 1),
+        ("beantwoorden", 4),
+        ("pst", 1),
+    ],
+)
+def test_dutch_syllables(word: str, syllables: int) -> None:
+    assert dutch_syllables(word) == syllables
+
+
+@pytest.mark.parametrize(
+    ("word", "syllables"),
+    [
+        *(("made", 1), ("table", 2), ("tables", 2), ("houses", 2), ("called", 1), ("handled", 2), ("needed", 2)),
+        *(("the", 1), ("whales", 1), ("people", 2), ("application", 4), ("rhythm", 1), ("agreed", 2)),
+    ],
+)
+def test_english_syllables(word: str, syllables: int) -> None:
+    assert english_syllables(word) == syllables
+
+
+def test_readability_by_hand() -> None:
+    # 6 words, 2 sentences, 7 syllables (mis-schien has two), 1 word of more than six letters.
+    text = "De kat slaapt. Zij droomt misschien."
+    assert flesch_douma(text) == pytest.approx(206.835 - 77 * 7 / 6 - 0.93 * 3)
+    assert lix(text) == pytest.approx(6 / 2 + 100 * 1 / 6)
+    # 7 words, 1 sentence, 9 syllables (ap-proved and let-ter have two).
+    assert flesch_kincaid("The clerk approved the letter at once!") == pytest.approx(0.39 * 7 + 11.8 * 9 / 7 - 15.59)
+    assert lix("no full stop here") == 4
+
+
+def test_easy_texts_are_called_easier() -> None:
+    hard = "De toekenning van de subsidie geschiedt onder voorbehoud van beschikbaarstelling van begrotingsmiddelen."
+    easy = "U krijgt het geld als wij genoeg hebben. Dat weten wij nog niet."
+    assert flesch_douma(easy) > 80 > 45 > flesch_douma(hard) and lix(easy) < 30 < 60 < lix(hard)
+    hard = "The allocation of municipal resources is conditional upon parliamentary authorisation."
+    assert flesch_kincaid("You get it if we have it.") < 3 < 15 < flesch_kincaid(hard)
+
+
+def test_a_text_without_words_has_no_readability() -> None:
+    for measure in (lix, flesch_douma, flesch_kincaid):
+        assert math.isnan(measure("")) and math.isnan(measure(" ... §"))

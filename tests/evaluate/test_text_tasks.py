@@ -1,0 +1,137 @@
+"""Bits per byte of given texts: a ruler that any model can be held to, beside what counters of words reach."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline.config.configuration import load
+from pipeline.config.evaluation_items import leaving
+from pipeline.core.errors import InputError
+from pipeline.evaluate import baselines, suites
+from pipeline.evaluate.items import TaskItem
+from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
+from pipeline.evaluate.task_files import ItemFile, suite_files, suite_items
+from pipeline.evaluate.verdict import compared_in_bits, judge
+from tests.evaluate.test_suites import log_likelihoods
+
+TEXTS = [
+    {"text": f"De {animal} loopt over de dijk en ziet {n} poëtische schepen.", "genre": "tale" if n % 2 else "law"}
+    for n, animal in enumerate(["hond", "kat", "koe", "haas", "reiger", "otter", "das", "bever", "mol", "vos"])
+]
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Evaluation:
+    with gzip.open(tmp_path / "tales.jsonl.gz", "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in TEXTS)
+    text = {"language": "nl", "path": "{data}/tales.jsonl.gz"}
+    return Evaluation.model_validate({"suites": [], "texts": {"tales": text}})
+
+
+def measured(evaluation: Evaluation, milestone: Path, folder: Path, others: list[Path]) -> list[dict[str, Any]]:
+    asked = evaluation.resolved(str(folder))
+    suites.run(
+        SuitesSettings.model_validate(
+            {"model": "base", "step": 7, "suites": [suite.model_dump() for suite in asked]}, extra="ignore"
+        ),
+        milestone=milestone,
+        tasks=[file for suite in asked for file in suite_files(suite)],
+        index=milestone / "tokens/index.json",
+        baselines=others,
+        results=folder / "results.json",
+        answers=folder / "items.parquet",
+    )
+    found: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())["tasks"]
+    return found
+
+
+def test_bits_per_byte_are_those_of_the_models_own_forward_pass(
+    evaluation: Evaluation, milestone: Path, tmp_path: Path
+) -> None:
+    (row,) = measured(evaluation, milestone, tmp_path, [])
+    nats = log_likelihoods(milestone, [row["text"] for row in TEXTS])
+    sizes = [len(row["text"].encode()) for row in TEXTS]
+    assert (row["suite"], row["task"], row["language"], row["metric"]) == ("texts", "tales", "nl", "bits_per_byte")
+    assert row["value"] == pytest.approx(-sum(nats) / math.log(2) / sum(sizes), rel=1e-5)
+    assert row["low"] < row["value"] < row["high"] and not row["higher_is_better"]
+    for part in row["parts"]:
+        own = [n for n, text in enumerate(TEXTS) if text["genre"] == part["part"]]
+        expected = -sum(nats[n] for n in own) / math.log(2) / sum(sizes[n] for n in own)
+        assert (part["examples"], part["value"]) == (5, pytest.approx(expected, rel=1e-5))
+    assert [part["part"] for part in row["parts"]] == ["law", "tale"]
+    answers = pq.read_table(tmp_path / "items.parquet").to_pylist()
+    assert [answer["log_probabilities"] for answer in answers] == [[pytest.approx(one, abs=1e-3)] for one in nats]
+    # The same counts by hand: a token of this tokenizer is a byte, each counted once more than it stands in the text.
+    assert set(row["baselines"]) == {"unigram", "bigram"}
+    unigram = [answer["unigram_log_probabilities"][0] for answer in answers]
+    assert row["baselines"]["unigram"] == pytest.approx(-sum(unigram) / math.log(2) / sum(sizes))
+    assert row["verdict"] == "not better", "random weights know less than who counts"
+
+
+def test_a_model_stands_beside_another_on_the_same_texts(
+    evaluation: Evaluation, milestone: Path, tmp_path: Path
+) -> None:
+    asked = evaluation.resolved(str(tmp_path))
+    (tmp_path / "itself").mkdir()
+    files = [tmp_path / "itself" / name for name in ("items.parquet", "results.json")]
+    settings = {"name": "itself", "suites": [suite.model_dump() for suite in asked]}
+    baselines.run(
+        BaselineSettings.model_validate(settings, extra="ignore"),
+        model=sorted((milestone / "huggingface").iterdir()),
+        tasks=[file for suite in asked for file in suite_files(suite)],
+        answers=files[0],
+        results=files[1],
+    )
+    (row,) = measured(evaluation, milestone, tmp_path, files)
+    assert row["baselines"]["itself"] == pytest.approx(row["value"]) and row["p_value"] == 1.0
+
+
+def rolling(number: int, nats: float) -> TaskItem:
+    return TaskItem(number, str(number), (), (("", "x" * 40),), frozenset(), (nats,), {})
+
+
+def test_better_in_bits_is_what_wins_text_by_text() -> None:
+    random = np.random.default_rng(3)
+    hard = random.uniform(40, 90, 60)  # nats of texts, much unlike one another
+    better = [rolling(n, -each + 2 + random.normal(0, 2)) for n, each in enumerate(hard)]
+    row = compared_in_bits(better, {"unigram": -hard, "worse": -hard - 1}) | {"constant_answer": None}
+    judge([row])
+    assert row["hardest_baseline"] == "unigram" and row["verdict"] == "better"
+    assert row["baselines"]["unigram"] == pytest.approx(hard.sum() / math.log(2) / 2400)
+    false_alarms = 0
+    for _ in range(1000):
+        same = [rolling(n, -each + random.normal(0, 2)) for n, each in enumerate(hard[:20])]
+        found = compared_in_bits(same, {"unigram": -hard[:20]}) | {"constant_answer": None}
+        judge([found])
+        false_alarms += found["verdict"] == "better"
+    assert false_alarms <= 65, "5 of 100, and what 1,000 rounds may add"
+
+
+def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path: Path) -> None:
+    (suite,) = evaluation.resolved(str(tmp_path))
+    assert suite_items(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
+    raw = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text())
+    del raw["corpus"]["main"]["decontamination"]["suites"]
+    config = load({**raw, "evaluation": evaluation.model_dump(exclude_unset=True), "data": str(tmp_path)})
+    assert ItemFile("tales", tmp_path / "tales.jsonl.gz") in leaving(config, "main")
+
+
+def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"evaluation\.texts\.tales: its path .* add --config data=FOLDER"):
+        evaluation.resolved(None)
+    with pytest.raises(InputError, match=r"evaluation\.texts\.tales: there is no file .*tales\.jsonl\.gz"):
+        suite_files(evaluation.resolved(str(tmp_path / "nowhere"))[0])
+    (tmp_path / "tales.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n{"text": " "}\n'))
+    with pytest.raises(InputError, match=r"tales\.jsonl\.gz, line 2: the field text holds no text"):
+        measured(evaluation, milestone, tmp_path, [])
+    with pytest.raises(ValueError, match=r"'texts' are what evaluation\.texts names"):
+        Evaluation.model_validate({"suites": [{"name": "texts", "language": "nl", "folder": "x"}]})

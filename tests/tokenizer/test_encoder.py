@@ -1,0 +1,74 @@
+"""The bytes of a text's tokens, joined, are the text: of every kind of tokenizer that can be read."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from pipeline.core.errors import InputError
+from pipeline.pretrain.transfer import transfer
+from pipeline.tokenizer.encoder import token_bytes
+
+TEXTS = ["De zon gaat om 's-gravenhage onder; één café, 12 €.", "Über naïve façades:\n\tja — 日本 🙂", "  twee spaties"]
+
+
+def byte_level(folder: Path, *, unigram: bool) -> Path:
+    tokenizer = Tokenizer(models.Unigram() if unigram else models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    kinds = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "special_tokens": ["<begin>"]}
+    trainer = trainers.UnigramTrainer if unigram else trainers.BpeTrainer
+    tokenizer.train_from_iterator(TEXTS * 5, trainer(vocab_size=320, **kinds))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+def sentence_piece(folder: Path) -> Path:
+    """A tokenizer as Llama 2's: spaces are written as one letter, and what is not known as its bytes."""
+    pieces = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "d", "e", "\u2581d", "\u2581de"]
+    merges = [("\u2581", "d"), ("\u2581d", "e")]
+    bpe = models.BPE({piece: n for n, piece in enumerate(pieces)}, merges, unk_token="<unk>", byte_fallback=True)
+    tokenizer = Tokenizer(bpe)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens(["<s>", "<unk>"])
+    tokenizer.add_tokens([AddedToken("[naam]", special=False)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "unigram", "SentencePiece"])
+def test_the_bytes_of_tokens_joined_are_the_text(kind: str, tmp_path: Path) -> None:
+    path = sentence_piece(tmp_path) if kind == "SentencePiece" else byte_level(tmp_path, unigram=kind == "unigram")
+    tokenizer, found = Tokenizer.from_file(str(path)), token_bytes(path)
+    assert len(found) == tokenizer.get_vocab_size()
+    for text in TEXTS:
+        parts = [found[number] for number in tokenizer.encode(text, add_special_tokens=False).ids]
+        assert None not in parts and b"".join(part or b"" for part in parts) == text.encode()
+    special = "<s>" if kind == "SentencePiece" else "<begin>"
+    assert found[tokenizer.token_to_id(special)] is None
+    if kind == "SentencePiece":
+        assert (
+            found[tokenizer.token_to_id("[naam]")] == b"[naam]" and found[tokenizer.token_to_id("\u2581de")] == b" de"
+        )
+
+
+def test_a_piece_comes_before_the_byte_that_stands_in_for_unknown_letters(tmp_path: Path) -> None:
+    path = sentence_piece(tmp_path)
+    found, tokenizer = token_bytes(path), Tokenizer.from_file(str(path))
+    assert [number for number, text in enumerate(found) if text == b"d"] == [102, tokenizer.token_to_id("d")]
+    assert transfer([b"d", b"de", b"x"], found, {}, 3).rows == [
+        [tokenizer.token_to_id("d")],
+        [tokenizer.token_to_id("d"), tokenizer.token_to_id("e")],
+        [tokenizer.token_to_id("<0x78>")],
+    ]
+
+
+def test_a_tokenizer_whose_text_is_not_known_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(models.WordPiece({"[UNK]": 0, "##de": 1}, unk_token="[UNK]")).save(str(path))
+    with pytest.raises(InputError, match="neither byte-level nor SentencePiece's"):
+        token_bytes(path)
+    path.write_text("{}")
+    with pytest.raises(InputError, match=r"is no tokenizer\.json that can be read"):
+        token_bytes(path)

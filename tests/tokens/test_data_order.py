@@ -1,0 +1,250 @@
+"""Mixing: shares kept at every step, epochs exact, nothing lost or repeated, and the way back from a sequence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.ramp import Batches, RampStage
+from pipeline.tokens.data_order import StreamOrder, StreamShares, batch_hash, batch_words, epochs, permute, read_times
+from pipeline.tokens.sampler import Sampler
+from pipeline.tokens.settings import Sampling
+from pipeline.tokens.token_reader import TokenReader
+
+weights_of = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 10**9)), min_size=1, max_size=40).filter(any)
+
+
+@given(size=st.integers(1, 2**62), seed=st.integers(0, 2**64), data=st.data())
+def test_the_way_back_undoes_the_order(size: int, seed: int, data: st.DataObject) -> None:
+    indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
+    epochs = np.arange(len(indices))
+    places = permute(indices, epochs, size, seed)
+    assert permute(places, epochs, size, seed, backwards=True).tolist() == indices.tolist()
+
+
+def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
+    sizes, keys = np.array([1, 2, 3, 1000, 2**40]), np.arange(5).astype(np.uint64)
+    indices, epochs = sizes // 2, np.arange(5)
+    each = [permute(indices[[n]], epochs[[n]], int(sizes[n]), int(keys[n]))[0] for n in range(5)]
+    assert permute(indices, epochs, sizes, keys).tolist() == each
+
+
+@settings(max_examples=200)
+@given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
+def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
+    shares = StreamShares([Fraction(weight) for weight in weights], batch_size)
+    before = shares.counts(start * batch_size)
+    for step in range(start + 1, start + 20):
+        counts = shares.counts(step * batch_size)
+        assert sum(counts) == step * batch_size
+        assert all(new >= old for new, old in zip(counts, before, strict=True))
+        for weight, count in zip(weights, counts, strict=True):
+            apart = abs(count - Fraction(step * batch_size * weight, sum(weights)))
+            assert apart < (1 if weight * batch_size >= sum(weights) else 2)
+            assert weight or not count
+        before = counts
+
+
+def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
+    shares = StreamShares([Fraction(5), Fraction(3), Fraction(2)], 1)
+    apart = [
+        abs(count - Fraction(step * weight, 10))
+        for step in range(1000)
+        for weight, count in zip((5, 3, 2), shares.counts(step), strict=True)
+    ]
+    assert max(apart) < 1
+
+
+def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str] | None = None) -> StreamOrder:
+    phases = [(0, [Fraction(a) * n for a, n in zip(amounts, sizes, strict=True)])]
+    if later:
+        phases.append((7, [Fraction(a) * n for a, n in zip(later, sizes, strict=True)]))
+    return StreamOrder(sizes, list(range(1, len(sizes) + 1)), phases, Batches(8, batch_size))
+
+
+def test_oversampling_is_exact() -> None:
+    """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as was asked."""
+    mixed = order([300, 40, 20], ["1", "3", "2.5"], 10)
+    seen = Counter(np.concatenate([mixed.batch(step) for step in range(94)]).tolist())
+    assert [{seen[n] for n in numbers} for numbers in (range(300), range(300, 340), range(340, 360))] == [{2}, {6}, {5}]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 16, 250])
+def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: int) -> None:
+    sizes = [97, 31, 1, 5]
+    mixed = order(sizes, ["1", "2", "1", "0.5"], batch_size, later=["0", "1", "1", "4"])
+    stream = np.concatenate([mixed.batch(step) for step in range(900 // batch_size)])
+    for offset, size in zip(mixed.offsets, sizes, strict=False):
+        places = stream[(stream >= offset) & (stream < offset + size)]
+        counts = np.bincount(places - offset, minlength=size)
+        assert counts.max() - counts.min() <= 1
+        if batch_size == 1:  # the order within a batch is another
+            for epoch in range(len(places) // size):
+                assert len(set(places[epoch * size : (epoch + 1) * size].tolist())) == size
+
+
+def test_a_phase_goes_on_where_the_one_before_ended() -> None:
+    mixed = order([50, 20], ["1", "0"], 5, later=["0", "1"])
+    first, second = (np.concatenate([mixed.batch(step) for step in steps]) for steps in (range(7), range(7, 11)))
+    assert (first < 50).all() and (second >= 50).all()
+    assert sorted(second.tolist()) == list(range(50, 70))
+    assert mixed.counts(7) == [35, 0] and mixed.counts(11) == [35, 20]
+
+
+def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
+    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
+    mixed = StreamOrder([100, 100], [1, 2], phases, Batches(8, 4))
+    assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
+    read = np.concatenate([mixed.batch(step) for step in range(10)])
+    assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
+
+
+def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> None:
+    shares = ((0, 3, 1), (3, 1, 1), (6, 1, 3))
+    phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
+    ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
+    mixed = StreamOrder([1000, 1000], [1, 2], phases, Batches(8, 16, ramp))
+    assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
+    assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
+    read = np.concatenate([mixed.batch(step) for step in range(8)])
+    assert len({*read.tolist()}) == len(read) == 72, "no sequence twice"
+    assert [mixed.steps_of(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
+
+
+def test_a_batch_spreads_its_streams_over_its_places() -> None:
+    mixed = order([10**6, 10**6], ["1", "1"], 64)
+    halves = [(mixed.batch(step)[:32] < 10**6).sum() for step in range(200)]
+    assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
+
+
+@settings(max_examples=10)
+@given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
+def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch_size: int, at: int) -> None:
+    mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
+    sequence = int(mixed.batch(step)[at % batch_size])
+    expected = [s for s in range(step + 1) for found in mixed.batch(s).tolist() if found == sequence]
+    assert mixed.steps_of(sequence, step + 1) == expected
+
+
+def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_million_samples() -> None:
+    draw = np.random.default_rng(1)
+    sizes = draw.integers(1, 400_000, size=600).tolist()
+    mixed = order(sizes, [str(round(x, 3)) for x in draw.uniform(0.1, 4, 600)], 4096)
+    assert sum(sizes) > 10**8
+    started = time.process_time()
+    for step in range(10**6, 10**6 + 5):
+        batch = mixed.batch(step)
+    assert (time.process_time() - started) / 5 < 0.05
+    started = time.process_time()
+    steps = mixed.steps_of(int(batch[7]), 30_000)
+    assert time.process_time() - started < 1
+    assert steps and all(batch[7] in mixed.batch(step) for step in steps)
+
+
+T, BATCH, STEPS = 16, 4, 60
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"by": "language", "weights": {"nl": 3, "en": 1}},
+        {"by": "source", "epochs": {"nl_book": 3}},
+        {"by": "language", "weights": {"nl": 1}, "phases": [{"from_step": 30, "by": "language", "weights": {"en": 1}}]},
+    ],
+    ids=["all alike", "weights", "epochs", "phases"],
+)
+def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> None:
+    reader = TokenReader(built, "train")
+    chosen = Sampling.model_validate(sampling)
+    sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
+    read: Counter[tuple[str, ...]] = Counter()
+    sizes = {group: reader.row({group}.__contains__).tokens for group in reader.groups}
+    for step in range(STEPS):
+        for sequence in sampler.global_batch(step).tolist():
+            stream, _ = sampler.place(sequence)
+            alike = sampler.groups[stream] or [*sizes]
+            whole = sum(sizes[group] for group in alike)
+            for group in alike:  # those of one stream are read alike
+                read[group] += T * sizes[group] / whole
+    groups = json.loads(built.read_text())["train"]["groups"]
+    assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
+    expected = epochs(groups, chosen, STEPS, Batches(T, BATCH))
+    assert expected.keys() == {source for source, _ in sizes}
+    for source, times in expected.items():
+        held = sum(size for (name, _), size in sizes.items() if name == source)
+        counted = sum(amount for (name, _), amount in read.items() if name == source) / held
+        assert times == pytest.approx(counted, rel=0.03, abs=0.02)
+    total = sum(times * sum(s for (n, _), s in sizes.items() if n == name) for name, times in expected.items())
+    assert total == pytest.approx(STEPS * BATCH * T), "no token is read that belongs to no source"
+    assert np.isfinite([*expected.values()]).all()
+
+
+HELD = [
+    {"source": "laws", "language": "nl", "cluster_size": "below 2", "tokens": 3000},
+    {"source": "laws", "language": "nl", "cluster_size": "from 2", "tokens": 1000},
+    {"source": "forum", "language": "nl", "cluster_size": "below 2", "tokens": 1000},
+]
+INDEX = {"train": {"groups": HELD}}
+
+
+def shown(sampling: dict[str, Any], steps: int = 60) -> dict[tuple[str, str], tuple[int, float]]:
+    training = {"batch_size": 2, "sequence_length": 50, "sampling": sampling}
+    return {(row["column"], row["name"]): (row["tokens"], row["times"]) for row in read_times(INDEX, training, steps)}
+
+
+def test_without_a_mixture_all_is_read_alike_and_told_by_source() -> None:
+    times = pytest.approx(60 * 100 / 5000)
+    assert shown({}) == {("source", "forum"): (1000, times), ("source", "laws"): (4000, times)}
+
+
+def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
+    found = shown({"by": "cluster_size", "epochs": {"from 2": 2}})
+    once = 60 * 100 / 6000  # 5,000 tokens, 1,000 of them twice
+    assert found == {
+        ("source", "forum"): (1000, pytest.approx(once)),
+        ("source", "laws"): (4000, pytest.approx(once * 1.25)),
+        ("cluster_size", "below 2"): (4000, pytest.approx(once)),
+        ("cluster_size", "from 2"): (1000, pytest.approx(2 * once)),
+    }
+
+
+def test_of_an_index_without_groups_nothing_is_told() -> None:
+    assert read_times({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
+    assert read_times(INDEX, {}, 10) == []
+
+
+def test_it_is_the_sum_of_what_its_definition_says() -> None:
+    rows = [[3, 1, 70_000], [3, 1, 70_000], [2, 9, 4], [7, 7, 7]]
+    sums = [0, 0, 0, 0]
+    for place, row in enumerate(rows):
+        digest = hashlib.sha256(
+            b"".join([place.to_bytes(8, "little"), *(t.to_bytes(4, "little") for t in row)])
+        ).digest()
+        sums = [total + int.from_bytes(digest[4 * n : 4 * n + 4], "little") for n, total in enumerate(sums)]
+    assert batch_hash(batch_words(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 6, 12]))
+def test_the_parts_of_any_number_of_processes_add_up_to_it(seed: int, processes: int) -> None:
+    tokens_BT = np.random.default_rng(seed).integers(0, 2**17, (12, 5))
+    size = 12 // processes
+    parts = [batch_words(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
+    assert batch_hash(np.sum(parts, axis=0)) == batch_hash(batch_words(tokens_BT, 0))
+
+
+def test_another_order_another_token_and_a_place_too_far_are_seen() -> None:
+    tokens_BT = np.arange(20).reshape(4, 5)
+    others = [tokens_BT[::-1], tokens_BT + (tokens_BT == 19), tokens_BT[:3], tokens_BT[[0, 0, 2, 3]]]
+    hashes = [batch_hash(batch_words(rows, 0)) for rows in (tokens_BT, *others)]
+    assert len({*hashes, batch_hash(batch_words(tokens_BT, 1))}) == 6
