@@ -187,6 +187,20 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('step 4')\nraise SystemExit('no such column')", "exit code 1: no such column$"),
+        ("print('a', 'b', '', 'c', 'd', sep='\\n')\nraise SystemExit(3)", "exit code 3: b / c / d$"),
+        ("raise SystemExit(2)", "exit code 2: it says nothing$"),
+    ],
+)
+def test_a_step_that_fails_is_reported_with_what_it_printed_last(code: str, said: str) -> None:
+    step = object.__new__(again_module.Again)
+    with pytest.raises(InputError, match=said):
+        step.execute([PYTHON, "-c", code])
+
+
 def test_a_folder_with_what_was_kept_before_is_refused(finished: Project, again: Again, tmp_path: Path) -> None:
     (tmp_path / FILTER).mkdir()
     code, printed = again(finished, FILTER, "--folder", str(tmp_path))

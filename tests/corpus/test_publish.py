@@ -288,6 +288,7 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
         for row in rows[::order]:
             texts.add(row, Document(text="x" * 1000, id=row["id"]))
         found.append(texts.samples())
+        assert texts.close() == {}, "no private file is written"
     assert found[0] == found[1] and len(found[0]) == 3
     assert {len(sample["text"]) for sample in found[0]} == {SAMPLE_CHARACTERS}
 

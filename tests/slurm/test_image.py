@@ -113,6 +113,13 @@ def test_an_image_with_another_python_is_refused_at_the_start(
     assert not copy.attempts()
 
 
+def test_python_of_an_image_reads_the_code_of_this_copy(copy: Project, tmp_path: Path) -> None:
+    environment = {**image.make(tmp_path / "images", []), "PIPELINE_IMAGE": f"{tmp_path}/images/torch.sif"}
+    command = [copy.path("envs/container/python"), "-c", "import pipeline; print(pipeline.__file__)"]
+    done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{copy.path('pipeline/__init__.py')}\n", done.stderr
+
+
 def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Path) -> None:
     (tmp_path / "torch.sif").touch()
     written(copy, {"container": f"{tmp_path}/torch.sif"})

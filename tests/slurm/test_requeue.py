@@ -87,7 +87,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     show: str, requeue_it: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\nif [ "$1" = requeue ]; then {requeue_it}; else {show}; fi\n')
+    scontrol.write_text(f'#!/bin/sh\nif [ "$1" = requeue ]; then echo "$*" >> asked; {requeue_it}; else {show}; fi\n')
     scontrol.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -95,3 +95,5 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
     monkeypatch.setattr(requeue, "SECONDS_BETWEEN", 0.0)
     assert requeue.put_back() == asked
+    requests = tmp_path / "asked"
+    assert (requests.read_text() if requests.exists() else "") == ("requeue 1\n" if asked else "")

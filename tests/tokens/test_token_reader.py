@@ -79,7 +79,7 @@ def test_views_are_the_file_and_cannot_be_written(built: Path) -> None:
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 10**9), (10**9, 1)])
 def test_outside_the_split_is_an_error(reader: TokenReader, start: int, length: int) -> None:
-    with pytest.raises(IndexError, match="reach outside"):
+    with pytest.raises(IndexError, match=f"tokens {start} to {start + length} reach outside the {reader.tokens} of"):
         reader.read(start, length)
 
 

@@ -65,6 +65,13 @@ def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr
     assert (told["MASTER_ADDR"], told["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
 
 
+def test_the_numbers_of_a_process_are_those_of_its_task_in_slurm() -> None:
+    task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
+    task |= {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "MASTER_ADDR": "10.1.2.3"}
+    numbers = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert rendezvous.of_slurm(task).items() >= numbers.items()
+
+
 @pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
 def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     seen: int, number: str, monkeypatch: pytest.MonkeyPatch
@@ -77,3 +84,13 @@ def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     assert rendezvous.join("torchrun") == torch.device("cuda", int(number))
     assert os.environ["LOCAL_RANK"] == number
+
+
+def test_a_process_without_a_launcher_takes_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)  # of a shell in an allocation
+    monkeypatch.setattr(device, "seen", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
+    assert rendezvous.join("none") == torch.device("cuda", 0)
+    assert {os.environ[name] for name in ("RANK", "LOCAL_RANK")} == {"0"}
