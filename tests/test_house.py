@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -52,6 +53,19 @@ def test_what_the_layers_are_for() -> None:
     assert arrows["core"] <= {"layout"} and not arrows["layout"] and arrows["job"] <= {"energy", "core", "layout"}
     for stage in {step.partition(".")[0] for step in STEPS} | {"model"}:
         assert not {"config", "workflow", "audit", "slurm", "commands"} & arrows[stage], stage
+
+
+def test_the_executor_could_be_published() -> None:
+    allowed = {*sys.stdlib_module_names, "snakemake_interface_common", "snakemake_interface_executor_plugins"}
+    allowed |= {"snakemake_executor_plugin_slurm"}  # whose name and options it takes over
+    own = {name: file for name, file in architecture.files().items() if f"{name}.".startswith("slurm.executor.")}
+    assert len(own) > 5, "its modules are found"
+    for name, file in own.items():
+        nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        foreign = {one for one in names if not f"{one}.".startswith("pipeline.slurm.executor.")}
+        assert {one.partition(".")[0] for one in foreign} <= allowed, name
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
