@@ -68,6 +68,28 @@ def test_the_executor_could_be_published() -> None:
         assert {one.partition(".")[0] for one in foreign} <= allowed, name
 
 
+PRIVATE = ("model.torch_private", "pretrain.gauges.traced_torch")
+
+
+def foreign_imports(file: Path) -> set[str]:
+    """Return what a module imports, with the names, and attributes of torch: `torch._C._distributed_c10d.HashStore`."""
+    nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    named = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+    named |= {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n).startswith("torch._")}
+    return named | {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+
+
+def test_private_names_of_torch_stand_in_modules_of_their_own() -> None:
+    def is_private(name: str) -> bool:
+        return name.startswith("torch.") and re.search(r"\._(?!_)", name) is not None
+
+    found = {
+        name: {one for one in foreign_imports(file) if is_private(one)} for name, file in architecture.files().items()
+    }
+    assert all(found[name] for name in PRIVATE)
+    assert {name: names for name, names in found.items() if names and name not in PRIVATE} == {}
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     try:
         TopologicalSorter(imports()).prepare()
