@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.config.slurm_settings import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct, takeover
-from pipeline.slurm.executor import plugin, snakemake_internals
+from pipeline.slurm.executor import plugin, snakemake_private
 from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
@@ -52,6 +52,6 @@ def register(settings: Slurm, run_directory: Path, prefix: str) -> None:
 
 def record_start(workflow: Any, run_directory: Path) -> None:
     """Write down that this process submits jobs, when the run starts; nothing where it runs them itself."""
-    executor = snakemake_internals.active_executor(workflow)
+    executor = snakemake_private.active_executor(workflow)
     if isinstance(executor, SlurmExecutor):
         takeover.record_invocation(run_directory, executor.name)

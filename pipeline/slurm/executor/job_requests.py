@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.slurm.executor import snakemake_internals
+from pipeline.slurm.executor import snakemake_private
 from pipeline.slurm.executor.allocation import AllocationTask
 from pipeline.slurm.executor.interface import Cause
 
@@ -105,7 +105,7 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
     threads = job.threads if starts_its_own else min(job.threads, resources["cpus_per_task"])
     task = AllocationTask(
         what=job_name(job.rule.name, wildcards),
-        command=snakemake_internals.shell_command(job, prefix, modules=modules),
+        command=snakemake_private.shell_command(job, prefix, modules=modules),
         srun=[] if starts_its_own else ["srun", *ONE_TASK, f"--cpus-per-task={resources['cpus_per_task']}"],
         environment={
             **{f"{library}_NUM_THREADS": str(threads) for library in THREAD_LIBRARIES},

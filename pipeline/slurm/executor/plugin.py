@@ -7,7 +7,7 @@ import types
 import snakemake_executor_plugin_slurm as plugin
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
-from pipeline.slurm.executor import snakemake_internals
+from pipeline.slurm.executor import snakemake_private
 from pipeline.slurm.executor.interface import ExecutorHost
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
@@ -18,11 +18,11 @@ def register(host: ExecutorHost) -> None:
     Raises:
         SlurmError: this Snakemake is not one that the executor was written for.
     """
-    snakemake_internals.check_versions()
+    snakemake_private.check_versions()
     module = types.ModuleType("slurm")
     module.Executor = type("Executor", (SlurmExecutor,), {"host": host})  # type: ignore[attr-defined]
     module.ExecutorSettings = plugin.ExecutorSettings  # type: ignore[attr-defined]
     module.common_settings = CommonSettings(  # type: ignore[attr-defined]
         non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False
     )
-    snakemake_internals.replace_plugin("slurm", module)
+    snakemake_private.replace_plugin("slurm", module)

@@ -25,7 +25,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.slurm.executor import allocation, job_queue, job_requests, snakemake_internals, submission
+from pipeline.slurm.executor import allocation, job_queue, job_requests, snakemake_private, submission
 from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER, REFUSED_CODE
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, SlurmError
 from pipeline.slurm.executor.job_queue import WaitMonitor
@@ -119,7 +119,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         """Return the jobs of the next allocation, as soon as the queue may hold one more; None at the end."""
         with self._changed:
             while not self._ended:
-                if self._groups and snakemake_internals.is_asked_to_end(self.workflow):
+                if self._groups and snakemake_private.is_asked_to_end(self.workflow):
                     self._give_up_rest()
                 elif self._groups and len(self._live) < self.host.queue_limit:
                     return self._groups.popleft()
@@ -132,7 +132,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._groups.clear()
         self.logger.warning(f"snakemake was asked to end: {len(left)} jobs are not submitted; those in Slurm go on")
         for one in left:
-            snakemake_internals.give_up(self.workflow, one.job)
+            snakemake_private.give_up(self.workflow, one.job)
 
     def _submit(self, group: list[PreparedJob]) -> None:
         """Submit an allocation, however long Slurm has no room or no answer."""
@@ -151,7 +151,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         words += [f"--account={self.host.account}"] if self.host.account else []
         pause, told_seconds = self.pause_seconds, float("-inf")
         while not self._ended:
-            answer = submission.submit_batch(words, script, snakemake_internals.working_directory(self.workflow))
+            answer = submission.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
             if answer.outcome in ("silent", "full") and time.monotonic() > told_seconds + SECONDS_BETWEEN_WARNINGS:
                 told_seconds = time.monotonic()
                 self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
@@ -162,7 +162,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 return
             if answer.outcome == "refused":
                 for one in group:
-                    snakemake_internals.exhaust_attempts(one.job)
+                    snakemake_private.exhaust_attempts(one.job)
                     self.report_job_error(SubmittedJobInfo(one.job), msg=f"sbatch refused it: {answer.said}\n")
                 return
             self._sleep(pause)
@@ -263,7 +263,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         job_requests.record_failure(info.aux["what"], cause)
         msg = f"Slurm's job {info.external_jobid} ended as {state}" + (f", exit code {code}" if code else "") + ".\n"
         if code == REFUSED_CODE and state == "FAILED":
-            snakemake_internals.exhaust_attempts(info.job)
+            snakemake_private.exhaust_attempts(info.job)
             msg = f"It was refused, and is not tried again: its log says why. {msg}"
         if code == os.EX_IOERR:
             msg = f"A disk or a quota is full: make room, then what is left is done. {msg}"

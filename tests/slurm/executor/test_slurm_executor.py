@@ -14,10 +14,10 @@ import pytest
 from pipeline.config.slurm_settings import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import executor_host
-from pipeline.slurm.executor import job_queue, snakemake_internals, submission
+from pipeline.slurm.executor import job_queue, snakemake_private, submission
 from pipeline.slurm.executor.job_queue import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
-from pipeline.slurm.executor.snakemake_internals import KNOWN_VERSIONS, check_versions
+from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions
 from tests.slurm.cluster import Cluster, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -249,7 +249,7 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
         return "99.0.1" if of == name else f"{KNOWN_VERSIONS[of]}.0"
 
     check_versions({of: f"{version}.7" for of, version in KNOWN_VERSIONS.items()}.__getitem__)
-    monkeypatch.setattr(snakemake_internals.check_versions, "__defaults__", (found,))
+    monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
     words = f"{name} is 99.0.1, but the executor for Slurm was written for .*: install envs"
     with pytest.raises(InputError, match=words):
         executor_host.register(Slurm(), Path("results"), "")
